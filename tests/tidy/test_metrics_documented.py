@@ -104,3 +104,17 @@ def test_panels_do_not_lie_on_each_other() -> None:
     ]
     assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24
     assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka_server_plugins_authorization_denied_total",
+        "kafka_server_socket_server_metrics_failed_authentication_total",
+        "ottla_ssl_handshakes_failed_total",
+        "ottla_audit_events_lost_total",
+    ],
+)
+def test_who_is_kept_out_is_on_the_dashboard_and_in_the_alerts(name: str) -> None:
+    assert any(name in query for query in dashboard_queries())
+    assert name.startswith("ottla_ssl_handshakes") or any(name in query for query in alert_queries())

@@ -316,6 +316,7 @@ def _free_ports(nodes: int) -> list[Ports]:
 def node_config(place: Path, more: Mapping[str, str] = MappingProxyType({})) -> ServerConfig:
     """The settings in the node's file and `more`; its data is beside it, also if the directory was moved. Raises
     CommandFailed."""
+    from ottla.cli.start import outside
     from ottla.config.server import ServerConfig, SettingsFile
     from ottla.errors import OttlaError
     from ottla.network import host_name
@@ -323,7 +324,8 @@ def node_config(place: Path, more: Mapping[str, str] = MappingProxyType({})) -> 
     path = place / PROPERTIES
     try:
         file = SettingsFile(str(path), path.read_bytes())
-        return ServerConfig.load(file, {"log.dirs": str(place / "data"), **more}, {}, host_name)
+        own = {"log.dirs": str(place / "data"), **more}
+        return ServerConfig.load(file, own, {}, host_name, lambda: outside(os.environ))
     except OttlaError as error:
         raise CommandFailed(f"{error}", MISUSED) from error
 

@@ -34,6 +34,8 @@ from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.cli.security import ClientFile
 from ottla.cli.values import BrokerId, GroupId, SettingName, Text, TopicName
 from ottla.config import definitions
+from ottla.config.definitions import may_be_secret
+from ottla.config.secret import HIDDEN
 from ottla.protocol.messages import ApiKey
 
 CHANGED_WITHIN_S = 1.0
@@ -236,7 +238,12 @@ def _alter(bootstrap: str, resource: Resource, changes: Mapping[str, str | None]
             raise _unknown(name, resource.kind)
     change(bootstrap, resource, changes, dry_run)
     after = before if dry_run else _changed(bootstrap, resource, changes, before)
-    rows = [(name, _text(before.get(name)), _after(name, text, after, dry_run)) for name, text in changes.items()]
+    hidden = {name for name in changes if may_be_secret(resource.kind, name)}
+    rows = [
+        (name, HIDDEN if name in hidden and name in before else _text(before.get(name)),
+         HIDDEN if name in hidden and text is not None else _after(name, text, after, dry_run))
+        for name, text in changes.items()
+    ]  # fmt: skip
     if as_json:
         settings = [{"name": name, "old_value": old, "new_value": new} for name, old, new in rows]
         print_json({"resource": str(resource), "dry_run": dry_run, "settings": settings})
@@ -295,6 +302,7 @@ def _changed(
     expected = {
         name: text if text is not None or name not in before else _text_below(before[name])
         for name, text in changes.items()
+        if not may_be_secret(resource.kind, name)
     }
     deadline = time.monotonic() + CHANGED_WITHIN_S
     while True:

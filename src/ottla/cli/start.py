@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 
 if TYPE_CHECKING:
+    from ottla.config.providers import Outside
     from ottla.config.server import ServerConfig, SettingsFile
     from ottla.server.main import Tell
 
@@ -119,7 +120,7 @@ def load_config(options: StartOptions, environ: Mapping[str, str]) -> ServerConf
     """
     from ottla.config.server import ServerConfig
 
-    return ServerConfig.load(*_given(options), environ, _host_name)
+    return ServerConfig.load(*_given(options), environ, _host_name, lambda: outside(environ))
 
 
 def _given(options: StartOptions) -> tuple[SettingsFile | None, dict[str, str]]:
@@ -151,6 +152,14 @@ def _read(name: str) -> SettingsFile:
         return SettingsFile(name, OsFileSystem().read_bytes(name))
     except OSError as error:
         raise OttlaError(f"cannot read the configuration file {name}: {error.strerror}") from error
+
+
+def outside(environ: Mapping[str, str]) -> Outside:
+    """What `config.providers` of a node's file read."""
+    from ottla.config.providers import Outside
+    from ottla.filesystem import OsFileSystem
+
+    return Outside(OsFileSystem().read_bytes, os.path.realpath, environ)
 
 
 def _host_name() -> str:

@@ -28,11 +28,12 @@ def node_configs(
     Nodes of `process.roles=broker` join the controllers that the settings name; otherwise they are a cluster of their
     own. Raises OttlaError, CommandFailed.
     """
+    from ottla.cli.start import outside
     from ottla.config.server import ServerConfig
     from ottla.network import host_name
     from ottla.server.local_cluster import node_settings
 
-    base = ServerConfig.load(file, settings, environ, host_name)
+    base = ServerConfig.load(file, settings, environ, host_name, lambda: outside(environ))
     joins = base.roles == ("broker",)
     if not joins and (base.quorum_voters or base.quorum_servers):
         raise CommandFailed(
@@ -48,7 +49,8 @@ def node_configs(
         texts = cluster.get(place.node_id, {})
         defaults = {name: text for name, text in texts.items() if name not in given}
         own = _own(base, index, place, texts)
-        configs.append(ServerConfig.load(file, {**defaults, **settings, **own}, environ, host_name))
+        together = {**defaults, **settings, **own}
+        configs.append(ServerConfig.load(file, together, environ, host_name, lambda: outside(environ)))
     return configs
 
 

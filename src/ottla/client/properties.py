@@ -18,6 +18,7 @@ from typing import Final
 from ottla.client.security import Security
 from ottla.client.security_settings import WrongSecurity, is_security, normalized, security_of
 from ottla.config.properties import decode_properties, parse_entries
+from ottla.errors import OttlaError
 
 ENVIRONMENT: Final = "OTTLA_CLIENT_"
 CONFIG: Final = "OTTLA_CLIENT_CONFIG"
@@ -33,7 +34,32 @@ def read_file(path: str | os.PathLike[str]) -> dict[str, str]:
         raise WrongSecurity(f"{os.fspath(path)} cannot be read: {error.strerror or error}") from None
     if len(data) > FILE_BYTES_MAX:
         raise WrongSecurity(f"{os.fspath(path)} is larger than {FILE_BYTES_MAX} bytes: it is no properties file")
-    return {name: entry.value for name, entry in parse_entries(decode_properties(data)).items()}
+    return _replaced(
+        os.fspath(path), {name: entry.value for name, entry in parse_entries(decode_properties(data)).items()}
+    )
+
+
+def _replaced(file: str, settings: dict[str, str]) -> dict[str, str]:
+    """The settings with what `config.providers` of the file say (KIP-421), and without these. Raises WrongSecurity."""
+    from ottla.config import providers
+    from ottla.config.secret import revealed
+
+    if not settings.get(providers.PROVIDERS):
+        return settings
+    try:
+        own = providers.Providers(settings, providers.Outside(_read_bytes, os.path.realpath, os.environ))
+        return {
+            name: revealed(own.replaced(name, text))
+            for name, text in settings.items()
+            if name != providers.PROVIDERS and not name.startswith(providers.PREFIX)
+        }
+    except OttlaError as error:
+        raise WrongSecurity(f"{file}: {error}") from None
+
+
+def _read_bytes(path: str) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(FILE_BYTES_MAX + 1)
 
 
 def from_environment(prefix: str = ENVIRONMENT, environ: Mapping[str, str] | None = None) -> dict[str, str]:

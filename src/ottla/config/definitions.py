@@ -106,12 +106,26 @@ TOPIC_SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
 """In the order in which they are consulted: the first one with a value decides (`ServerTopicConfigSynonyms`)."""
 
 
-def may_be_secret(name: str) -> bool:
-    """Whether the value of a setting is a password, also as one of a listener or a mechanism; or may be one, as the
-    setting is known to nobody."""
-    known = [table[name] for table in (BROKER, TOPIC, THROTTLES, GROUP, CLIENT_METRICS) if name in table]
-    known = known or [setting for each, setting in BROKER.items() if name.endswith(f".{each}")]
-    return not known or any(setting.sensitive for setting in known)
+def is_sensitive(name: str) -> bool:
+    """Whether a setting of a broker has a password for its value, also as one of a listener or a mechanism."""
+    return name in _PASSWORDS or name.endswith(_BEHIND_A_PREFIX)
+
+
+_PASSWORDS = frozenset(name for name, setting in BROKER.items() if setting.sensitive)
+_BEHIND_A_PREFIX = tuple(f".{name}" for name in _PASSWORDS)
+
+
+def may_be_secret(kind: int, name: str) -> bool:
+    """Whether the value of a dynamic setting of a resource of this type is not to be shown: a broker's passwords, and
+    what no table knows, which may be one of a plugin (as Kafka's DescribeConfigs)."""
+    if kind != BROKER_RESOURCE:
+        return not any(name in table for table in (TOPIC, THROTTLES, GROUP, CLIENT_METRICS))
+    known = (*BROKER, *THROTTLES)
+    return is_sensitive(name) or not any(name == each or name.endswith(f".{each}") for each in known)
+
+
+BROKER_RESOURCE = 4
+"""The type of brokers among resources that have settings, as numbered on the wire."""
 
 
 PREFIXES = ("listener.name.", "rsm.config.", "rlmm.config.")

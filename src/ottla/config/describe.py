@@ -68,14 +68,20 @@ def broker_entries(config: EffectiveConfig) -> Iterator[Entry]:
     given = {*config.static, *config.cluster_wide, *config.per_broker}
     for name in [*public, *sorted(given - set(public))]:
         setting = definitions.BROKER.get(name)
-        value = None if setting is None or setting.sensitive else config.text(name)
+        value = None if setting is None or setting.sensitive or _is_provided(config, name) else config.text(name)
         if name in foreign.PLUGIN_NAMES:  # Kafka hides whatever it does not know
             yield {**_entry(None, name, config.static.get(name), []), "is_sensitive": False, "read_only": True}
             continue
         if name in definitions.THROTTLES:
             value = config.per_broker.get(name, config.cluster_wide.get(name, config.static.get(name)))
         read_only = setting is None or setting.mode is Mode.READ_ONLY
-        yield _entry(_KNOWN.get(name), name, value, _broker_synonyms(config, name), read_only=read_only)
+        entry = _entry(_KNOWN.get(name), name, value, _broker_synonyms(config, name), read_only=read_only)
+        yield {**entry, "is_sensitive": True} if _is_provided(config, name) else entry
+
+
+def _is_provided(config: EffectiveConfig, name: str) -> bool:
+    """Whether the value in effect comes from one of `config.providers`, and so is a secret whatever the setting."""
+    return type(config.static.get(name, "")) is not str and name not in {**config.cluster_wide, **config.per_broker}
 
 
 def cluster_entries(config: EffectiveConfig) -> Iterator[Entry]:
@@ -167,6 +173,6 @@ def _broker_synonyms(config: EffectiveConfig, name: str) -> list[Entry]:
             text = values.get(each)
             if text is not None and (found or each == name):
                 setting = _KNOWN.get(each)
-                hidden = setting is None or setting.sensitive
+                hidden = setting is None or setting.sensitive or type(text) is not str
                 found.append(_synonym(each, None if hidden else text, source))
     return found

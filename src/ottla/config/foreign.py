@@ -11,7 +11,14 @@ from typing import Any
 
 from ottla.config import definitions
 
-PLUGIN_PREFIXES = (*definitions.PREFIXES, "metrics.context.", "client.quota.callback.", "strimzi.", "confluent.")
+PLUGIN_PREFIXES = (
+    *definitions.PREFIXES,
+    "config.providers.",
+    "metrics.context.",
+    "client.quota.callback.",
+    "strimzi.",
+    "confluent.",
+)
 """Prefixes of settings of listeners, tiered storage, metrics reporters, quota callbacks and well-known
 distributions."""
 
@@ -54,6 +61,8 @@ def has_effect(name: str, values: Mapping[str, Any]) -> bool:
     """Whether the setting does anything beside the others in `values`."""
     if name in PLUGIN_NAMES:
         return bool(values[AUTHORIZER])
+    if name.startswith("config.providers."):
+        return bool(values["config.providers"])
     setting = definitions.BROKER.get(name)
     return setting is not None and setting.acts
 

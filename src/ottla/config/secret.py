@@ -8,6 +8,11 @@ HIDDEN: Final = "[hidden]"
 """What Kafka shows instead of a password."""
 
 
+def revealed(text: str) -> str:
+    """A text as it is, whether it is a secret or not."""
+    return text.reveal() if isinstance(text, Secret) else text
+
+
 class Secret(str):
     """A text that is shown as `[hidden]`: by `str`, `repr`, `format` and so in f-strings, logs and tracebacks.
 
@@ -16,6 +21,9 @@ class Secret(str):
     """
 
     __slots__ = ()
+
+    def __new__(cls, text: str = "") -> Secret:
+        return super().__new__(cls, revealed(text))
 
     def reveal(self) -> str:
         """The text."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.config import definitions, foreign
 from ottla.config.checks import InvalidValue, parse_address
@@ -17,6 +17,9 @@ from ottla.config.listeners import HTTP, OVER_TLS, Listener, parse_listener, par
 from ottla.config.properties import Entry, decode_properties, parse_entries
 from ottla.config.roles import BROKER, CONTROLLER, check_roles, parse_servers, parse_voters
 from ottla.errors import OttlaError
+
+if TYPE_CHECKING:
+    from ottla.config.providers import Outside
 
 EMBEDDED: Mapping[str, str] = {
     "process.roles": "broker,controller",
@@ -70,7 +73,7 @@ class ServerConfig(Mapping[str, Any]):
         for name, setting in definitions.BROKER.items():
             if setting.required and name not in static:
                 raise OttlaError(f"setting {name} is missing; it must be {setting.allowed}")
-        self.static: Mapping[str, str] = {"broker.id": static["node.id"], **static}
+        self.static = _hiding({"broker.id": static["node.id"], **static})
         self.effective = EffectiveConfig(self.static, {}, {})
         """The settings in effect now, as an immutable value."""
         self.without_effect: tuple[str, ...] = ()
@@ -94,13 +97,18 @@ class ServerConfig(Mapping[str, Any]):
         overrides: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
         host_name: HostName | None = None,
+        outside: Callable[[], Outside] | None = None,
     ) -> ServerConfig:
         """Settings of a properties file, over it the environment's, over these `overrides`. Raises OttlaError.
 
-        `host_name` is asked where all interfaces are listened at and no name is advertised.
+        `host_name` is asked where all interfaces are listened at and no name is advertised; `outside` gives what
+        `config.providers` of the file read.
         """
-        entries = {} if file is None else _entries(file)
+        entries = {} if file is None else _entries(file, outside)
         above = {**from_environment(environ or {}), **(overrides or {})}
+        for name, text in above.items():
+            if name.startswith("config.providers") and text:
+                raise OttlaError(f"{name} belongs into the settings file, whose values it replaces")
         given = {**{name: entry.value for name, entry in entries.items()}, **above}
         if "process.roles" not in given:
             if "zookeeper.connect" in given:
@@ -223,10 +231,6 @@ class ServerConfig(Mapping[str, Any]):
             raise OttlaError(refusal)
         if self[foreign.AUTHORIZER] or self["early.start.listeners"]:
             self._check_authorizer()
-        if self["config.providers"]:
-            raise OttlaError(
-                "config.providers: this version does not replace ${...} in values; write the values literally"
-            )
         if any(name.startswith("listener.name.") for name in self.static):
             from ottla.config import listener_settings  # few nodes have any
 
@@ -319,18 +323,45 @@ def _embedded(given: Mapping[str, str]) -> dict[str, str]:
     return embedded
 
 
-def _entries(file: SettingsFile) -> dict[str, Entry]:
+def _entries(file: SettingsFile, outside: Callable[[], Outside] | None) -> dict[str, Entry]:
     """The settings of a file. Raises OttlaError for those that cannot be, each with its line."""
     entries = parse_entries(decode_properties(file.data))
     mistakes = []
+    replaced = _replacing(file, entries, outside)
     for name, entry in entries.items():
         try:
+            entries[name] = entry = entry._replace(value=replaced(name, entry.value))
             _check(name, entry.value)
         except OttlaError as error:
             mistakes.append(f"{file.name} line {entry.line}: {error}")
     if mistakes:
         raise OttlaError("\n  ".join(mistakes))
     return entries
+
+
+def _replacing(
+    file: SettingsFile, entries: Mapping[str, Entry], outside: Callable[[], Outside] | None
+) -> Callable[[str, str], str]:
+    """Replaces variables in the values of a file that has `config.providers`."""
+    if not any(name.startswith("config.providers") for name in entries):
+        return lambda name, text: text
+    from ottla.config.providers import Providers  # few nodes have any
+
+    try:
+        values = {name: entry.value for name, entry in entries.items()}
+        return Providers(values, None if outside is None else outside()).replaced
+    except OttlaError as error:
+        raise OttlaError(f"{file.name}: {error}") from None
+
+
+def _hiding(static: Mapping[str, str]) -> Mapping[str, str]:
+    """The texts of settings with those of passwords as secrets."""
+    secrets = [name for name in static if definitions.is_sensitive(name)]
+    if not secrets:
+        return static
+    from ottla.config.secret import Secret  # few nodes have one
+
+    return {**static, **{name: Secret(static[name]) for name in secrets}}
 
 
 def _unknown(name: str) -> str:
@@ -354,8 +385,10 @@ def _check(name: str, text: str) -> None:
         setting.parse(text)
     except InvalidValue as error:
         kind = "; the given value is not a number" if "Not a number" in str(error) else ""
-        shown = "[hidden]" if setting.sensitive else text
-        raise OttlaError(f"setting {name}={shown} is refused: allowed is {setting.allowed}{kind}") from error
+        is_hidden = setting.sensitive or type(text) is not str
+        shown = "[hidden]" if is_hidden else text
+        refusal = f"setting {name}={shown} is refused: allowed is {setting.allowed}{kind}"
+        raise OttlaError(refusal) from (None if is_hidden else error)  # which has the value
 
 
 def _distinct(setting: str, listeners: list[Listener]) -> None:

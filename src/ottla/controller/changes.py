@@ -73,7 +73,7 @@ def _config(found: _Found, record: records.ConfigRecord) -> Iterator[Change]:
     place = (record.resource_type, record.resource_name, record.name)
     before = found.configs.get(place, found.image.config(record.resource_type, record.resource_name).get(record.name))
     found.configs[place] = record.value
-    hidden = is_secret(record.resource_type, record.name)
+    hidden = definitions.may_be_secret(record.resource_type, record.name)
     values = [None if each is None else HIDDEN if hidden else each for each in (before, record.value)]
     yield Change(config_resource(record.resource_type, record.resource_name), record.name, *values)
 
@@ -82,14 +82,6 @@ def config_resource(kind: int, name: str) -> Resource:
     """The resource of settings."""
     known = {each.value: each.name for each in ConfigResourceType}
     return Resource(known.get(kind, str(kind)), name)
-
-
-def is_secret(kind: int, name: str) -> bool:
-    """Whether the value of a setting is not to be shown: passwords, and what nobody knows of a broker, as in
-    DescribeConfigs."""
-    if kind != ConfigResourceType.BROKER:
-        return False
-    return definitions.may_be_secret(name)
 
 
 def _acl_added(found: _Found, record: records.AccessControlEntryRecord) -> Iterator[Change]:

@@ -9,6 +9,7 @@ from functools import singledispatch
 from sys import intern
 from typing import Any
 
+from ottla.config.definitions import may_be_secret
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import (
     DIRECTORY_MIGRATING,
@@ -135,7 +136,12 @@ def _clear_elr(record: r.ClearElrRecord, delta: MetadataDelta) -> None:
 @replay.register
 def _config(record: r.ConfigRecord, delta: MetadataDelta) -> None:
     resource = ConfigResource(record.resource_type, record.resource_name)
-    delta.configs.setdefault(resource, {})[record.name] = record.value
+    value = record.value
+    if value is not None and may_be_secret(record.resource_type, record.name):
+        from ottla.config.secret import Secret  # few clusters have one
+
+        value = Secret(value)
+    delta.configs.setdefault(resource, {})[record.name] = value
 
 
 @replay.register

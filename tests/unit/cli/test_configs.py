@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from ottla.cli import configs
 from ottla.cli.config_view import (
     Entry,
     Layer,
@@ -18,6 +19,8 @@ from ottla.cli.config_view import (
 from ottla.cli.exits import FAILED, OK
 from ottla.cli.main import main
 from ottla.config import definitions
+from ottla.protocol.messages import ApiKey
+from tests.unit.cli.fake_cluster import BOOTSTRAP, FakeCluster, serve
 
 
 def test_numbers_in_the_unit_of_their_name() -> None:
@@ -73,3 +76,23 @@ def test_explaining_needs_no_broker(capsys: pytest.CaptureFixture[str]) -> None:
     assert explained["of a broker"]["default"] == "1"
     assert main(["config", "explain", "num.partition"]) == FAILED
     assert "num.partitions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--dry-run"], ["--dry-run", "--json"]])
+def test_a_password_that_is_set_is_not_shown(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor is the answer waited for: a node shows no password."""
+    cluster = serve(monkeypatch, FakeCluster())
+    monkeypatch.setattr(configs, "_address", lambda bootstrap, resource: BOOTSTRAP)
+    name = "listener.name.external.ssl.key.password"
+    row = {"name": name, "value": None, "config_source": 2, "read_only": False, "is_sensitive": True, "synonyms": []}
+    told = {"results": [{"error_code": 0, "error_message": None, "configs": [row]}]}
+    cluster.answers = {
+        ApiKey.DESCRIBE_CONFIGS: lambda values: told,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda values: {"responses": [{"error_code": 0, "error_message": None}]},
+    }
+    assert main(["config", "set", f"{name}=canary-c0ffee", "--broker", "1", "-b", BOOTSTRAP, *options]) == OK
+    said = capsys.readouterr()
+    assert "canary" not in said.out + said.err and said.out.count("[hidden]") == 2
+    assert cluster.asked.count(ApiKey.DESCRIBE_CONFIGS) == 1 + ("--dry-run" not in options)

@@ -54,7 +54,8 @@ def decode_metadata(record: Record) -> dict[str, Any]:
 
     message, version = decode_record(record.value or b"")
     content = to_json(message)
-    if isinstance(message, ConfigRecord) and message.value is not None and may_be_secret(message.name):
+    is_setting = isinstance(message, ConfigRecord) and message.value is not None
+    if is_setting and may_be_secret(message.resource_type, message.name):
         content["value"] = HIDDEN
     return {"type": type(message).__name__, "version": version, "content": content}
 

@@ -59,7 +59,10 @@ NODE: tuple[Setting, ...] = (
             doc="Listeners that serve super users before the ACLs are loaded; by default those of "
                 "controller.listener.names, through which controllers elect a leader."),
     Setting("config.providers", LIST, "", ListOf(), mode=CLUSTER_WIDE,
-            doc="Names of providers that replace ${...} in values."),
+            doc="Names of providers that replace ${provider:path:key} in the values of the node's file, each with "
+                "config.providers.NAME.class: org.apache.kafka.common.config.provider. with FileConfigProvider, "
+                "DirectoryConfigProvider (both with .param.allowed.paths) or EnvVarConfigProvider (with "
+                ".param.allowlist.pattern). Dynamic settings are never replaced."),
     Setting("server.max.startup.time.ms", LONG, "9223372036854775807", AtLeast(0), internal=True, acts=False,
             doc="Milliseconds that a start may take before the node gives up."),
     Setting("unstable.api.versions.enable", BOOLEAN, "false", internal=True, acts=False,

@@ -105,6 +105,17 @@ class ConfigRecord:
     name: str = spec("string")
     value: str | None = spec("string", nullable="0+")
 
+    def __repr__(self) -> str:
+        from ottla.config.definitions import may_be_secret
+
+        value = self.value
+        if value is not None and may_be_secret(self.resource_type, self.name):
+            value = "[hidden]"
+        return (
+            f"ConfigRecord(resource_type={self.resource_type!r}, resource_name={self.resource_name!r}, "
+            f"name={self.name!r}, value={value!r})"
+        )
+
 
 @dataclass(slots=True)
 class PartitionChangeRecord:
