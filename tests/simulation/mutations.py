@@ -252,6 +252,38 @@ MUTATIONS = (
              "            if not run.is_available:\n                continue\n            alone",
              "            if not run.is_available and run.deadline_ms is None:\n                continue\n"
              "            run.state = DeliveryState.AVAILABLE\n            alone"),
+    # Of users, ACLs and delegation tokens.
+    Mutation("acls-of-a-snapshot-are-not-followed", "security", "ottla.metadata.delta",
+             "        delta.acls = _difference(base.acls, image.acls)\n", ""),
+    Mutation("decisions-outlive-a-change", "security", "ottla.security.authorizer",
+             "        self.generation += 1\n        self._decisions.clear()\n", "        self.generation += 1\n"),
+    Mutation("shortcuts-outlive-a-change", "security", "ottla.server.authorization",
+             "            connection.shortcuts.clear()\n", "            pass\n"),
+    Mutation("a-removed-token-still-logs-in", "security", "ottla.server.sasl_listeners",
+             "        found = node.image.delegation_tokens.get(token_id)\n",
+             "        found = made.__dict__.get(token_id) or node.image.delegation_tokens.get(token_id)\n"
+             "        made.__dict__[token_id] = found\n"),
+    Mutation("removed-tokens-come-back", "security", "ottla.metadata.replay",
+             "    delta.delegation_tokens[record.token_id] = None\n",
+             "    delta.delegation_tokens[record.token_id if delta.base.offset >= 0 else ''] = None\n"),
+    Mutation("snapshot-without-tokens", "security", "ottla.metadata.writer",
+             "    yield from image.delegation_tokens.values()\n", ""),
+    Mutation("credentials-before-the-commit", "security", "ottla.server.sasl_listeners",
+             "        found = self._node.image.scram_credentials.get(",
+             "        controller = self._node.metadata.controller\n"
+             "        newest = controller.image if controller and controller.active else self._node.image\n"
+             "        found = newest.scram_credentials.get(", 20),
+    Mutation("answered-before-the-broker-has-the-change", "security", "ottla.drivers.remote_controller_channel",
+             "        if api_key != ApiKey.DESCRIBE_QUORUM:\n            await self._changed()\n", ""),
+    Mutation("security-changes-answered-before-the-commit", "security", "ottla.drivers.active_controller",
+             "        if values or self._pending:  # what it only read may not be committed either\n",
+             "        if self._pending and not values:\n"),
+    Mutation("the-requester-is-lost-on-the-way", "security", "ottla.drivers.controller_channel",
+             "            response, offset = await self._controller.request(api_key, request, "
+             "requester=requester.principal)\n",
+             "            response, offset = await self._controller.request(api_key, request)\n"),
+    Mutation("denials-are-overlooked", "security", "ottla.security.authorizer",
+             "        if denying:\n", "        if denying and not allowing:\n"),
 )  # fmt: skip
 
 

@@ -18,7 +18,17 @@ from typing import Any
 import pytest
 
 from ottla.server.node import Node
-from ottla.simulation import cluster_faults, faults, group_protocols, quorum, reports, scenario, single, transactions
+from ottla.simulation import (
+    cluster_faults,
+    faults,
+    group_protocols,
+    quorum,
+    reports,
+    scenario,
+    security_run,
+    single,
+    transactions,
+)
 from ottla.simulation.world import World
 from ottla.testing.disk import OPERATIONS, Fault
 from ottla.testing.loop import SimulatedLoop
@@ -56,6 +66,7 @@ MET: dict[str, tuple[str, ...]] = {
         "share member disconnected",
         "share redeliveries",
     ),
+    "security": ("nemesis: of security", "logins by tokens", "denied", "quorum leaders", "user disconnected"),
 }
 """What all runs of a kind together have to meet."""
 
@@ -68,6 +79,7 @@ def test_nodes_keep_their_promises(kind: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(cluster_faults, "ROTTEN", 1.0)
     monkeypatch.setattr(transactions, "SECONDS", (8.0, 10.0))
     monkeypatch.setattr(group_protocols, "SECONDS", (6.0, 8.0))
+    monkeypatch.setattr(security_run, "SECONDS", (6.0, 8.0))
     counts: Counter[str] = Counter()
     traces = set()
     for seed in range(FIRST_SEED, FIRST_SEED + SEEDS_PER_KIND):
@@ -80,7 +92,7 @@ def test_nodes_keep_their_promises(kind: str, monkeypatch: Any) -> None:
 
 
 SAME = {**dict.fromkeys(("mixed", faults.CLUSTER), 16), quorum.QUORUM: 40, transactions.TRANSACTIONS: 17,
-        group_protocols.GROUPS: 5}  # fmt: skip
+        group_protocols.GROUPS: 5, security_run.SECURITY: 1}  # fmt: skip
 """A seed of each kind of machines. `calm`, `network`, `kill`, `power` and `disk` have none of their own: `mixed` has
 their machine, clients and code (`simulation.single`), and the faults of all of them, as a test below holds. Of `quorum`
 it is a short run of three nodes, both broker and controller, whose voters change."""
@@ -229,6 +241,7 @@ def test_a_run_of_any_kind_without_what_it_is_about_fails(kind: str, monkeypatch
     monkeypatch.setattr(quorum.QuorumRun, "make_plan", lambda run: plan)
     monkeypatch.setattr(transactions.TransactionRun, "make_plan", lambda run: plan)
     monkeypatch.setattr(group_protocols.GroupRun, "make_plan", lambda run: plan)
+    monkeypatch.setattr(security_run.SecurityRun, "make_plan", lambda run: plan)
 
     def outcome(met: Iterable[str]) -> scenario.Outcome:
         async def main(run: single.Run) -> None:

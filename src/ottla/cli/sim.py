@@ -16,8 +16,9 @@ from ottla.cli.values import Count, Minutes, ProcessCount, Text
 from ottla.simulation import reports, scenario
 
 Kind = Literal[
-    "power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long", "transactions", "groups"
-]
+    "power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long", "transactions", "groups",
+    "security",
+]  # fmt: skip
 
 
 def sim(

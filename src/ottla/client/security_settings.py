@@ -137,7 +137,7 @@ def security_of(known: Mapping[str, str]) -> Security:
 
 
 def _check_known(name: str) -> None:
-    if name in SECURITY_SETTINGS:
+    if name in SECURITY_SETTINGS or name == _TOKEN:
         return
     if name in _REFUSED:
         raise WrongSecurity(f"{name}: is not supported: {_REFUSED[name]}")

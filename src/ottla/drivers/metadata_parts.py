@@ -12,6 +12,7 @@ import logging
 import posixpath
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -54,6 +55,9 @@ if TYPE_CHECKING:
 SEE_CHANGES_SECONDS_MAX = 1.0
 """How long a client's change is waited for here once it is committed. A round trip is what it takes; Kafka's brokers do
 not wait at all, and a client then may not find the topic that it has just created."""
+
+SEE_AGAIN_SECONDS = 0.02
+"""How soon the controller is asked again for what it has, if it is lost."""
 
 
 class MetadataParts:
@@ -274,12 +278,16 @@ class MetadataParts:
         return remote
 
     async def _see_changes(self) -> None:
-        """Wait, though not for long, until this node's image has what the controller has now."""
-        try:
+        """Wait, though not for long, until this node's image has what the controller has now. A controller that is lost
+        when it has answered is asked for again: its successor has the change too."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(SEE_CHANGES_SECONDS_MAX):
-                await self.publisher.wait_published(await self.quorum.committed_end() - 1)
-        except (KafkaError, TimeoutError):
-            pass
+                while True:
+                    with suppress(KafkaError):
+                        if (end := await self.quorum.committed_end()) >= 0:
+                            break
+                    await asyncio.sleep(SEE_AGAIN_SECONDS)
+                await self.publisher.wait_published(end - 1)
 
     # Who this node is, and who votes.
 

@@ -56,6 +56,9 @@ _VALIDATORS: Final = tuple(f"{_OAUTH}{name}" for name in ("DefaultJwtValidator",
 LOOKED_AT_MAX: Final = 500
 """Credentials looked at to find their usual shape: a fraction of a millisecond."""
 
+random_bytes: Callable[[int], bytes] = os.urandom
+"""Makes nonces. Simulations have another one, else no run could be played again."""
+
 TOKENS_MAX: Final = 1_000
 """Credentials of delegation tokens that a listener remembers: making one takes milliseconds."""
 
@@ -278,7 +281,7 @@ def _server(listener: Listener, mechanism: str) -> Callable[[], Any]:
         users_of = ScramUsers(node, scram.BY_NAME[mechanism])
         find_token = tokens_of(node, users_of.mechanism)
         return lambda: scram.ScramServer(
-            users_of.mechanism, users_of.find, users_of.made_up, os.urandom(scram.NONCE_BYTES), find_token
+            users_of.mechanism, users_of.find, users_of.made_up, random_bytes(scram.NONCE_BYTES), find_token
         )
     return _gssapi(listener) if mechanism == GSSAPI else _oauthbearer(listener)
 

@@ -17,7 +17,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch, crc_is_valid, iterate_batches, iterate_records
 from ottla.simulation.history import ACKS_ALL, History, Key, Mark
 from ottla.simulation.wire import RETRIABLE, Disconnected, Wire, leader_of
-from ottla.simulation.world import EPOCH_MS, World
+from ottla.simulation.world import EPOCH_MS, PORT, World
 
 RECONNECT_S = 0.05
 EARLY_S = 0.002
@@ -32,6 +32,8 @@ class Client:
 
     pause_s_max = 4.0
     """For how long it rests on average, at most, where clients take their time."""
+    port = PORT
+    """Where it reaches brokers."""
 
     def __init__(self, world: World, history: History, name: str, servers: Sequence[str]) -> None:
         """`servers` are the brokers that it knows; of several it asks one where to go."""
@@ -70,7 +72,7 @@ class Client:
         while not self.finished():
             try:
                 self.host = await self.where() if len(self.servers) > 1 else self.servers[0]
-                wire = await Wire.connect(self.network, self.host)
+                wire = await Wire.connect(self.network, self.host, self.port)
                 try:
                     await self.session(wire)
                 finally:

@@ -175,7 +175,10 @@ class Invariants:
         if high_watermark > max(0, before[1]):
             if leads:
                 self._reached_majority(machine, high_watermark, before[4], voters)
-            self._agrees(machine, METADATA, max(0, before[1]), high_watermark, leads=leads)
+            # Below a snapshot the files may still hold what it has replaced.
+            snapshots = machine.node.metadata.quorum.log.snapshots if machine.node is not None else []
+            begin = max(0, before[1], *(each.end_offset for each in snapshots))
+            self._agrees(machine, METADATA, begin, high_watermark, leads=leads)
 
     def _reached_majority(self, machine: Machine, high_watermark: int, before: VoterSet, voters: VoterSet) -> None:
         """Check that a majority of the current voters, which the leader knows first, or of the voters before this
@@ -200,6 +203,11 @@ class Invariants:
 
     # Replicas.
 
+    def _is_over(self, key: Key, epoch: int) -> bool:
+        """Whether a partition is in a newer epoch: a node that was cut off may hear only now that it led one."""
+        topic = None if self.image is None else self.image.topic(key[0])
+        return topic is not None and topic.partitions[key[1]].leader_epoch > epoch
+
     def _partition(
         self, machine: Machine, key: Key, partition: Partition, before: tuple[int, int, bool, int], leads: bool
     ) -> None:
@@ -217,6 +225,7 @@ class Invariants:
             return
         if new:
             self._epoch_starts.setdefault((key, epoch), partition.log.log_end_offset)
+        if new and not self._is_over(key, epoch):
             self._has_everything(machine, key, "a leader has what is committed")
         if not leads and self.world.unclean[key]:
             return  # it may still have what the unclean leader had not, until it hears of that one

@@ -8,11 +8,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from ottla.simulation import faults, group_protocols, quorum, single, transactions
+from ottla.simulation import faults, group_protocols, quorum, security_run, single, transactions
 from ottla.simulation.world import Violation
 from ottla.testing.loop import Stuck
 
-KINDS = (*single.KINDS, faults.CLUSTER, quorum.QUORUM, quorum.LONG, transactions.TRANSACTIONS, group_protocols.GROUPS)
+KINDS = (
+    *single.KINDS, faults.CLUSTER, quorum.QUORUM, quorum.LONG, transactions.TRANSACTIONS, group_protocols.GROUPS,
+    security_run.SECURITY,
+)  # fmt: skip
 
 
 @dataclass
@@ -40,6 +43,8 @@ def make(seed: int, kind: str) -> single.Run:
         return transactions.TransactionRun(seed)
     if kind == group_protocols.GROUPS:
         return group_protocols.GroupRun(seed)
+    if kind == security_run.SECURITY:
+        return security_run.SecurityRun(seed)
     return quorum.QuorumRun(seed, kind) if kind in quorum.KINDS else single.Run(seed, kind)
 
 

@@ -47,10 +47,10 @@ class Wire(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     @classmethod
-    async def connect(cls, network: HostNetwork, host: str) -> Wire:
+    async def connect(cls, network: HostNetwork, host: str, port: int = PORT) -> Wire:
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                _, wire = await network.connect(cls, host, PORT)
+                _, wire = await network.connect(cls, host, port)
         except OSError as error:  # TimeoutError is one
             raise Disconnected(f"{type(error).__name__}") from error
         assert isinstance(wire, cls)
