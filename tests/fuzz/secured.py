@@ -426,9 +426,9 @@ class Bystanders:
 
     async def begin(self) -> None:
         context = self._setting.context()
-        for listener, how in (("SASL_PLAINTEXT", None), ("SASL_SSL", context)):
+        for listener, over in (("SASL_PLAINTEXT", None), ("SASL_SSL", context)):
             port = self._setting.port(listener)
-            client = Client(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 22, ssl=how))
+            client = Client(*await asyncio.open_connection("127.0.0.1", port, limit=1 << 22, ssl=over))
             await log_in(client)
             self._clients.append(client)
         await self._clients[0].create("kept")
