@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ottla.model import Buffer
 from ottla.network import MakeProtocol
 from ottla.tls_handshakes import ClosedInHandshake, Failure, Step, reason_of, told, without_frames
-from ottla.tls_records import Noise, Pieces
+from ottla.tls_records import HEADER_BYTES, Noise, Pieces
 from ottla.tls_sender import TlsSender
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._kept = bytearray()
         """Cipher text that OpenSSL was not given yet: a thread has the BIOs, or the protocol has paused."""
         self._pieces = Pieces()
+        self._between = False
+        """Whether the next byte is the first of a record that can be decrypted at once."""
         self._noise: Noise | None = None
         self._early_eof = False
         self._early_writes: list[bytes] = []
@@ -120,14 +122,15 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing:
             return
-        view = self._view[:nbytes]
+        view = self._view
+        if self._between and (view[3] << 8 | view[4]) == nbytes - HEADER_BYTES:
+            self._one_record(view[:nbytes])
+            return
+        view = view[:nbytes]
         if self.ready:
             if self._paused or self._kept:
                 self._kept += view
                 self._pause_raw()
-            elif self._pieces.is_one_record(view, nbytes):
-                self._incoming.write(view)
-                self._decrypt(NOTHING)
             else:
                 self._decrypt(view)
             return
@@ -322,6 +325,29 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     # Receiving.
 
+    def _one_record(self, record: memoryview) -> None:
+        """The shortest way for what most requests are."""
+        self._incoming.write(record)
+        view = self._protocol.get_buffer(-1)
+        size = len(record)
+        if len(view) < size:
+            self._decrypt(NOTHING)
+            return
+        try:
+            count: Any = self.tls.read(size, view)
+        except ssl.SSLWantReadError:
+            if self._is_noise(0):
+                self._fail(NOISE)
+        except ssl.SSLError as error:
+            self._fail(without_frames(error))
+        else:
+            if count:
+                self._protocol.buffer_updated(count)
+            else:
+                self._end()
+        if self.outgoing.pending:  # an answer to a new key, say
+            self._flushed()
+
     def _decrypt(self, data: memoryview) -> None:
         """Give the protocol what can be decrypted of `data`, and of what the BIO has, until it pauses. Many records go
         into its buffer before it looks at it, so that few of its frames come in pieces."""
@@ -373,6 +399,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._pause_raw()
         if outgoing.pending:  # an answer to a new key, say
             self._flushed()
+        self._between = not self._paused and not self._plain and pieces.is_between  # and nothing is kept then
 
     def _is_noise(self, answers: int) -> bool:
         """Whether the peer sends too much that is no data; `answers` are bytes that OpenSSL has to say to it."""
@@ -481,6 +508,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def pause_reading(self) -> None:
         self._paused = True
+        self._between = False
         if self.ready:
             self._pause_raw()
 

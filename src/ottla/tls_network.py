@@ -32,8 +32,9 @@ from ottla.tls_connection import TlsConnection
 from ottla.tls_handshakes import Failure, Handshakes, TlsContexts
 from ottla.tls_sender import TlsSender
 
-CIPHER_BUFFER_BYTES: Final = 65_536
-"""Four full records: more no longer fits into a processor's second cache with what is decrypted from it."""
+CIPHER_BUFFER_BYTES: Final = 131_072
+"""A batch of 64 KB comes in one piece with what is around it. More no longer fits into a processor's second cache with
+what is decrypted from it."""
 
 
 class TlsNetwork:

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-PIECE_BYTES: Final = 16_384
-"""A piece ends with the record that reaches this: one large record, as many small ones as there may be in one."""
-
 PIECE_RECORDS: Final = 32
-"""Less than a millisecond of changes of keys."""
+"""A piece ends with this one at the latest: less than a millisecond of changes of keys."""
 
 HEADER_BYTES: Final = 5
 
@@ -35,15 +32,6 @@ class Pieces:
         self._head = b""
         """The first bytes of a record whose header has not wholly arrived."""
 
-    def is_one_record(self, data: memoryview, size: int) -> bool:
-        """Whether the first `size` bytes of `data`, which come next, are one whole record: most requests are."""
-        return (
-            not self._left
-            and not self._head
-            and size > HEADER_BYTES
-            and (data[3] << 8 | data[4]) == size - HEADER_BYTES
-        )
-
     def next(self, data: memoryview, position: int) -> int:
         """Where the piece ends that begins at `position`; what comes before was taken already."""
         size = len(data)
@@ -56,7 +44,7 @@ class Pieces:
             at = position + HEADER_BYTES - len(self._head) + (head[3] << 8 | head[4])
             self._head = b""
         records = 0
-        while at < size and at - position < PIECE_BYTES and records < PIECE_RECORDS:
+        while at < size and records < PIECE_RECORDS:
             if size - at < HEADER_BYTES:
                 self._head = bytes(data[at:])
                 at = size
