@@ -151,7 +151,7 @@ class Agent:
             return
         if is_read and not had_more and file.read_to > read_to and self._follower.starts_again(file):
             return  # it was copied over just before it was read
-        if file.read_to and not read_to:
+        if not read_to and (file.read_to or file.is_touched):
             self._follower.begun(file, since_ms)
         self._add(batch, lines, file.position.path)
         if file.splitter.held_bytes and not lines:

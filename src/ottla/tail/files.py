@@ -142,6 +142,8 @@ class LogFile:
     """A link led to it, and leads elsewhere now; the file lies where it did."""
     is_at_end: bool = False
     """All that it had was read."""
+    is_touched: bool = False
+    """Nothing was read of it, and it was changed since that was last found: it may have been truncated again."""
     is_new: bool = False
     """It was opened at the last scan, without a stored position."""
     looked_ms: int = 0
@@ -152,6 +154,8 @@ class LogFile:
     """When bytes were last found in it."""
     _seen: tuple[int, int] = (-1, -1)
     """Size and time of the last change, when it was last read to its end."""
+    _empty_ns: int = -1
+    """Time of the last change when it was last found empty."""
     _window: bytes = b""
     """What lies before the end of what was read: the tail of the position, and what the splitter holds."""
     _marks: Marks = field(default_factory=Marks)
@@ -208,6 +212,7 @@ class LogFile:
         began_ms = now_ms()
         found = os.fstat(self.descriptor)
         seen = (found.st_size, found.st_mtime_ns)
+        self.is_touched = False
         if seen == self._seen:
             self._was_seen(began_ms)
             return []
@@ -219,6 +224,8 @@ class LogFile:
         self.is_at_end = not new
         if not new:
             self._was_seen(began_ms)
+            self.is_touched = not read_to and self._empty_ns != found.st_mtime_ns
+            self._empty_ns = found.st_mtime_ns
             if abs(time.time_ns() - found.st_mtime_ns) > TICK_NS:
                 self._seen = seen
             return []
@@ -294,6 +301,7 @@ class LogFile:
         self.splitter = Splitter(self.splitter.bytes_max, self.splitter.start)
         self.position = replace(self.position, offset=0, head=b"", tail=b"", time_ms=self.looked_ms)
         self._window, self._seen, self._marks, self.is_at_end = b"", (-1, -1), Marks(), False
+        self._empty_ns = -1
         self.changed_at_s = time.monotonic()
 
     def _advance(self) -> None:

@@ -124,12 +124,12 @@ class Follower:
         self.note(file)
 
     def begun(self, file: LogFile, since_ms: int) -> None:
-        """Something was read of a file of which nothing was read before, as of the time `since_ms`.
+        """Something was read, or it was touched, of a file of which nothing was read since the time `since_ms`.
 
         A truncation is not noticed while nothing was read: generations may have come and gone.
         """
         if not file.is_copy and not file.rotated:
-            file.is_new = False
+            file.is_new &= not file.read_to
             self._open_unseen(file.places, file.position.path, since_ms)
 
     def note(self, file: LogFile) -> None:
