@@ -31,7 +31,7 @@ from ottla.security.audit import parse
 _LOG = logging.getLogger("ottla.audit")
 
 READ_BYTES: Final = 262_144
-"""Bytes of a file that are read at once, and so of a batch: below any sensible `max.message.bytes`, and several of the longest lines."""
+"""Bytes of a file that are read at once, and so of a batch: below any sensible `max.message.bytes`."""
 
 PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 10.0
