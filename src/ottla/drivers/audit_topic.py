@@ -202,7 +202,7 @@ class AuditTopic:
         """Raises KafkaError."""
         node = self._node
         topic = node.image.topic(self._topic)
-        if topic is None:
+        if topic is None and any(not each.fenced for each in node.image.brokers.values()):
             await self._make_topic()
             topic = node.image.topic(self._topic)
         if topic is None:
