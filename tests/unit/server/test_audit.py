@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -26,9 +27,10 @@ from ottla.server.audited_changes import text_of
 from ottla.server.node import Node
 from ottla.testing.process import reserve
 from tests.unit.controller.test_acls import creation, wanted
+from tests.unit.server import test_tls
 from tests.unit.server.node import Client, batch, running
 from tests.unit.server.stub import until
-from tests.unit.server.test_authentication import authenticate, closed, connect, handshake, log_in, secured
+from tests.unit.server.test_authentication import authenticate, closed, connect, handshake, log_in, of, secured
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 GUARDED = {"authorizer.class.name": STANDARD, "super.users": "User:admin"}
@@ -293,19 +295,41 @@ def test_floods_are_counted_and_do_not_fill_the_disk(tmp_path: Path, monkeypatch
 
 def test_a_client_that_never_logs_in_and_one_that_changes_its_mind(tmp_path: Path) -> None:
     async def test() -> None:
-        async with audited(tmp_path, {"ottla.login.timeout.ms": "100", "connections.max.reauth.ms": "60000"}) as node:
-            silent = await connect(node)
+        async with audited(tmp_path, {"connections.max.reauth.ms": "60000"}) as node:
             alice = await as_user(node, "alice")
             await handshake(alice)
             answer = await authenticate(alice, PlainClient("alice", "alice-secret").first())
             assert answer["error_code"] == 0
-            await closed(silent)
+            authentication = of(node)
+            authentication.settings = authentication.settings._replace(timeout_s=0.02)
+            await closed(await connect(node))
 
     asyncio.run(test())
     found = events(tmp_path / "audit")
     (late,) = named(found, "LoginFailed")
     assert "has not logged in within" in late["reason"] and late["allowed"] is False
     assert named(found, "Reauthenticated")[0]["principal"] == "User:alice"
+
+
+def test_clients_with_certificates_and_those_without(tmp_path: Path) -> None:
+    async def test() -> None:
+        own = {"ottla.audit.directory": str(tmp_path / "audit")}
+        async with running(str(tmp_path / "data"), {**test_tls.settings(tmp_path), **own}) as node:
+            client = await test_tls.connect(node, tmp_path)
+            await client.ask(ApiKey.METADATA, 9, {"topics": []})
+            client.close()
+            assert node.tls is not None
+            with contextlib.suppress(OSError):
+                stranger = await test_tls.connect(node, tmp_path, None)
+                await closed(stranger)
+            tls = node.tls
+            await until(lambda: sum(tls.failed.values()))
+
+    asyncio.run(test())
+    found = events(tmp_path / "audit")
+    (login,), (failed,) = named(found, "LoggedIn"), named(found, "LoginFailed")
+    assert "CN=alice" in login["principal"] and login["mechanism"] == failed["mechanism"] == "SSL"
+    assert failed["allowed"] is False and "certificate" in failed["reason"]
 
 
 def test_a_node_without_an_audit_log(tmp_path: Path) -> None:
