@@ -120,7 +120,7 @@ class RemoteControllerChannel:
                 timeout_ms = max(1, round((deadline - loop.time()) * 1000))
                 if address is None:
                     assert self._here is not None
-                    return await self._here.call(api_key, request)
+                    return await self._here.call(api_key, request, version=version, requester=requester)
                 if api_key in OWN:
                     return await self._send_own(address, api_key, request, timeout_ms)
                 if requester is THE_BROKER:
