@@ -15,9 +15,11 @@ from typing import Annotated, Any, NamedTuple
 from cyclopts import App, Parameter
 
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
-from ottla.cli.options import AsJson, Flag, parse_time_ms
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_time_ms
 from ottla.cli.output import json_text, plural, print_json, print_table, visible
-from ottla.cli.values import FilePath, Raw, Text
+from ottla.cli.record import Record
+from ottla.cli.security import ClientFile
+from ottla.cli.values import FilePath, Raw, Text, TopicName
 from ottla.security.audit import LINE_BYTES_MAX, Check, Head, parse, timestamp
 
 app = App(name="audit", help="Verify and search audit logs; no node is needed.", sort_key=9)
@@ -27,7 +29,10 @@ PROBLEMS_MAX = 100
 
 _FILE = re.compile(r"audit-\d{20}\.jsonl")
 
-Places = Annotated[FilePath, Parameter(required=True)]
+Places = Annotated[FilePath, Parameter(required=False)]
+Topic = Annotated[
+    TopicName | None, Parameter(name="--topic", help="Read the topic of `ottla.audit.topic` instead of files.")
+]
 
 
 class Problem(NamedTuple):
@@ -39,12 +44,30 @@ class Problem(NamedTuple):
 
 
 class Log(NamedTuple):
-    """The files of one node, in order."""
+    """The lines of one node, in order."""
 
     directory: Path
     files: Sequence[Path]
     whole: bool
     """Whether these are all of its files, so that its head tells of its end."""
+    records: Sequence[Record] | None = None
+    """In place of files: what is in the topic of this name."""
+
+    def lines(self) -> Iterator[tuple[str, int, bytes]]:
+        """File and number, or partition and offset, of each line. Raises CommandFailed."""
+        if self.records is not None:
+            for record in self.records:
+                yield f"{record.topic}-{record.partition}", record.offset, (record.value or b"") + b"\n"
+            return
+        for path in self.files:
+            for number, line in _lines(path):
+                yield str(path), number, line
+
+    @property
+    def name(self) -> str:
+        if self.records is not None:
+            return str(self.directory)
+        return str(self.directory if self.whole else self.files[0])
 
 
 @app.command
@@ -53,7 +76,10 @@ def verify(
     expect: Annotated[
         Text | None, Parameter(name="--expect", help="SEQ:HASH that an earlier verification printed: it must be there.")
     ] = None,
+    topic: Topic = None,
     json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Verify that no line of an audit log was changed, removed, added or moved. Exit code 1 if one was.
 
@@ -71,7 +97,7 @@ def verify(
             kept = (Head.read(expect),)
         except ValueError as error:
             raise CommandFailed(f"--expect: {error}", MISUSED) from None
-    logs = [log for place in places for log in found_logs(place)]
+    logs = _logs(places, topic, bootstrap)
     if kept and len(logs) > 1:
         raise CommandFailed("--expect is for the log of one node: name its directory", MISUSED)
     reports = [_verified(log, kept) for log in logs]
@@ -85,22 +111,21 @@ def verify(
 
 def _verified(log: Log, kept: Sequence[Head]) -> dict[str, Any]:
     head = _head(log) if log.whole else None  # before the lines: a running node writes it behind them
-    check = Check((*kept, *(() if head is None else (head,))))
+    check = Check((*kept, *(() if head is None else (head,))), is_part=not log.whole)
     problems: list[Problem] = []
     incomplete = False
-    for path in log.files:
-        for number, line in _lines(path):
-            incomplete = not line.endswith(b"\n")
-            if incomplete and path == log.files[-1]:
-                continue
-            problem = check.line(line.rstrip(b"\n"))
-            if problem is not None:
-                problems.append(Problem(str(path), number, problem))
+    last = str(log.files[-1]) if log.files else log.name
+    for where, number, line in log.lines():
+        incomplete = not line.endswith(b"\n")
+        if incomplete and where == last:
+            continue
+        problem = check.line(line.rstrip(b"\n"))
+        if problem is not None:
+            problems.append(Problem(where, number, problem))
     if log.whole or kept:
-        last = str(log.files[-1]) if log.files else str(log.directory)
         problems += [Problem(last, 0, problem) for problem in check.end()]
     return {
-        "log": str(log.directory if log.whole else log.files[0]), "files": len(log.files), "events": check.events,
+        "log": log.name, "files": len(log.files), "events": check.events,
         "first": check.first, "head": None if check.last is None else str(check.last),
         "incomplete_line": incomplete, "problems": [each._asdict() for each in problems],
     }  # fmt: skip
@@ -120,11 +145,14 @@ def _head(log: Log) -> Head | None:
 def _print(report: Mapping[str, Any]) -> None:
     problems = report["problems"]
     for each in problems[:PROBLEMS_MAX]:
-        where = f"{each['file']} line {each['line']}" if each["line"] else each["file"]
+        at = "line" if report["files"] else "offset"
+        where = f"{each['file']} {at} {each['line']}" if each["line"] or not report["files"] else each["file"]
         print(f"{visible(where)}: {each['problem']}")
     if len(problems) > PROBLEMS_MAX:
         print(f"and {plural(len(problems) - PROBLEMS_MAX, 'problem')} more")
-    counted = f"{plural(report['events'], 'event')} in {plural(report['files'], 'file')}"
+    counted = plural(report["events"], "event")
+    if report["files"]:
+        counted = f"{counted} in {plural(report['files'], 'file')}"
     verdict = plural(len(problems), "problem") if problems else "whole"
     print(f"{visible(report['log'])}: {counted}: {verdict}")
     if report["incomplete_line"]:
@@ -151,7 +179,10 @@ def search(
     since: Annotated[
         Raw | None, Parameter(name="--since", help="Only events after that: 10m (ago), 2h, 7d, 2026-05-01T10:00.")
     ] = None,
+    topic: Topic = None,
     json: Annotated[bool, Parameter(name="--json", negative="", show_default=False, help="Print the lines.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
 ) -> int:
     """Search audit logs: who did what, when, from where, and by which rule; of several nodes in the order of time.
 
@@ -168,7 +199,7 @@ def search(
         least = timestamp(min(since_ms, 253_402_300_799_000))
     name = None if user is None else user.removeprefix("User:")
     unreadable = [0]
-    logs = [_events(log, unreadable) for place in places for log in found_logs(place)]
+    logs = [_events(log, unreadable) for log in _logs(places, topic, bootstrap)]
     found = (
         each
         for each in heapq.merge(*logs, key=lambda each: str(each.get("time")))
@@ -222,13 +253,47 @@ def _change(change: Mapping[str, Any]) -> str:
 
 
 def _events(log: Log, unreadable: list[int]) -> Iterator[Mapping[str, Any]]:
-    for path in log.files:
-        for _, line in _lines(path):
-            found = parse(line.rstrip(b"\n"))
-            if found is None:
-                unreadable[0] += line.endswith(b"\n")
-            else:
-                yield {**found.event, "hash": found.hash}
+    for _, _, line in log.lines():
+        found = parse(line.rstrip(b"\n"))
+        if found is None:
+            unreadable[0] += line.endswith(b"\n")
+        else:
+            yield {**found.event, "hash": found.hash}
+
+
+def _logs(places: Sequence[Path], topic: str | None, bootstrap: str) -> list[Log]:
+    """Raises CommandFailed."""
+    if (topic is None) == (not places):
+        raise CommandFailed("name the directory of ottla.audit.directory, or --topic NAME", MISUSED)
+    if topic is None:
+        return [log for place in places for log in found_logs(place)]
+    return _in_topic(topic, bootstrap)
+
+
+def _in_topic(topic: str, bootstrap: str) -> list[Log]:
+    """The lines of each node in a topic. A line that was shipped twice counts once. Raises CommandFailed."""
+    from ottla.cli.positions import stretch
+    from ottla.cli.reader import Reader
+
+    reader = Reader(bootstrap, topic)
+    starts, stops = stretch(reader, reader.partitions, "beginning", "end", False)
+    found: dict[str, list[tuple[int, Record]]] = {}
+    for records in reader.read(starts, stops):
+        for record in records:
+            line = parse(record.value or b"")
+            node = (record.key or b"").decode("utf-8", "replace")
+            found.setdefault(node, []).append((0 if line is None else line.seq, record))
+    logs = []
+    for node, rows in sorted(found.items()):
+        seen: set[tuple[int, bytes | None]] = set()
+        once = []
+        for seq, record in rows:
+            if (seq, record.value) not in seen:
+                once.append((seq, record))
+            seen.add((seq, record.value))
+        once.sort(key=lambda row: row[0])
+        logs.append(Log(Path(f"{topic} {node}"), (), whole=False, records=[record for _, record in once]))
+    return logs
 
 
 def found_logs(place: Path) -> list[Log]:

@@ -243,6 +243,8 @@ class ServerConfig(Mapping[str, Any]):
             if why is not None:
                 raise OttlaError(why)
         self._check_http_port()
+        if self["ottla.audit.topic"] and not self["ottla.audit.directory"]:
+            raise OttlaError("ottla.audit.topic needs ottla.audit.directory: lines are shipped from its files")
         if 0 < self["queued.max.request.bytes"] < self["socket.request.max.bytes"]:
             raise OttlaError("queued.max.request.bytes must be larger or equal to socket.request.max.bytes")
         for name, least in (("log.roll.ms", 1), ("log.retention.ms", None), ("log.retention.minutes", None)):

@@ -47,7 +47,7 @@ RETRY_S: Final = 1.0
 STOP_S_MAX: Final = 5.0
 """How long a node that stops waits for its last events to be written."""
 
-_NAME: Final = re.compile(r"audit-\d{20}\.jsonl")
+FILE_NAME: Final = re.compile(r"audit-\d{20}\.jsonl")
 
 Event = Mapping[str, Any]
 Expand = Callable[[], Iterator[Event | None]]
@@ -84,7 +84,7 @@ class Opened(NamedTuple):
     has_head: bool = True
 
 
-def _first_of(name: str) -> int:
+def first_of(name: str) -> int:
     """Number of the first event of a file."""
     return int(name[6:26])
 
@@ -108,7 +108,7 @@ class AuditFiles:
         fs = self._fs
         fs.makedirs(self.directory)
         self._lock = fs.lock(posixpath.join(self.directory, ".lock"))
-        self.names = [name for name in fs.listdir(self.directory) if _NAME.fullmatch(name)]
+        self.names = [name for name in fs.listdir(self.directory) if FILE_NAME.fullmatch(name)]
         kept = self._kept_head()
         if kept is None and not self.names:
             kept = Head(0, FIRST_HASH)
@@ -126,7 +126,7 @@ class AuditFiles:
             fs.remove(posixpath.join(self.directory, self.names.pop()))  # a crash came before its first line
             found = None
         if kept is None:
-            found = found or Head(_first_of(self.names[-1]), FIRST_HASH)
+            found = found or Head(first_of(self.names[-1]), FIRST_HASH)
             return Opened(found, torn, has_head=False)
         if found is None or found.seq < kept.seq:
             self._close_file()
@@ -147,7 +147,7 @@ class AuditFiles:
         have left lines in part, or blocks of them; these are cut from the first one that does not fit."""
         file = self._file = self._fs.open(posixpath.join(self.directory, self.names[-1]))
         size = self.size = file.size()
-        first = _first_of(self.names[-1])
+        first = first_of(self.names[-1])
         if kept is None or first <= kept.seq:
             start = self._place_of(first if kept is None else kept.seq, size)
             if start is None:  # the newest event is not there
@@ -264,7 +264,8 @@ class AuditLog:
         self._fs = fs
         self._clock = clock
         self._settings = settings
-        self._files = AuditFiles(fs, posixpath.join(settings.directory, f"node-{settings.node_id}"))
+        self.directory = posixpath.join(settings.directory, f"node-{settings.node_id}")
+        self._files = AuditFiles(fs, self.directory)
         self._chain = Chain()
         self._queue: deque[tuple[int, Event | Expand]] = deque()
         self._unsaid = 0
@@ -385,7 +386,7 @@ class AuditLog:
         names = self._files.names
         place = names.index(name)
         if place + 1 < len(names):
-            return _first_of(names[place + 1]) - 1
+            return first_of(names[place + 1]) - 1
         return self._last_seqs.pop(name, self._chain.seq - 1)
 
     async def _until_written(self, batch: _Batch) -> None:

@@ -99,6 +99,8 @@ SECTIONS = (
                "Events that the audit log lost because its disk was full or too slow; the log says so too."),
         Metric("ottla_audit_write_failures_total", COUNTER, (), "writes",
                "Writes and fsyncs of the audit log that failed; a failed write is tried again each second."),
+        Metric("ottla_audit_topic_lag_events", GAUGE, (), "events",
+               "Events of the audit log that are in its files and not yet in ottla.audit.topic, which this is with."),
         Metric("ottla_ssl_handshakes_failed_total", COUNTER, ("listener",), "handshakes",
                "TLS handshakes of clients that failed; the log says whose and why. Only of listeners over TLS."),
         Metric("ottla_ssl_certificate_expiry_timestamp_seconds", GAUGE, ("listener",), "seconds since 1970",

@@ -121,12 +121,14 @@ def parse(line: bytes) -> Line | None:
 class Check:
     """Reads the lines of one chain in order and says what does not fit."""
 
-    def __init__(self, wanted: tuple[Head, ...] = ()) -> None:
-        """`wanted` are heads that were kept elsewhere; each has to be in the chain."""
+    def __init__(self, wanted: tuple[Head, ...] = (), *, is_part: bool = False) -> None:
+        """`wanted` are heads that were kept elsewhere; each has to be in the chain. `is_part`: lines before the first
+        one need not be there, as in a topic whose records expire."""
         self.first: int | None = None
         self.last: Head | None = None
         self.events = 0
         self._wanted = {each.seq: each for each in wanted}
+        self._is_part = is_part
         self._deleted = 0
         """The newest event that was deleted with its file, as the chain itself says."""
 
@@ -144,7 +146,9 @@ class Check:
         problem = None
         if last is None:
             before = FIRST_HASH if found.seq == 1 else found.event.get("previous")
-            if not isinstance(before, str):
+            if self._is_part and before is None:
+                problem = None
+            elif not isinstance(before, str):
                 problem = f"the lines before event {found.seq} were removed from their file"
             elif not _same(link(before, found.body), found.hash):
                 problem = f"event {found.seq} was changed"
@@ -168,7 +172,7 @@ class Check:
     def end(self) -> list[str]:
         """What is missing at the beginning and the end."""
         problems = []
-        if self.first is not None and self.first > self._deleted + 1 and self.first > 1:
+        if self.first is not None and self.first > self._deleted + 1 and not self._is_part:
             problems.append(f"events {self._deleted + 1} to {self.first - 1} are missing: files were removed")
         newest = max(self._wanted.values(), default=None)
         if newest is not None and newest.seq > (0 if self.last is None else self.last.seq):

@@ -24,6 +24,7 @@ from ottla.server.authorization import ERRORS
 from ottla.version import VERSION
 
 if TYPE_CHECKING:
+    from ottla.drivers.audit_topic import AuditTopic
     from ottla.metrics.text import Exposition
     from ottla.security.authorizer import Question, Verdict
     from ottla.server.api import RequestContext
@@ -62,17 +63,29 @@ class Audit:
         self._repeated: dict[tuple[Any, ...], list[Any]] = {}
         """What was written a short while ago, and how often it has come again."""
         self._timer: asyncio.Handle | None = None
+        self.topic: AuditTopic | None = None
+        """Where the lines are shipped to; None with `ottla.audit.topic` empty."""
 
     async def start(self) -> None:
         """Raises OttlaError where nothing can be written."""
         await self.log.start()
         self._put("Started", version=VERSION, events=sorted(self.classes))
+        name = self._node.config["ottla.audit.topic"]
+        if name:
+            from ottla.drivers.audit_topic import AuditTopic
+            from ottla.server.topic_creation import create_own
+
+            self.topic = AuditTopic(self._node, self.log.directory, name, lambda: create_own(self._node, [name]))
+            self.log.on_lines = self.topic.written
+            self.topic.start()
 
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._say_repeated()
         self._put("Stopped")
+        if self.topic is not None:
+            await self.topic.stop()
         await self.log.stop()
 
     def _put(self, event: str, **more: Any) -> None:
@@ -107,7 +120,8 @@ class Audit:
         if not depends:
             return
         if verdict.allowed:
-            if self.hears_of_data and question.operation in _DATA and question.kind in _KINDS_OF_DATA:
+            is_own = self.topic is not None and question.name == self._node.config["ottla.audit.topic"]
+            if self.hears_of_data and not is_own and question.operation in _DATA and question.kind in _KINDS_OF_DATA:
                 self._decision("data", "AccessAllowed", question, verdict)
         else:
             self._decision("denials", "AccessDenied", question, verdict)
@@ -208,6 +222,8 @@ class Audit:
         page.add("ottla_audit_events_total", self.log.head.seq)
         page.add("ottla_audit_events_lost_total", self.log.lost)
         page.add("ottla_audit_write_failures_total", self.log.failed_writes)
+        if self.topic is not None:
+            page.add("ottla_audit_topic_lag_events", max(0, self.log.written - self.topic.shipped))
 
 
 async def begin_audit(node: Node, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:

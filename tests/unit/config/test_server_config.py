@@ -104,6 +104,7 @@ REFUSED = [
         "must be present in log.dirs or log.dir. Missing entries : /c",
     ),
     ({"cordoned.log.dirs": "*,/a", "log.dirs": "/a"}, r"set to \*, it must not contain other values"),
+    ({"ottla.audit.topic": "audit"}, "ottla.audit.topic needs ottla.audit.directory"),
     ({"config.providers": "env"}, "config.providers belongs into the settings file"),
     ({"process.roles": "broker,controller"}, "setting node.id is missing; it must be at least 0"),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -12,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from ottla.cli.exits import FAILED, OK
+from ottla.cli.main import main
 from ottla.controller.changes import Resource
 from ottla.drivers import audit_log
 from ottla.errors import OttlaError
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
 from ottla.security.audit import Check, Head
 from ottla.security.sasl.client import PlainClient
 from ottla.server import audit
@@ -23,8 +27,10 @@ from ottla.server.audited_changes import text_of
 from ottla.server.node import Node
 from ottla.testing.process import reserve
 from tests.unit.controller.test_acls import creation, wanted
+from tests.unit.server import test_tls
 from tests.unit.server.node import Client, batch, running
-from tests.unit.server.test_authentication import authenticate, closed, connect, handshake, log_in, secured
+from tests.unit.server.stub import until
+from tests.unit.server.test_authentication import authenticate, closed, connect, handshake, log_in, of, secured
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 GUARDED = {"authorizer.class.name": STANDARD, "super.users": "User:admin"}
@@ -181,6 +187,7 @@ def test_a_change_through_another_broker_names_the_client(tmp_path: Path) -> Non
     held = reserve(0)
     port = held.getsockname()[1]
     common = {
+        "ottla.audit.topic": "audit", "default.replication.factor": "1",
         "controller.quorum.voters": f"1@127.0.0.1:{port}", "controller.listener.names": "CONTROLLER",
         "ottla.cluster.id": "Jk3UMx2zQ0y8oVh1mE5cRw", "ottla.audit.directory": str(tmp_path / "audit"),
     }  # fmt: skip
@@ -190,16 +197,68 @@ def test_a_change_through_another_broker_names_the_client(tmp_path: Path) -> Non
     broker = {**common, "process.roles": "broker", "node.id": "2"}
 
     async def test() -> None:
-        async with running(str(tmp_path / "1"), controller), running(str(tmp_path / "2"), broker) as node:
+        async with running(str(tmp_path / "1"), controller) as first, running(str(tmp_path / "2"), broker) as node:
             client = await Client.connect(node)
             await client.create("orders")
+            for each in (first, node):
+                topic = None if each.audit is None else each.audit.topic
+                assert topic is not None, "a controller without a broker ships too"
+                await until(lambda topic=topic: topic.shipped >= 2)  # type: ignore[misc]
             client.close()
 
     asyncio.run(test())
     held.close()
-    (created,) = named(events(tmp_path / "audit", 1), "CreateTopics")
+    made = named(events(tmp_path / "audit", 1), "CreateTopics")
+    (created,) = [each for each in made if each["resource"] == "topic:orders"]
     assert (created["principal"], created["host"], created["client_id"]) == ("User:ANONYMOUS", "127.0.0.1", "test")
     assert named(events(tmp_path / "audit", 2), "CreateTopics") == []
+
+
+def test_lines_are_shipped_to_a_topic_once_over_restarts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the order of the files, of which there are several."""
+    own = {
+        "ottla.audit.directory": str(tmp_path / "audit"),
+        "ottla.audit.topic": "audit",
+        "ottla.audit.file.bytes": "4096",
+    }
+
+    async def life(names: list[str], seed: int) -> list[bytes]:
+        async with running(str(tmp_path / "data"), own, seed=seed) as node:
+            client = await Client.connect(node)
+            for name in names:
+                await client.create(name)
+            assert node.audit is not None and node.audit.topic is not None
+            log, shipped = node.audit.log, node.audit.topic
+            await until(lambda: log.written == shipped.shipped == log.head.seq)
+            lines: list[bytes] = []
+            while True:
+                found = await client.fetch("audit", len(lines))
+                if not found["records"]:
+                    break
+                for position, _ in iterate_batches(found["records"]):
+                    lines += [each.value or b"" for each in iterate_records(found["records"], position)]
+            bootstrap = f"127.0.0.1:{node.ports['PLAINTEXT']}"
+            verify = ["audit", "verify", "--topic", "audit", "-b", bootstrap]
+            assert await asyncio.to_thread(main, verify) == OK
+            assert await asyncio.to_thread(main, ["audit", "search", "--topic", "audit", "-b", bootstrap]) == OK
+            if seed == 2:
+                forged = SimpleRecord(1, b"node-1", lines[3].replace(b"topic", b"t0pic"))
+                await client.produce("audit", bytes(build_batch([forged])))
+                assert await asyncio.to_thread(main, verify) == FAILED
+            client.close()
+            return lines
+
+    async def test() -> None:
+        first = await life([f"topic{n}" for n in range(30)], 1)
+        again = await life(["more"], 2)
+        numbers = [json.loads(each)["seq"] for each in again]
+        assert again[: len(first)] == first and numbers == list(range(1, len(again) + 1))
+
+    asyncio.run(test())
+    said = capsys.readouterr().out
+    assert said.count("audit node-1:") == 3 and said.count(": whole") == 2 and "CreateTopics" in said
+    assert "stands behind" in said and "audit-0 offset" in said
+    assert len(list((tmp_path / "audit/node-1").glob("*.jsonl"))) > 2
 
 
 def test_classes_of_events_and_reading_and_writing(tmp_path: Path) -> None:
@@ -236,19 +295,41 @@ def test_floods_are_counted_and_do_not_fill_the_disk(tmp_path: Path, monkeypatch
 
 def test_a_client_that_never_logs_in_and_one_that_changes_its_mind(tmp_path: Path) -> None:
     async def test() -> None:
-        async with audited(tmp_path, {"ottla.login.timeout.ms": "100", "connections.max.reauth.ms": "60000"}) as node:
-            silent = await connect(node)
+        async with audited(tmp_path, {"connections.max.reauth.ms": "60000"}) as node:
             alice = await as_user(node, "alice")
             await handshake(alice)
             answer = await authenticate(alice, PlainClient("alice", "alice-secret").first())
             assert answer["error_code"] == 0
-            await closed(silent)
+            authentication = of(node)
+            authentication.settings = authentication.settings._replace(timeout_s=0.02)
+            await closed(await connect(node))
 
     asyncio.run(test())
     found = events(tmp_path / "audit")
     (late,) = named(found, "LoginFailed")
     assert "has not logged in within" in late["reason"] and late["allowed"] is False
     assert named(found, "Reauthenticated")[0]["principal"] == "User:alice"
+
+
+def test_clients_with_certificates_and_those_without(tmp_path: Path) -> None:
+    async def test() -> None:
+        own = {"ottla.audit.directory": str(tmp_path / "audit")}
+        async with running(str(tmp_path / "data"), {**test_tls.settings(tmp_path), **own}) as node:
+            client = await test_tls.connect(node, tmp_path)
+            await client.ask(ApiKey.METADATA, 9, {"topics": []})
+            client.close()
+            assert node.tls is not None
+            with contextlib.suppress(OSError):
+                stranger = await test_tls.connect(node, tmp_path, None)
+                await closed(stranger)
+            tls = node.tls
+            await until(lambda: sum(tls.failed.values()))
+
+    asyncio.run(test())
+    found = events(tmp_path / "audit")
+    (login,), (failed,) = named(found, "LoggedIn"), named(found, "LoginFailed")
+    assert "CN=alice" in login["principal"] and login["mechanism"] == failed["mechanism"] == "SSL"
+    assert failed["allowed"] is False and "certificate" in failed["reason"]
 
 
 def test_a_node_without_an_audit_log(tmp_path: Path) -> None:

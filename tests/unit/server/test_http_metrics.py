@@ -130,7 +130,7 @@ async def limit(node: Node) -> None:
 def test_every_metric_of_the_table_and_no_other_with_its_type_and_labels(tmp_path: Any, openmetrics: bool) -> None:
     authority = Authority()
     secured = ssl_settings(tmp_path / "tls", authority, authority.issue("node"))
-    audited = {"ottla.audit.directory": str(tmp_path / "audit")}
+    audited = {"ottla.audit.directory": str(tmp_path / "audit"), "ottla.audit.topic": "audit"}
     settings = {**LISTENER, **secured, **audited, "listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"}
 
     async def test() -> None:

@@ -48,6 +48,10 @@ OTTLA: tuple[Setting, ...] = (
             doc="The directory of the audit log: one JSON line for each login, denial and change, with a hash over "
                 "the line before it, in files below node-ID. Empty for no audit log. `ottla audit` verifies and "
                 "searches it."),
+    Setting("ottla.audit.topic", Type.STRING, "",
+            doc="A topic to which the lines of the audit log are shipped from the files of ottla.audit.directory, "
+                "which this needs. A topic that is missing is created with the defaults of topics; the node's user "
+                "must be allowed to write to it. Empty for none."),
     Setting("ottla.audit.events", Type.LIST, "authentication,administration,denials", ListOf(AUDITED, empty=False),
             doc="What the audit log has: authentication (logins that succeeded and failed), administration (changes, "
                 "with the values before and after), denials, and data (who read or wrote which topic; only with an "
