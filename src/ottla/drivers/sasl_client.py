@@ -28,6 +28,7 @@ from ottla.security.sasl import OAUTHBEARER, PLAIN, SUPPORTED, AuthenticationFai
 from ottla.security.sasl.client import OAuthBearerClient, PlainClient, ScramClient
 
 if TYPE_CHECKING:
+    from ottla.config.secret import Secret
     from ottla.config.server import ServerConfig
     from ottla.network import AcceptFailed, Acceptor, MakeProtocol, Network, Sender
 
@@ -61,6 +62,8 @@ class NodeLogin:
     ) -> None:
         """`run` does in a thread what takes milliseconds."""
         self.mechanism = mechanism
+        self.check: Callable[[ServerConfig], object] = lambda config: None
+        """Raises OttlaError for settings by which this node could not log in."""
         self._make = make
         self._random = random
         self._run = run
@@ -159,7 +162,9 @@ def login_network(
     run: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> LoginNetwork:
     """The way to nodes behind a SASL listener. Raises OttlaError where this node has no credentials for it."""
-    return LoginNetwork(inner, NodeLogin(mechanism, _maker(config, listener, mechanism), random, run))
+    login = NodeLogin(mechanism, _maker(config, listener, mechanism), random, run)
+    login.check = lambda changed: _maker(changed, listener, mechanism)
+    return LoginNetwork(inner, login)
 
 
 Make = Callable[[], Awaitable[ClientMechanism]]
@@ -173,23 +178,31 @@ def _maker(config: ServerConfig, listener: str, mechanism: str) -> Make:
         )
     if mechanism == OAUTHBEARER:
         return _oauthbearer(config, listener)
-    setting = jaas_name(listener, mechanism)
-    module = jaas_of(config, listener, mechanism)
-    expected = jaas.PLAIN_MODULE if mechanism == PLAIN else jaas.SCRAM_MODULE
-    credentials = None if module is None else module.login
-    if module is None or module.name != expected or credentials is None:
-        raise OttlaError(
-            f"this node has no name and password for other nodes: set {setting}={expected} required "
-            f'username="NAME" password="PASSWORD";'
-        )
-    name, password = credentials
+    _credentials(config, listener, mechanism)
 
     async def make() -> ClientMechanism:
+        try:  # they may have changed
+            name, password = _credentials(config, listener, mechanism)
+        except OttlaError as error:
+            raise KafkaError(ErrorCode.sasl_authentication_failed, str(error)) from None
         if mechanism == PLAIN:
             return PlainClient(name, password)
         return ScramClient(scram.BY_NAME[mechanism], name, password, os.urandom(scram.NONCE_BYTES))
 
     return make
+
+
+def _credentials(config: ServerConfig, listener: str, mechanism: str) -> tuple[str, Secret]:
+    """The name and password of this node. Raises OttlaError."""
+    module = jaas_of(config, listener, mechanism)
+    expected = jaas.PLAIN_MODULE if mechanism == PLAIN else jaas.SCRAM_MODULE
+    credentials = None if module is None else module.login
+    if module is None or module.name != expected or credentials is None:
+        raise OttlaError(
+            f"this node has no name and password for other nodes: set {jaas_name(listener, mechanism)}={expected} "
+            f'required username="NAME" password="PASSWORD";'
+        )
+    return credentials
 
 
 def _oauthbearer(config: ServerConfig, listener: str) -> Make:
