@@ -74,7 +74,9 @@ def validate_topic_configs(configs: Mapping[str, str], defaults: Mapping[str, st
 
 _KEYSTORE = re.compile(r"ssl\.(key|keystore|truststore)\.(type|location|password|key|certificate\.chain|certificates)")
 _LISTENER_SETTING = re.compile(r"listener\.name\.[^.]*\.(.*)")
-_FIXED_AT_START = frozenset({"listeners", "listener.security.protocol.map"})
+_FIXED_AT_START = frozenset(
+    {"listeners", "listener.security.protocol.map", "super.users", "allow.everyone.if.no.acl.found"}
+)
 
 
 def cordon_refusal(cordoned: Collection[str], log_dirs: Collection[str]) -> str | None:

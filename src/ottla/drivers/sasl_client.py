@@ -37,6 +37,7 @@ from ottla.security.sasl import (
 from ottla.security.sasl.client import OAuthBearerClient, PlainClient, ScramClient
 
 if TYPE_CHECKING:
+    from ottla.config.secret import Secret
     from ottla.config.server import ServerConfig
     from ottla.network import AcceptFailed, Acceptor, MakeProtocol, Network, Sender
 
@@ -74,6 +75,8 @@ class NodeLogin:
     ) -> None:
         """`make` is given the host of the other node; `run` does in a thread what takes milliseconds."""
         self.mechanism = mechanism
+        self.check: Callable[[ServerConfig], object] = lambda config: None
+        """Raises OttlaError for settings by which this node could not log in."""
         self._make = make
         self._random = random
         self._run = run
@@ -175,7 +178,9 @@ def login_network(
     run: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> LoginNetwork:
     """The way to nodes behind a SASL listener. Raises OttlaError where this node has no credentials for it."""
-    return LoginNetwork(inner, NodeLogin(mechanism, _maker(config, listener, mechanism, random), random, run))
+    login = NodeLogin(mechanism, _maker(config, listener, mechanism, random), random, run)
+    login.check = lambda changed: _maker(changed, listener, mechanism, random)
+    return LoginNetwork(inner, login)
 
 
 def _maker(config: ServerConfig, listener: str, mechanism: str, random: random_module.Random) -> Make:
@@ -188,23 +193,31 @@ def _maker(config: ServerConfig, listener: str, mechanism: str, random: random_m
         return _oauthbearer(config, listener)
     if mechanism == GSSAPI:
         return _gssapi(config, listener, random)
-    setting = jaas_name(listener, mechanism)
-    module = jaas_of(config, listener, mechanism)
-    expected = jaas.PLAIN_MODULE if mechanism == PLAIN else jaas.SCRAM_MODULE
-    credentials = None if module is None else module.login
-    if module is None or module.name != expected or credentials is None:
-        raise OttlaError(
-            f"this node has no name and password for other nodes: set {setting}={expected} required "
-            f'username="NAME" password="PASSWORD";'
-        )
-    name, password = credentials
+    _credentials(config, listener, mechanism)
 
     async def make(host: str) -> ClientMechanism:
+        try:  # they may have changed
+            name, password = _credentials(config, listener, mechanism)
+        except OttlaError as error:
+            raise KafkaError(ErrorCode.sasl_authentication_failed, str(error)) from None
         if mechanism == PLAIN:
             return PlainClient(name, password)
         return ScramClient(scram.BY_NAME[mechanism], name, password, os.urandom(scram.NONCE_BYTES))
 
     return make
+
+
+def _credentials(config: ServerConfig, listener: str, mechanism: str) -> tuple[str, Secret]:
+    """The name and password of this node. Raises OttlaError."""
+    module = jaas_of(config, listener, mechanism)
+    expected = jaas.PLAIN_MODULE if mechanism == PLAIN else jaas.SCRAM_MODULE
+    credentials = None if module is None else module.login
+    if module is None or module.name != expected or credentials is None:
+        raise OttlaError(
+            f"this node has no name and password for other nodes: set {jaas_name(listener, mechanism)}={expected} "
+            f'required username="NAME" password="PASSWORD";'
+        )
+    return credentials
 
 
 def _oauthbearer(config: ServerConfig, listener: str) -> Make:

@@ -356,8 +356,11 @@ class Login:
                 f"{principal.replace(':', '.', 1)}"
             )
         assert self._mechanism is not None
+        offered = authentication.mechanisms.get(self._mechanism)
+        if offered is None:  # the settings have changed meanwhile
+            raise AuthenticationFailed(reason=f"{self._mechanism} is not offered any more")
         self._server, self._previous = None, None
-        lifetime_ms = self._lifetime_ms(server, authentication.mechanisms[self._mechanism].session_ms_max)
+        lifetime_ms = self._lifetime_ms(server, offered.session_ms_max)
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.config import definitions
 from ottla.config.listener_settings import mistakes, of_listener
 from ottla.config.listeners import HTTP, OVER_TLS
 from ottla.controller.configs import changed_by
@@ -206,7 +207,13 @@ class NodeTls:
         return refused
 
     async def _check(self, changes: Changes) -> None:
-        """Raises OttlaError for changes of settings that no listener could use."""
+        """Raises OttlaError for changes of settings that no listener could use, or that have no effect."""
+        for full_name in changes:
+            setting = definitions.BROKER.get(full_name[full_name.find("ssl.") :])
+            if setting is not None and (setting.name == RULES or not setting.acts):
+                raise OttlaError(
+                    f"Ottla reads these configs at start only; change the configuration file: [{full_name}]"
+                )
         for name, listener in self._concerned(changes):
             for sentence in mistakes({each: text for each, text in changes.items() if text is not None}):
                 raise OttlaError(sentence)

@@ -80,7 +80,7 @@ def check(config: ServerConfig) -> None:
     """Raises OttlaError for a SASL listener that could not authenticate anybody, or would authenticate everybody."""
     for spec in (*config.listeners, *config.controller_listeners):
         if uses_sasl(spec.protocol):
-            check_mechanisms(config, spec.name, _enabled(config, spec.name))
+            check_mechanisms(config, spec.name, enabled(config, spec.name))
 
 
 def check_mechanisms(config: ServerConfig, listener: str, mechanisms: Iterable[str]) -> None:
@@ -91,19 +91,30 @@ def check_mechanisms(config: ServerConfig, listener: str, mechanisms: Iterable[s
 
 def authentication_of(listener: Listener) -> Authentication:
     """The logins of a SASL listener. Raises OttlaError."""
-    node, name = listener.node, listener.name
-    config = node.config
-    settings = LoginSettings(
-        bytes_max=of_listener(config, name, "sasl.server.max.receive.size"),
+    from ottla.server import dynamic_logins
+
+    config, name = listener.node.config, listener.name
+    names = enabled(config, name)
+    check_mechanisms(config, name, names)
+    dynamic_logins.follow(listener)
+    return Authentication(listener, login_settings(listener), {each: mechanism_of(listener, each) for each in names})
+
+
+def login_settings(listener: Listener) -> LoginSettings:
+    """What all connections of a SASL listener have in common."""
+    config = listener.node.config
+    return LoginSettings(
+        bytes_max=of_listener(config, listener.name, "sasl.server.max.receive.size"),
         failure_delay_s=config["connection.failed.authentication.delay.ms"] / 1000,
         timeout_s=config["ottla.login.timeout.ms"] / 1000,
     )
-    mechanisms = {}
-    for mechanism in _enabled(config, name):
-        _check_mechanism(config, name, mechanism)
-        session_ms_max = of_mechanism(config, name, mechanism, "connections.max.reauth.ms")
-        mechanisms[mechanism] = Mechanism(_server(listener, mechanism), session_ms_max)
-    return Authentication(listener, settings, mechanisms)
+
+
+def mechanism_of(listener: Listener, mechanism: str, before: Mechanism | None = None) -> Mechanism:
+    """A mechanism of a SASL listener by the settings of now; `before` serves on with a session's length of now. Raises
+    OttlaError."""
+    session_ms_max = of_mechanism(listener.node.config, listener.name, mechanism, "connections.max.reauth.ms")
+    return Mechanism(_server(listener, mechanism) if before is None else before.serve, session_ms_max)
 
 
 def logged_in(
@@ -117,7 +128,7 @@ def logged_in(
     is_alone = config.is_controller and not config.controller_listeners
     if config.is_broker and not is_alone and uses_sasl(protocol or ""):
         mechanism = of_listener(config, name, "sasl.mechanism.inter.broker.protocol")
-        if name in {each.name for each in config.listeners} and mechanism not in _enabled(config, name):
+        if name in {each.name for each in config.listeners} and mechanism not in enabled(config, name):
             raise OttlaError(
                 f"sasl.mechanism.inter.broker.protocol is {mechanism}, which listener {name} does not offer: add it to "
                 f"{PREFIX}{name.lower()}.sasl.enabled.mechanisms"
@@ -131,7 +142,7 @@ def logged_in(
     return brokers, controllers
 
 
-def _enabled(config: ServerConfig, listener: str) -> tuple[str, ...]:
+def enabled(config: ServerConfig, listener: str) -> tuple[str, ...]:
     """The mechanisms of a listener. Raises OttlaError."""
     names: tuple[str, ...] = of_listener(config, listener, "sasl.enabled.mechanisms")
     setting = f"{PREFIX}{listener.lower()}.sasl.enabled.mechanisms"

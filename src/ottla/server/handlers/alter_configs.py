@@ -69,6 +69,10 @@ async def altered(
         if node.tls is not None:
             found = {**await node.tls.refusals(node.image, checked, node.node_id, incremental=incremental), **found}
         found = {**_refused_logins(node.image, checked, incremental=incremental), **found}
+        if any(listener.authentication is not None for listener in node.listeners):
+            from ottla.server import dynamic_logins  # most nodes do without
+
+            found = {**dynamic_logins.refusals(node, node.image, checked, incremental=incremental), **found}
         refused.update((places[position], error) for position, error in found.items())
     stored = [each for place, each in enumerate(resources) if place not in refused and each["resource_type"] != here]
     answered = {}
