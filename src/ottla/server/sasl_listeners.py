@@ -96,7 +96,9 @@ def authentication_of(listener: Listener) -> Authentication:
         _check_mechanism(config, name, mechanism)
         session_ms_max = of_mechanism(config, name, mechanism, "connections.max.reauth.ms")
         mechanisms[mechanism] = Mechanism(_server(listener, mechanism), session_ms_max)
-    return Authentication(listener, settings, mechanisms)
+    authentication = Authentication(listener, settings, mechanisms)
+    node.on_stop.append(authentication.threads.close)
+    return authentication
 
 
 def logged_in(
