@@ -306,6 +306,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         self._timer = None
         if self.ready:  # at its end
             self.abort()
+        elif self._stepping and self._done is None:  # it waits for a thread of this node: the client is not late
+            self._timer = self._loop.call_later(HANDSHAKE_SECONDS_MAX, self._late)
         else:
             self._fail(TimeoutError(f"the TLS handshake was not done in {HANDSHAKE_SECONDS_MAX:g} s"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from ottla.tls_handshakes import (
     ClosedInHandshake,
     Failure,
     Handshakes,
+    Step,
     TlsContexts,
     TlsFailed,
     load_identity,
@@ -261,6 +263,30 @@ def test_a_bad_client_certificate_is_named_on_both_sides(
             assert both.ends[0].peer == "unknown"
             (failure,) = both.failures
             assert said in failure.reason
+
+    run(main())
+
+
+def test_a_client_is_not_late_while_it_waits_for_a_thread_of_the_node(run: Any) -> None:
+    """Of thousands that come at once the last would be refused, come again, and keep the storm alive."""
+    going = threading.Event()
+
+    async def main() -> None:
+        async with pair() as both:
+            loop = asyncio.get_running_loop()
+            for _ in range(HANDSHAKES_AT_ONCE):
+                both.handshakes.run(loop, lambda: Step(done=going.wait(60)))
+            try:
+                opening = loop.create_task(asyncio.open_connection("localhost", both.port, ssl=client_context()))
+                await until(lambda: both.ends and both.ends[0].transport._stepping)
+                both.ends[0].transport._late()
+                assert not both.failures and not opening.done()
+            finally:
+                going.set()
+            _, writer = await opening
+            await both.ends[0].known
+            writer.close()
+            assert not both.failures
 
     run(main())
 

@@ -29,6 +29,7 @@ from ottla.protocol.principal import TokenPrincipal
 from ottla.security.sasl import AuthenticationFailed, ServerMechanism
 from ottla.server import dispatch
 from ottla.server.api import Api, ApiSet, Call, CloseConnection, Handling, RequestContext, Response, top_level_error
+from ottla.server.login_threads import LoginThreads
 
 if TYPE_CHECKING:
     from ottla.server.connection import CompiledConnection
@@ -111,6 +112,7 @@ class Authentication:
         self.mechanisms = mechanisms
         """By name, in the order of `sasl.enabled.mechanisms`."""
         self.counts = Counts()
+        self.threads = LoginThreads()
         self._apis = {state: _apis(state, listener.apis) for state in State}
         self._logged_second = 0
         self._logged = 0
@@ -330,7 +332,7 @@ class Login:
         self, server: ServerMechanism, token: bytes, answer: Callable[[bytes, int], Response]
     ) -> Response:
         try:
-            data = await self._authentication.listener.node.fs.run(lambda: server.step(token))
+            data = await self._authentication.threads.run(lambda: server.step(token))
             if self._connection.closed:
                 raise CloseConnection("the client has gone meanwhile")
             return self._stepped(data, server, answer)

@@ -97,7 +97,10 @@ def authentication_of(listener: Listener) -> Authentication:
     names = enabled(config, name)
     check_mechanisms(config, name, names)
     dynamic_logins.follow(listener)
-    return Authentication(listener, login_settings(listener), {each: mechanism_of(listener, each) for each in names})
+    mechanisms = {each: mechanism_of(listener, each) for each in names}
+    authentication = Authentication(listener, login_settings(listener), mechanisms)
+    listener.node.on_stop.append(authentication.threads.close)
+    return authentication
 
 
 def login_settings(listener: Listener) -> LoginSettings:

@@ -8,6 +8,7 @@ import gc
 import random
 import ssl
 import struct
+import threading
 import time
 import weakref
 from collections.abc import AsyncIterator, Mapping
@@ -21,17 +22,18 @@ from ottla.config.server import ServerConfig
 from ottla.controller.scram import record_of
 from ottla.drivers.formatting import format_directories
 from ottla.errors import OttlaError
-from ottla.filesystem import OsFileSystem
+from ottla.filesystem import DISK_THREADS_MAX, OsFileSystem
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.security.sasl import scram
 from ottla.security.sasl.client import OAuthBearerClient, PlainClient, ScramClient
+from ottla.security.sasl.plain import PlainServer
 from ottla.security.sasl.scram_argument import parse_scram_argument
 from ottla.server import sasl_listeners
 from ottla.server.authentication import Authentication
 from ottla.server.node import Node
 from tests.certificates import Authority, ssl_settings
-from tests.unit.server.node import Client, running
+from tests.unit.server.node import Client, batch, running
 from tests.unit.server.stub import run, until
 
 NAME = "SASL_PLAINTEXT"
@@ -765,5 +767,38 @@ def test_a_login_over_tls(tmp_path: Path) -> None:
             early = await opened(node)
             early.send(ApiKey.METADATA, 9, {"topics": []})
             assert await closed(early) == b""
+
+    run(test())
+
+
+def test_slow_logins_hold_neither_the_loop_nor_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as there are threads for disks, and more: a produce with its fsync goes on meanwhile."""
+    going = threading.Event()
+    begun: list[str] = []
+    step = PlainServer.step
+
+    def slow(self: PlainServer, token: bytes) -> bytes:
+        if b"alice" in token:
+            begun.append(threading.current_thread().name)
+            assert going.wait(60)
+        return step(self, token)
+
+    monkeypatch.setattr(PlainServer, "takes_long", lambda self, token: True)
+    monkeypatch.setattr(PlainServer, "step", slow)
+
+    async def test() -> None:
+        async with secured(tmp_path, {"log.flush.interval.messages": "1"}) as node:
+            admin = await connect(node)
+            await log_in(admin, "admin", "admin-secret")
+            await admin.create("t")
+            clients = [await connect(node) for _ in range(3 * DISK_THREADS_MAX)]
+            waiting = [asyncio.ensure_future(log_in(each, "alice", "alice-secret")) for each in clients]
+            await until(lambda: begun)
+            for _ in range(5):
+                assert not (await admin.produce("t", batch(10)))["error_code"]
+            assert not any(each.done() for each in waiting)
+            going.set()
+            await asyncio.gather(*waiting)
+            assert {each.rpartition("_")[0] for each in begun} == {"ottla-login"} and len(begun) == len(clients)
 
     run(test())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import struct
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -126,6 +127,29 @@ def test_clients_and_nodes_log_in(realm: Realm, tmp_path: Path, monkeypatch: pyt
 async def metadata(client: NodeClient, node: Node) -> Any:
     address = Address("localhost", node.ports[NAME])
     return (await client.ask(address, ApiKey.METADATA, {"topics": []}, versions=(9, 9))).response.brokers
+
+
+def test_tokens_without_requests_around_them(realm: Realm, tmp_path: Path) -> None:
+    """SaslHandshake 0, as clients before Kafka 1.0: one of the tokens is empty."""
+
+    async def test() -> None:
+        async with running(str(tmp_path), settings(realm)) as node:
+            initiator = kerberos.Initiator("kafka", keytab=realm.keytab("alice"), principal=f"alice@{REALM}")
+            mechanism = GssapiClient(initiator.context("localhost"))
+            client = Client(*await asyncio.open_connection("127.0.0.1", node.ports[NAME], limit=1 << 24))
+            assert not (await client.ask(ApiKey.SASL_HANDSHAKE, 0, {"mechanism": "GSSAPI"}))["error_code"]
+            token: bytes | None = mechanism.first()
+            sent = []
+            while token is not None:
+                sent.append(len(token))
+                client.writer.write(len(token).to_bytes(4, "big") + token)
+                (size,) = struct.unpack(">i", await client.reader.readexactly(4))
+                token = mechanism.step(await client.reader.readexactly(size))
+            assert 0 in sent and principals(node) == {"User:alice"}
+            assert (await client.ask(ApiKey.METADATA, 9, {"topics": []}))["brokers"]
+            client.close()
+
+    run(test())
 
 
 def network(config: ServerConfig) -> Any:
