@@ -123,3 +123,36 @@ def change(w: World, *requests: dict[str, Any]) -> None:
         for asked in requests:
             (row,) = side.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, asked)["results"]
             assert not row["error_code"], row
+
+
+# Nobody is logged in here, so that tokens are refused to all.
+
+
+@cases(ApiKey.CREATE_DELEGATION_TOKEN)
+def create_delegation_token(w: World, version: int) -> Requests:
+    bob = {"principal_type": "User", "principal_name": "bob"}
+    for renewers, lifetime in (([], -1), ([bob], 3_600_000), ([{"principal_type": "", "principal_name": ""}], 0)):
+        for owner in (None, "alice"):
+            yield {
+                "owner_principal_type": None if owner is None else "User", "owner_principal_name": owner,
+                "renewers": renewers, "max_lifetime": lifetime,
+            }  # fmt: skip
+
+
+@cases(ApiKey.RENEW_DELEGATION_TOKEN)
+def renew_delegation_token(w: World, version: int) -> Requests:
+    for hmac, period in ((b"", -1), (b"no such token", 1000)):
+        yield {"hmac": hmac, "renew_period": period}
+
+
+@cases(ApiKey.EXPIRE_DELEGATION_TOKEN)
+def expire_delegation_token(w: World, version: int) -> Requests:
+    for hmac, period in ((b"", -1), (b"no such token", 1000)):
+        yield {"hmac": hmac, "expiry_time_period": period}
+
+
+@cases(ApiKey.DESCRIBE_DELEGATION_TOKEN)
+def describe_delegation_token(w: World, version: int) -> Requests:
+    yield {"owners": None}
+    yield {"owners": []}
+    yield {"owners": [{"principal_type": "User", "principal_name": "alice"}]}
