@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.config import definitions
-from ottla.config.listener_settings import mistakes, of_listener
+from ottla.config.listener_settings import PREFIX, mistakes, of_listener
 from ottla.config.listeners import HTTP, OVER_TLS
 from ottla.controller.configs import changed_by
 from ottla.drivers.tasks import cancelled
@@ -209,8 +209,9 @@ class NodeTls:
     async def _check(self, changes: Changes) -> None:
         """Raises OttlaError for changes of settings that no listener could use, or that have no effect."""
         for full_name in changes:
-            setting = definitions.BROKER.get(full_name[full_name.find("ssl.") :])
-            if setting is not None and (setting.name == RULES or not setting.acts):
+            name = full_name.removeprefix(PREFIX).partition(".")[2] if full_name.startswith(PREFIX) else full_name
+            setting = definitions.BROKER.get(name)
+            if setting is not None and name.startswith("ssl.") and (name == RULES or not setting.acts):
                 raise OttlaError(
                     f"Ottla reads these configs at start only; change the configuration file: [{full_name}]"
                 )

@@ -255,6 +255,8 @@ def test_dynamic_changes_are_checked_and_refused_in_the_answer(tmp_path: Path) -
                 ({location: "/nowhere"}, "/nowhere cannot be read"),
                 ({f"{PREFIX}ssl.client.auth": "maybe"}, "ssl.client.auth"),
                 ({f"{PREFIX}ssl.keystore.lokation": "/x"}, "did you mean"),
+                ({f"{PREFIX}ssl.principal.mapping.rules": "RULE:.*/x/"}, "at start only"),
+                ({"ssl.keymanager.algorithm": "PKIX"}, "at start only"),
                 ({location: None}, None),
             ):
                 code, message = await altered(client, changes)
