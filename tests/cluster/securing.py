@@ -345,7 +345,8 @@ class Clients:
 
     def _heard(self, error: KafkaError) -> None:
         """A node that is away is no failure: another one answers, or the same one later."""
-        if error.fatal() or error.code() == KafkaError._AUTHENTICATION or "AUTHORIZATION" in error.name():
+        is_refused = error.code() == KafkaError._AUTHENTICATION and "Local: " not in error.str()  # else it went away
+        if error.fatal() or is_refused or "AUTHORIZATION" in error.name():
             self.failures.append(f"told of: {error}")
 
     def _delivered(self, error: Any, message: Any) -> None:

@@ -133,10 +133,10 @@ def test_with_kafka(tmp_path: Path, realm: Realm, monkeypatch: pytest.MonkeyPatc
     for each in held:
         each.close()
     kafka.format()
-    begun = (ottla, kafka) if ottla_id == 1 else (kafka, ottla)
+    begun = (ottla.start, kafka.start) if ottla_id == 1 else (kafka.start, ottla.start)
     try:
-        for each in begun:
-            each.start()
+        for start in begun:
+            start()
         topic = NewTopic("t", 2, replica_assignment=[[1, 2], [2, 1]], config={"min.insync.replicas": "2"})
         write_and_read(f"{ottla.bootstrap},{kafka.bootstrap}", topic, 12, 2)
     finally:
