@@ -207,9 +207,10 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def _work(self) -> Step:
         """In a thread."""
         try:
-            if self._closing or self._raw is None:  # a client that did not wait for its turn costs no key
-                raise ClosedInHandshake(CLOSED)
-            if not hasattr(self, "tls"):
+            begun = hasattr(self, "tls")
+            if self._closing or self._raw is None or (self._early_eof and not begun):
+                raise ClosedInHandshake(CLOSED)  # a client that did not wait for its turn costs no key
+            if not begun:
                 self.tls = self._wrapped()
             try:
                 self.tls.do_handshake()

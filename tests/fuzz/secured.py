@@ -505,6 +505,8 @@ async def attack(directory: Path, seed: str, *, rounds: int | None = None, secon
     with provider(key) as url:
         async with watched(done) as lines, running(str(directory / "data"), settings(directory, url)) as node:
             setting = Setting(node, directory, key, dice)
+            gc.collect()
+            before = _there()  # of earlier tests
             bystanders = Bystanders(setting)
             await bystanders.begin()
             began, number = time.monotonic(), 0
@@ -517,7 +519,7 @@ async def attack(directory: Path, seed: str, *, rounds: int | None = None, secon
                     await bystanders.work()
                     if number % LOOKED_AT_EVERY == 0:
                         await _nothing_left(node)
-                        done.problems += _left_behind()
+                        done.problems += _left_behind(before)
                         gc.collect()  # what the attackers leave
                     if done.problems:
                         break
@@ -561,13 +563,19 @@ async def _nothing_left(node: Node) -> None:
     await until(lambda: not is_left())
 
 
-def _left_behind() -> list[str]:
+KINDS = ("TlsConnection", "TlsSender", "Login", "Connection", "SecuredConnection", "Outbox")
+
+
+def _there() -> Counter[str]:
+    """Objects of a node's connections in this process."""
+    return Counter(name for each in gc.get_objects() if (name := type(each).__name__) in KINDS)
+
+
+def _left_behind(before: Counter[str]) -> list[str]:
     """Connections that are gone are freed at once, not by a collection of cycles: only those of the bystanders stay."""
     if how() != "compiled":  # frames of Python keep the exceptions that were raised through them
         return []
-    kinds = Counter(type(each).__name__ for each in gc.get_objects())
-    names = ("TlsConnection", "TlsSender", "Login", "Connection", "SecuredConnection", "Outbox")
-    return [f"{kinds[name]} of {name} stay" for name in names if kinds[name] > 2]
+    return [f"{count - before[name]} of {name} stay" for name, count in _there().items() if count > before[name] + 2]
 
 
 def shown(done: Done) -> str:

@@ -106,9 +106,10 @@ def test_a_handshake_that_nobody_waits_for_costs_nothing(run: Any) -> None:  # n
                 writer.write(hello)
                 await writer.drain()
                 writer.transport.abort()
-            await until(lambda: len(both.ends) == 50 and all(each.lost.done() for each in both.ends))
+            await until(lambda: len(both.ends) == 50 and all(each.transport._early_eof for each in both.ends))
             go_on.set()
             await both.connect()
+            await until(lambda: all(each.lost.done() for each in both.ends[:50]))
             assert not any(hasattr(each.transport, "tls") for each in both.ends[:50])
 
     run(main())

@@ -327,6 +327,9 @@ class Login:
             return self._stepped(server.step(token), server, answer)
         except AuthenticationFailed as error:
             return self._failed(error)
+        except Exception:  # a bug must let nobody try again from the middle of an exchange
+            self._enter(State.FAILED)
+            raise
 
     async def _token_in_thread(
         self, server: ServerMechanism, token: bytes, answer: Callable[[bytes, int], Response]
@@ -338,6 +341,9 @@ class Login:
             return self._stepped(data, server, answer)
         except AuthenticationFailed as error:
             return await self._failed(error)
+        except Exception:
+            self._enter(State.FAILED)
+            raise
 
     def _stepped(self, data: bytes, server: ServerMechanism, answer: Callable[[bytes, int], Response]) -> Response:
         """Raises AuthenticationFailed."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import ErrorCode
 from ottla.logs import JsonFormatter, TextFormatter
 from ottla.protocol.messages import ApiKey
 from ottla.security.sasl.client import PlainClient
@@ -23,6 +24,7 @@ from tests.unit.server.stub import run, until
 from tests.unit.server.test_authentication import (
     NAME,
     PREFIX,
+    authenticate,
     closed,
     connect,
     handshake,
@@ -198,8 +200,12 @@ def test_a_handler_that_fails_shows_nothing_of_its_request(
             monkeypatch.setattr(PlainServer, "step", fails)
             client = await connect(node)
             await handshake(client)
-            client.send(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0alice\0{canary}".encode()})
-            said = str(answer).encode() + await closed(client)
+            refused = await authenticate(client, f"\0alice\0{canary}".encode())
+            assert refused["error_code"] == ErrorCode.unknown_server_error
+            monkeypatch.undo()
+            client.send(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": PlainClient("alice", "alice-secret").first()})
+            assert await closed(client) == b"", "nobody tries again from the middle of an exchange"
+            said = f"{answer} {refused}".encode()
             shown = "".join(map(TextFormatter().format, caplog.records)) + "".join(
                 map(JsonFormatter().format, caplog.records)
             )
