@@ -98,7 +98,6 @@ TELEMETRY = (
     "Client telemetry is offered once there is a subscription, and asks for counters as sums since the client began; "
     "Kafka offers it with a plug-in, and asks for what was added since the last push."
 )
-NOT_SERVED = "ApiVersions and the features in it name only what is served."
 
 
 def _unknown_server_error_is_named(seen: Seen) -> bool:
