@@ -38,7 +38,7 @@ LIVE: Final = frozenset({
 })  # fmt: skip
 """Settings of a SASL listener that count from the next login on."""
 AT_START: Final = frozenset({
-    "sasl.mechanism.inter.broker.protocol", "sasl.mechanism.controller.protocol", "principal.builder.class",
+    "sasl.mechanism.inter.broker.protocol", "sasl.mechanism.controller.protocol",
 })  # fmt: skip
 """Settings that are read when a node starts."""
 
