@@ -263,9 +263,6 @@ MUTATIONS = (
              "        found = node.image.delegation_tokens.get(token_id)\n",
              "        found = made.__dict__.get(token_id) or node.image.delegation_tokens.get(token_id)\n"
              "        made.__dict__[token_id] = found\n"),
-    Mutation("removed-tokens-come-back", "security", "ottla.metadata.replay",
-             "    delta.delegation_tokens[record.token_id] = None\n",
-             "    delta.delegation_tokens[record.token_id if delta.base.offset >= 0 else ''] = None\n"),
     Mutation("snapshot-without-tokens", "security", "ottla.metadata.writer",
              "    yield from image.delegation_tokens.values()\n", ""),
     Mutation("credentials-before-the-commit", "security", "ottla.server.sasl_listeners",

@@ -92,7 +92,7 @@ def test_nodes_keep_their_promises(kind: str, monkeypatch: Any) -> None:
 
 
 SAME = {**dict.fromkeys(("mixed", faults.CLUSTER), 16), quorum.QUORUM: 40, transactions.TRANSACTIONS: 17,
-        group_protocols.GROUPS: 5, security_run.SECURITY: 1}  # fmt: skip
+        group_protocols.GROUPS: 5, security_run.SECURITY: 19}  # fmt: skip
 """A seed of each kind of machines. `calm`, `network`, `kill`, `power` and `disk` have none of their own: `mixed` has
 their machine, clients and code (`simulation.single`), and the faults of all of them, as a test below holds. Of `quorum`
 it is a short run of three nodes, both broker and controller, whose voters change."""
@@ -212,6 +212,13 @@ NEEDED["transactions"] = tuple(
     )
 )  # fmt: skip
 
+NEEDED["security"] = tuple(
+    (each,)
+    for each in (
+        "security changes", "logins", "logins refused", "logins by tokens", "allowed", "denied", "secrets checked",
+        "fault", "quorum leaders",
+    )
+)  # fmt: skip
 NEEDED["groups"] = tuple(
     (each,)
     for each in (

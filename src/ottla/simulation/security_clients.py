@@ -212,7 +212,7 @@ class Administrator(Client):
     async def _token(self, wire: Wire) -> None:
         """A token of somebody else, or of its own, which it gives away."""
         owner = self.random.choice((*USERS, ROOT, ROOT, ROOT))
-        values = {
+        values: dict[str, Any] = {
             "owner_principal_type": None if owner == ROOT else "User", "renewers": [], "max_lifetime": -1,
             "owner_principal_name": None if owner == ROOT else owner,
         }  # fmt: skip

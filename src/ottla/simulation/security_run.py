@@ -7,6 +7,7 @@ change; nothing that was acknowledged is lost, and what was removed does not com
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from ottla.metadata.image import MetadataImage
 from ottla.server import sasl_listeners
@@ -24,6 +25,7 @@ from ottla.simulation.security_clients import (
     USERS,
     Administrator,
     Secrets,
+    Token,
     User,
     has_password,
     has_rule,
@@ -128,13 +130,10 @@ class SecurityRun(QuorumRun):
                 self.world.violated(f"nothing acknowledged is lost, nothing removed comes back: {'; '.join(problems)}")
             await asyncio.sleep(0.2)
         for token, there in self.secrets.tokens.items():
-            if (
-                there is not None
-                and await self._patiently(lambda wire, token=token: self._gets_in(wire, token)) != there
-            ):
-                self.world.violated(
-                    f"nothing removed comes back: token {token.token_id} {'fails' if there else 'works'}"
-                )
+            gets_in = partial(self._gets_in, token)
+            if there is not None and await self._patiently(gets_in) != there:
+                how = "fails" if there else "works"
+                self.world.violated(f"nothing removed comes back: token {token.token_id} {how}")
             self.world.counts["secrets checked"] += 1
 
     def _problems(self, name: str) -> list[str]:
@@ -159,13 +158,13 @@ class SecurityRun(QuorumRun):
         ]
         return found
 
-    async def _gets_in(self, wire: Wire, token: object) -> bool:
+    async def _gets_in(self, token: Token, wire: Wire) -> bool:
         """Whether a token logs in at the broker that `wire` leads to."""
         user = User(self.world, self.history, "asker", self.servers, self.secrets, USERS[0])
         user.stopping = True
         opened = await Wire.connect(self._network("asker"), wire.host, LOGIN_PORT)
         try:
-            return await user.by_token(opened, token) is not None  # type: ignore[arg-type]
+            return await user.by_token(opened, token) is not None
         finally:
             opened.close()
 
