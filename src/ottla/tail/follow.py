@@ -137,7 +137,7 @@ class Follower:
             self.stored[file.position.key] = self.changed[file.position.key] = file.position
             self.gone.discard(file.position.key)
 
-    def _forget(self, position: Position) -> None:
+    def _drop_position(self, position: Position) -> None:
         if self.stored.pop(position.key, None) is not None:
             self.changed.pop(position.key, None)
             self.gone.add(position.key)
@@ -168,7 +168,7 @@ class Follower:
             if file.quiet_s() > quiet_s and at not in found:
                 self.drop(file)
                 if deleted:
-                    self._forget(file.position)
+                    self._drop_position(file.position)
 
     def _open_unseen(
         self, originals: Sequence[str], name: str, since_ms: int, truncated: LogFile | None = None
@@ -235,7 +235,7 @@ class Follower:
             if position is None or position.path == STDIN or position.key in open_keys:
                 continue
             if 0 < position.time_ms < self._looked_ms - GONE_MS and self._relations.moved(position) is None:
-                self._forget(position)
+                self._drop_position(position)
 
     # Found by a pattern.
 
@@ -437,7 +437,7 @@ class Follower:
             return False
         self._later[file.identity] = file.current, file.position.path
         self._let_go(file)
-        self._forget(file.position)  # else its inode is known, and what it holds now is read as its rest
+        self._drop_position(file.position)  # else its inode is known, and what it holds now is read as its rest
         return True
 
     def _written_over(self, file: LogFile, owner: LogFile) -> None:
@@ -501,7 +501,7 @@ class Follower:
             position = position or self._relations.came_from(descriptor, path)
             lies = places(name)
             new = Position(name, *at, real=lies[-1])
-            is_there = path in lies  # made anew, and no rotated file
+            is_there = path in lies  # created again, and no rotated file
             self._follow(descriptor, name if is_there else path, position or new, is_copy=not is_there)
         except OSError as error:
             self._unreadable(descriptor, path, error)
