@@ -42,6 +42,8 @@ AT_START: Final = frozenset({
 })  # fmt: skip
 """Settings that are read when a node starts."""
 
+BUILDER: Final = "principal."
+"""The prefix of Kafka's class that names users, which Ottla does not load."""
 JAAS: Final = "sasl.jaas.config"
 CHECKED: Final = LIVE | AT_START
 
@@ -69,7 +71,10 @@ def _check(node: Node, image: MetadataImage, resource: ConfigResource, changes: 
     """Raises OttlaError."""
     names = {each.name.lower() for each in node.listeners if each.authentication is not None}
     about = [
-        name for name in changes for _, setting in [_setting(name)] if setting.startswith("sasl.") or setting in CHECKED
+        name
+        for name in changes
+        for _, setting in [_setting(name)]
+        if setting.startswith(("sasl.", BUILDER)) or setting in CHECKED
     ]
     for name in about:
         _check_name(name, names)
@@ -110,7 +115,7 @@ def _setting(name: str) -> tuple[str, str]:
 def _check_name(name: str, listeners: set[str]) -> None:
     """Raises OttlaError for a setting that would have no effect."""
     listener, setting = _setting(name)
-    if setting in AT_START or listener == HTTP.lower():
+    if setting in AT_START or setting.startswith(BUILDER) or listener == HTTP.lower():
         raise OttlaError(f"Ottla reads these configs at start only; change the configuration file: [{name}]")
     if setting == JAAS and not listener:
         raise OttlaError(f"{JAAS} counts with the names of a listener and a mechanism: {PREFIX}NAME.MECHANISM.{JAAS}")

@@ -98,6 +98,7 @@ def test_mechanisms_and_sessions(tmp_path: Path) -> None:
         ({"sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"}, "at start only"),
         ({f"{PREFIX}sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-256"}, "at start only"),
         ({"sasl.jaas.config": BOB}, "with the names of a listener and a mechanism"),
+        ({"principal.builder.class": "java.lang.String"}, "at start only"),
         ({"super.users": "User:eve"}, "at start only"),
         ({"allow.everyone.if.no.acl.found": "true"}, "at start only"),
         ({"sasl.login.refresh.window.factor": "0.7"}, "only the node's own file"),
