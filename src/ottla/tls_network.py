@@ -88,13 +88,13 @@ class TlsNetwork:
         """See `Network.connect`; returns after the handshake. Raises TlsFailed for a server that is not trusted or does
         not speak TLS, ClosedInHandshake, and other OSErrors."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        _, made = await self.inner.connect(
-            lambda: TlsConnection(self, protocol, server_name=host.rstrip("."), done=done),
-            host,
-            port,
-            receive_buffer_bytes=receive_buffer_bytes,
-        )
-        connection = cast(TlsConnection, made)
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe nobody waits for it any more
+        connection = TlsConnection(self, protocol, server_name=host.rstrip("."), done=done)
+        try:
+            await self.inner.connect(lambda: connection, host, port, receive_buffer_bytes=receive_buffer_bytes)
+        except BaseException:
+            connection.abandon()  # uvloop closes what was connected just then, and tells nobody
+            raise
         try:
             await done
         except BaseException:
@@ -359,6 +359,14 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             else:
                 self._raw.write_eof()
                 self._timer = self._loop.call_later(ALERT_SECONDS_MAX, self.abort)
+
+    def abandon(self) -> None:
+        """End a connection that nobody waits for any more."""
+        self._stop_timer()
+        self._closing = True
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            raw.abort()
 
     def _late(self) -> None:
         self._timer = None
