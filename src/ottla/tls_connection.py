@@ -303,6 +303,14 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                 self._raw.write_eof()
                 self._timer = self._loop.call_later(ALERT_SECONDS_MAX, self.abort)
 
+    def abandon(self) -> None:
+        """End a connection that nobody waits for any more."""
+        self._stop_timer()
+        self._closing = True
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            raw.abort()
+
     def _late(self) -> None:
         self._timer = None
         if self.ready:  # at its end

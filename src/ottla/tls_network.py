@@ -73,13 +73,13 @@ class TlsNetwork:
         """See `Network.connect`; returns after the handshake. Raises TlsFailed for a server that is not trusted or does
         not speak TLS, ClosedInHandshake, and other OSErrors."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        _, made = await self.inner.connect(
-            lambda: TlsConnection(self, protocol, server_name=host.rstrip("."), done=done),
-            host,
-            port,
-            receive_buffer_bytes=receive_buffer_bytes,
-        )
-        connection = cast(TlsConnection, made)
+        done.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe nobody waits for it any more
+        connection = TlsConnection(self, protocol, server_name=host.rstrip("."), done=done)
+        try:
+            await self.inner.connect(lambda: connection, host, port, receive_buffer_bytes=receive_buffer_bytes)
+        except BaseException:
+            connection.abandon()  # uvloop closes what was connected just then, and tells nobody
+            raise
         try:
             await done
         except BaseException:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -20,6 +22,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from uuid import uuid4
 
 import uvloop
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -41,6 +44,7 @@ from confluent_kafka.admin import (
 from ottla.clock import SystemClock
 from ottla.config.server import ServerConfig
 from ottla.filesystem import OsFileSystem
+from ottla.model import uuid_to_base64
 from ottla.network import SystemNetwork
 from ottla.server.node import Node
 from ottla.testing.process import reserve
@@ -139,7 +143,11 @@ class Embedded(Voter):
 class Cluster:
     """Nodes 1 to 3, each broker and controller, all in one phase but while they are restarted one by one."""
 
-    def __init__(self, directory: Path, kind: type[Process] | type[Embedded] = Process) -> None:
+    def __init__(
+        self, directory: Path, kind: type[Process] | type[Embedded] = Process, *, is_dynamic: bool = False
+    ) -> None:
+        """`is_dynamic`: the metadata log names the voters (KIP-853), not the settings."""
+        self.is_dynamic = is_dynamic
         self.authority = Authority()
         self.nodes: list[Process | Embedded] = []
         self.admins = "plain"
@@ -174,7 +182,7 @@ class Cluster:
             "listeners": ",".join(f"{name}://{own[name]}" for name in (*listeners, *names.split(","))),
             "inter.broker.listener.name": "PLAINTEXT" if phase in (OPEN, BOTH) else "SASL_SSL",
             "controller.listener.names": names,
-            "controller.quorum.voters": ",".join(f"{n}@{each[used]}" for n, each in enumerate(self._addresses, 1)),
+            **self._voters(used),
             "listener.security.protocol.map": (
                 "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL,QUORUM:SASL_SSL"
             ),
@@ -193,6 +201,21 @@ class Cluster:
             **({} if phase in (OPEN, BOTH) else RULES),
             **(WHILE_OPEN if phase == BETWEEN else {}),
         }
+
+    def _voters(self, listener: str) -> dict[str, str]:
+        places = [each[listener] for each in self._addresses]
+        if self.is_dynamic:
+            return {"controller.quorum.bootstrap.servers": ",".join(places)}
+        return {"controller.quorum.voters": ",".join(f"{n}@{each}" for n, each in enumerate(places, 1))}
+
+    def _format(self) -> None:
+        ids = [uuid_to_base64(uuid4()) for _ in self.nodes]
+        first = ",".join(f"{n}@{each['CONTROLLER']}:{ids[n - 1]}" for n, each in enumerate(self._addresses, 1))
+        for node in self.nodes:
+            settings = [part for name, value in node.settings.items() for part in ("--set", f"{name}={value}")]
+            command = [sys.executable, "-m", "ottla.cli.main", "storage", "format", str(node.data), *settings]
+            more = ["--cluster-id", node.settings["ottla.cluster.id"], "--initial-controllers", first]
+            subprocess.run([*command, *more], check=True, timeout=WAIT_S, capture_output=True)
 
     def client(self, kind: str, user: str = "alice") -> dict[str, Any]:
         """librdkafka's settings of a client of the listeners "plain" or "secured"."""
@@ -216,6 +239,8 @@ class Cluster:
     def start(self, phase: str) -> None:
         for number, node in enumerate(self.nodes):
             node.settings = self.settings(number, phase)
+        if self.is_dynamic:
+            self._format()
         for node in self.nodes:
             node.begin()
         self.wait_whole()

@@ -46,6 +46,20 @@ def test_an_open_cluster_is_secured_under_load(tmp_path: Path, caplog: pytest.Lo
     assert not [each for each in said if "cannot log in" in each or each == "denied"]
 
 
+@pytest.mark.nightly("tests/cluster/test_securing.py::test_an_open_cluster_is_secured_under_load")
+def test_a_cluster_whose_log_names_the_voters_is_secured_and_opened_again(tmp_path: Path) -> None:
+    """KIP-853: each voter says at its restart where it is reached now."""
+    threads = securing.Threads()
+    securing.Embedded.loop = threads
+    try:
+        cluster = securing.Cluster(tmp_path, securing.Embedded, is_dynamic=True)
+        failures, acknowledged, _ = securing.play(cluster, securing.THERE_AND_BACK)
+    finally:
+        threads.close()
+    assert not failures, failures[:10]
+    assert acknowledged > 1000
+
+
 def test_the_page_has_these_phases(tmp_path: Path) -> None:
     """The settings of each step in docs/secure.md are ones that a node takes, and those of the tests above."""
     text = PAGE.read_text(encoding="utf-8").partition("## Secure a cluster that runs")[2].partition("\n## ")[0]

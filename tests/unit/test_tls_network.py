@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import ssl
 import threading
@@ -289,6 +290,39 @@ def test_a_client_is_not_late_while_it_waits_for_a_thread_of_the_node(run: Any) 
             assert not both.failures
 
     run(main())
+
+
+def test_nobody_waits_any_more_for_a_connection_that_was_made(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop closes it then without a word, and raises at the next write. Nothing of it reaches the event loop."""
+    going = threading.Event()
+    errors: list[Any] = []
+    made: list[TlsConnection] = []
+    connection_made = TlsConnection.connection_made
+
+    async def main() -> None:
+        async with pair() as both:
+            loop = asyncio.get_running_loop()
+            loop.set_exception_handler(lambda _, context: errors.append(context))
+            for _ in range(HANDSHAKES_AT_ONCE):
+                both.handshakes.run(loop, lambda: Step(done=going.wait(60)))
+            connecting = loop.create_task(both.there.connect(End, "localhost", both.port))
+
+            def cancelling(self: TlsConnection, transport: asyncio.BaseTransport) -> None:
+                connection_made(self, transport)
+                if self._done is not None:
+                    made.append(self)
+                    connecting.cancel()
+
+            monkeypatch.setattr(TlsConnection, "connection_made", cancelling)
+            with pytest.raises(asyncio.CancelledError):
+                await connecting
+            going.set()
+            await until(lambda: not made[0]._stepping)
+            assert made.pop()._timer is None
+
+    run(main())
+    gc.collect()
+    assert not errors
 
 
 def test_plain_bytes_and_silence_are_failures(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
