@@ -41,7 +41,6 @@ SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:admin;User:ANONYMOUS",
 }
-IN_SUITE = "tests/unit/server/test_delegation_tokens.py"
 EXPIRED_LOGIN = "a login with a token that has expired and is still there"
 DIFFERENT = {EXPIRED_LOGIN}
 """Kafka lets it in, with a session that is over at once; a client without re-authentication stays for ever."""
@@ -223,11 +222,11 @@ def acl(user: str, operation: Operation, kind: ResourceType, name: str) -> dict[
 
 
 @pytest.mark.nightly(
-    f"{IN_SUITE}::test_a_token_is_made_and_described",
-    f"{IN_SUITE}::test_who_may_renew_and_end_it",
-    f"{IN_SUITE}::test_who_may_have_tokens_of_others",
-    f"{IN_SUITE}::test_connections_that_may_not_ask",
-    f"{IN_SUITE}::test_a_login_with_a_token",
+    "tests/unit/server/test_delegation_tokens.py::test_a_token_is_made_and_described",
+    "tests/unit/server/test_delegation_tokens.py::test_who_may_renew_and_end_it",
+    "tests/unit/server/test_delegation_tokens.py::test_who_may_have_tokens_of_others",
+    "tests/unit/server/test_delegation_tokens.py::test_connections_that_may_not_ask",
+    "tests/unit/server/test_delegation_tokens.py::test_a_login_with_a_token",
 )
 def test_tokens(both: tuple[Side, Side]) -> None:
     talk = Conversation(both)
@@ -312,7 +311,7 @@ def _rights(talk: Conversation, both: tuple[Side, Side]) -> None:
             talk.ask(f"{name} may describe {owners}", name, DESCRIBE, {"owners": owners})
 
 
-@pytest.mark.nightly(f"{IN_SUITE}::test_connections_that_may_not_ask")
+@pytest.mark.nightly("tests/unit/server/test_delegation_tokens.py::test_connections_that_may_not_ask")
 def test_the_bytes_of_refusals(both: tuple[Side, Side]) -> None:
     """Timestamps of -1 and 0 are told apart only there."""
     for user, values in (("nobody", creation()), ("alice", creation("bob")), ("alice", creation(None, row("x", "G")))):
