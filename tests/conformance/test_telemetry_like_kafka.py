@@ -27,10 +27,6 @@ GET, PUSH = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY
 INTERVAL_S = 0.3
 METRICS = pushed(gauge("org.apache.kafka.producer.x", point(1)))
 LIMIT_S = 60
-TWINS = (
-    "tests/unit/telemetry/test_clients.py::test_intervals",
-    "tests/unit/telemetry/test_subscriptions.py::test_ids_are_those_that_kafka_gives",
-)
 
 
 class Asked(Pair):
@@ -73,7 +69,10 @@ def pair(tmp_path: Path) -> Iterator[Asked]:
         yield Asked(node.bootstrap, kafka.bootstrap)
 
 
-@pytest.mark.nightly(*TWINS)
+@pytest.mark.nightly(
+    "tests/unit/telemetry/test_clients.py::test_intervals",
+    "tests/unit/telemetry/test_subscriptions.py::test_ids_are_those_that_kafka_gives",
+)
 @pytest.mark.skipif(build.missing("tools") is not None, reason="no javac here")
 def test_both_answer_the_same(pair: Asked) -> None:
     one, two = UUID(int=71 << 64), UUID("d720e90e-56d5-4b25-b88a-a96081c85033")
