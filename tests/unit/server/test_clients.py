@@ -17,9 +17,12 @@ from ottla.cli.main import main
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import OWN_API_MIN, ApiKey
 from ottla.security.acls import Operation
+from ottla.security.sasl import scram
+from ottla.security.sasl.client import ScramClient
 from ottla.server.api import RequestContext
 from ottla.server.handlers import disconnect_clients, list_clients
 from ottla.server.node import Node
+from tests.unit.server import test_authentication as logins
 from tests.unit.server import test_tls
 from tests.unit.server.node import Client, batch, fetch_values, running
 from tests.unit.server.permits import rule
@@ -232,3 +235,39 @@ def test_a_person_is_asked(monkeypatch: pytest.MonkeyPatch, answer: str, code: i
     assert bool(asked) == (code == OK)
     asked.clear()
     assert main(["user", "disconnect", "alice", "--yes"]) == OK and asked
+
+
+async def logged_in(client: Client, name: str, password: str) -> ErrorCode:
+    """What a login by SCRAM is answered."""
+    here = ScramClient(scram.SHA_256, name, password, bytes(17))
+    await logins.handshake(client, scram.SHA_256.name)
+    token = here.step((await logins.authenticate(client, here.first()))["auth_bytes"])
+    assert token is not None
+    return ErrorCode((await logins.authenticate(client, token))["error_code"])
+
+
+def test_a_deleted_user_is_disconnected_and_stays_away(tmp_path: Path) -> None:
+    """Deleted, it is connected still; disconnected, it can no longer log in."""
+
+    async def case() -> None:
+        async with logins.secured(tmp_path) as node:
+            admin, bob = await logins.connect(node), await logins.connect(node)
+            await logins.log_in(admin, "admin", "admin-secret")
+            made = logins.upsertion("bob", scram.SHA_256, "bob-secret")
+            assert await logins.alter(admin, upsertions=[made]) == {"bob": 0}
+            await bob.ask(ApiKey.API_VERSIONS, 3, {"client_software_name": "x", "client_software_version": "1"})
+            assert await logged_in(bob, "bob", "bob-secret") == ErrorCode.none
+            gone = {"name": "bob", "mechanism": scram.SHA_256.number}
+            assert await logins.alter(admin, deletions=[gone]) == {"bob": 0}
+            who = {"principal": "User:bob", "client_id": None}
+            (row,) = (await admin.ask(LIST, 0, who))["clients"]
+            assert row["mechanism"] == "SCRAM-SHA-256" and row["client_id"] == "test"
+            assert (await admin.ask(DISCONNECT, 0, who))["closed"] == 1
+            await closed(bob)
+            again = await logins.connect(node)
+            assert await logged_in(again, "bob", "bob-secret") == ErrorCode.sasl_authentication_failed
+            again.close()
+            assert (await admin.ask(LIST, 0, who))["clients"] == []
+            admin.close()
+
+    run(case())
