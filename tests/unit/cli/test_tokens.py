@@ -39,7 +39,8 @@ class Tokens:
         row = {
             "principal_type": "User", "principal_name": values["owner_principal_name"] or "me",
             "token_requester_principal_type": "User", "token_requester_principal_name": "me",
-            "issue_timestamp": now, "expiry_timestamp": now + 24 * HOUR_MS + SPARE_MS, "max_timestamp": now + 168 * HOUR_MS + SPARE_MS,
+            "issue_timestamp": now, "expiry_timestamp": now + 24 * HOUR_MS + SPARE_MS,
+            "max_timestamp": now + 168 * HOUR_MS + SPARE_MS,
             "token_id": f"token-{len(self.rows)}", "hmac": HMAC,
         }  # fmt: skip
         if not self.refusal:
