@@ -17,7 +17,7 @@ LOGINS_AT_ONCE: Final = 2
 
 
 class LoginThreads:
-    """Those of one listener, made with the first such step."""
+    """A pool for one listener, made with the first such step."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
