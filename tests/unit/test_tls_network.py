@@ -269,11 +269,7 @@ def test_a_bad_client_certificate_is_named_on_both_sides(
 
 
 def test_a_client_is_not_late_while_it_waits_for_a_thread_of_the_node(run: Any) -> None:
-<<<<<<< HEAD
-    """Handshakes: of thousands that come at once the last would be refused, come again, and keep the storm alive."""
-=======
     """The last of thousands that come at once would be refused, come again, and keep the storm alive."""
->>>>>>> gssapi
     going = threading.Event()
 
     async def main() -> None:

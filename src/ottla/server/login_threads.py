@@ -17,11 +17,7 @@ LOGINS_AT_ONCE: Final = 2
 
 
 class LoginThreads:
-<<<<<<< HEAD
-    """A pool of threads for one listener, made with the first such step."""
-=======
     """A pool for one listener, made with the first such step."""
->>>>>>> gssapi
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
