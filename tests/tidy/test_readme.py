@@ -43,4 +43,4 @@ def test_large_fetches_are_as_much_slower_as_it_says(results: Results) -> None:
 
 
 def test_what_is_missing_stands_before_the_links() -> None:
-    assert README.index("Kerberos and an audit log") < README.index("## What do you want to do?")
+    assert README.index("There is no tiered storage") < README.index("## What do you want to do?")
