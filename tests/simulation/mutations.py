@@ -276,9 +276,8 @@ MUTATIONS = (
              "        if values or self._pending:  # what it only read may not be committed either\n",
              "        if self._pending and not values:\n"),
     Mutation("the-requester-is-lost-on-the-way", "security", "ottla.drivers.controller_channel",
-             "            response, offset = await self._controller.request(api_key, request, "
-             "requester=requester.principal)\n",
-             "            response, offset = await self._controller.request(api_key, request)\n"),
+             "                api_key, request, heard=heard, requester=requester.principal\n",
+             "                api_key, request, heard=heard\n"),
     Mutation("denials-are-overlooked", "security", "ottla.security.authorizer",
              "        if denying:\n", "        if denying and not allowing:\n"),
 )  # fmt: skip
