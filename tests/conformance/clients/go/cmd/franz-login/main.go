@@ -1,8 +1,10 @@
-// franz-login BOOTSTRAP MECHANISM USER PASSWORD TOPIC: log in with franz-go (TOKEN: with a delegation token's id and HMAC), write one record, read one, print it.
+// franz-login BOOTSTRAP MECHANISM USER PASSWORD TOPIC [CA]: log in with franz-go (TOKEN: with a delegation token's id and HMAC), over TLS with a CA's file, write one record, read one, print it.
 package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"os"
 	"time"
@@ -25,10 +27,23 @@ func mechanism(name, user, password string) sasl.Mechanism {
 	return plain.Auth{User: user, Pass: password}.AsMechanism()
 }
 
+// trusting has the certificates that a file names, and no others.
+func trusting(file string) (*tls.Config, error) {
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s has no certificate", file)
+	}
+	return &tls.Config{RootCAs: pool}, nil
+}
+
 func run(arguments []string) error {
 	context, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	client, err := kgo.NewClient(
+	options := []kgo.Opt{
 		kgo.SeedBrokers(arguments[0]),
 		kgo.SASL(mechanism(arguments[1], arguments[2], arguments[3])),
 		kgo.DefaultProduceTopic(arguments[4]),
@@ -37,7 +52,15 @@ func run(arguments []string) error {
 		kgo.AllowAutoTopicCreation(),
 		kgo.RecordRetries(3),
 		kgo.RequestRetries(3),
-	)
+	}
+	if len(arguments) > 5 {
+		config, err := trusting(arguments[5])
+		if err != nil {
+			return err
+		}
+		options = append(options, kgo.DialTLSConfig(config))
+	}
+	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return err
 	}
