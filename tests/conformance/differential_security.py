@@ -3,6 +3,7 @@ that asks for a login: see differential_cases.py. With them: test_sasl_like_kafk
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from ottla.protocol.messages import ApiKey
@@ -118,11 +119,18 @@ def describe_user_scram_credentials(w: World, version: int) -> Requests:
     change(w, altered(deletions=((user, SCRAM_SHA_512),)))
 
 
-def change(w: World, *requests: dict[str, Any]) -> None:
+def change(w: World, asked: dict[str, Any]) -> None:
+    """Returns when both show it: Kafka answers once the controller has it."""
+    (name,) = [each["name"] for each in (*asked["upsertions"], *asked["deletions"])]
     for side in w.sides:
-        for asked in requests:
-            (row,) = side.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, asked)["results"]
-            assert not row["error_code"], row
+        (row,) = side.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, asked)["results"]
+        assert not row["error_code"], row
+        shown = {"users": [{"name": name}]}
+        while True:
+            (row,) = side.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, shown)["results"]
+            if bool(row["credential_infos"]) == bool(asked["upsertions"]):
+                break
+            time.sleep(0.02)
 
 
 # Nobody is logged in here, so that tokens are refused to all.
