@@ -41,7 +41,8 @@ class Secured(NodeProcess):
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    with Secured(tmp_path_factory.mktemp("sasl-ssl")) as found:
+    found = Secured(tmp_path_factory.mktemp("sasl-ssl"))
+    with found:
         admin = AdminClient({"bootstrap.servers": found.bootstrap})
         made = UserScramCredentialUpsertion(
             "alice", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), SECRET.encode()
