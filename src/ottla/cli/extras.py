@@ -12,6 +12,7 @@ LIBRARIES = {
     "grpc_tools": "registry",
     "httpx": "registry",
     "jsonschema": "registry",
+    "gssapi": "kerberos",
     "jwt": "security",
     "orjson": "registry",
     "pandas": "spark",
