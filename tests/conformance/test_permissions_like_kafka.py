@@ -1,4 +1,7 @@
-"""Users who may do nothing, and users who may do one thing: Ottla and Apache Kafka answer them the same."""
+"""Users who may do nothing, and users who may do one thing: Ottla and Apache Kafka answer them the same.
+
+It finds holes such as CVE-2026-41115.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 """A node with canaries for secrets, of every kind that it is given, used well and badly with the log at DEBUG: what it
-leaves behind is searched for them."""
+leaves behind is searched for them.
+
+It finds holes such as CVE-2023-24619.
+"""
 
 from __future__ import annotations
 
@@ -196,6 +199,11 @@ async def work(node: Node) -> list[str]:
         stranger.writer.write(f"\0\0\0\x40\0\x24\0\2 {MISUSED['rawplain']}".encode() + bytes(80))
         stranger.writer.write_eof()
         await closed(stranger)
+    page = {
+        "resource_type": 4, "resource_name": "kafka-cluster", "resource_pattern_type": 3, "permission_type": 3,
+        "principal": "User:ANONYMOUS", "host": "127.0.0.1", "operation": 8,
+    }  # fmt: skip
+    said.append(await admin.ask(ApiKey.CREATE_ACLS, 3, {"creations": [page]}))
     admin.close()
     return [str(each) for each in said]
 

@@ -1,4 +1,7 @@
-"""The index of ACLs decides as a plain reading of all of them does, whatever came and went before."""
+"""The index of ACLs decides as a plain reading of all of them does, whatever came and went before.
+
+It finds holes such as CVE-2024-27309.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Requests through kio: whole ones decode, torn ones are malformed, and no claim in them costs memory or time."""
+"""Requests through kio: whole ones decode, torn ones are malformed, and no claim in them costs memory or time
+(CVE-2026-111108, CVE-2026-111115 of Kafka)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""No handler without a declared permission, and `docs/reference/permissions.md` says what they declare."""
+"""No handler without a declared permission, and `docs/reference/permissions.md` says what they declare.
+
+It finds holes such as CVE-2023-50976, CVE-2026-105931.
+"""
 
 from __future__ import annotations
 

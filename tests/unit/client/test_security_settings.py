@@ -179,13 +179,13 @@ def test_a_delegation_token_is_shown_by_scram() -> None:
     given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}
     found = parse_security({**given, "sasl.jaas.config": jaas.format("true")})
     assert found.login is not None and found.login == Login("SCRAM-SHA-512", "id", Secret(CANARY), by_token=True)
-    first = mechanism_of(found.login).first()
+    first = mechanism_of(found.login, "h:1").first()
     assert first.startswith(b"n,,n=id,r=") and first.endswith(b",tokenauth=true")
     with pytest.raises(SecurityFailure, match="delegation token") as caught:
         of_librdkafka.settings_of(found)
     assert CANARY not in str(caught.value)
     login = parse_security({**given, "sasl.jaas.config": jaas.format("false")}).login
-    assert login is not None and not login.by_token and b"tokenauth" not in mechanism_of(login).first()
+    assert login is not None and not login.by_token and b"tokenauth" not in mechanism_of(login, "h:1").first()
     named = normalized({"sasl.username": "ann", "sasl.password": CANARY})
     login = security_of(replaced(normalized({**given, "sasl.jaas.config": jaas.format("true")}), named)).login
     assert login == Login("SCRAM-SHA-512", "ann", Secret(CANARY)), "a password of another source is no token"

@@ -123,8 +123,10 @@ def test_what_would_have_no_effect_or_lock_everybody_out_is_refused(
 def test_a_record_of_other_software_changes_nothing(tmp_path: Path, monkeypatch: Any) -> None:
     """Kafka's brokers accept more: what cannot be used leaves the logins as they were."""
     from ottla.server import dynamic_logins
+    from ottla.server.handlers import alter_configs
 
     monkeypatch.setattr(dynamic_logins, "refusals", lambda *_, **__: {})
+    monkeypatch.setattr(alter_configs, "_refused_logins", lambda *_, **__: {})
 
     async def test() -> None:
         async with secured(tmp_path) as node:

@@ -17,6 +17,7 @@ from ottla.metadata.image import ConfigResourceType
 from ottla.protocol import compression
 from ottla.protocol.compression import CODECS, Codec, compress, decompress
 from ottla.protocol.messages import ApiKey
+from ottla.server.http.callers import Caller
 from ottla.server.http.client_metrics import PREFIX
 from ottla.server.node import Node
 from ottla.server.telemetry import telemetry_of
@@ -44,6 +45,9 @@ def push(got: dict[str, Any], metrics: bytes = METRICS, **more: Any) -> dict[str
         "client_instance_id": got["client_instance_id"], "subscription_id": got["subscription_id"],
         "terminating": False, "compression_type": 0, "metrics": metrics, **more,
     }  # fmt: skip
+
+
+CALLER = Caller("User:admin", "127.0.0.1", True)
 
 
 def test_a_client_learns_what_to_push_and_pushes(tmp_path: Path) -> None:
@@ -215,7 +219,7 @@ def test_metrics_of_clients_are_shown(tmp_path: Path) -> None:
     async def case() -> None:
         async with running(str(tmp_path), {"ottla.http.listener": "127.0.0.1:0"}) as node:
             assert node.http is not None
-            nothing = (await node.http.pages.answer("GET", "/metrics", {})).body
+            nothing = (await node.http.pages.answer("GET", "/metrics", {}, CALLER)).body
             assert b"client_metrics" not in b"".join(nothing)
             for data in (JAVA, LIBRDKAFKA, pushed(
                 gauge("kafka_server_x", point(1)), gauge("a.total", point(1, client_id="forged", **{"9-é": 'a"b'})),
@@ -223,7 +227,7 @@ def test_metrics_of_clients_are_shown(tmp_path: Path) -> None:
             )):  # fmt: skip
                 assert await answered(node, data) == ErrorCode.none
             for accept, parse in (("", parse_text), ("application/openmetrics-text", parse_openmetrics)):
-                body = (await node.http.pages.answer("GET", "/metrics", {"accept": accept})).body
+                body = (await node.http.pages.answer("GET", "/metrics", {"accept": accept}, CALLER)).body
                 families = {each.name: each for each in parse(b"".join(body).decode())}
                 records = families[f"{PREFIX}consumer_fetch_manager_records_consumed"]
                 assert records.type == "counter"
@@ -251,6 +255,6 @@ def test_there_may_be_no_metrics_of_clients(tmp_path: Path) -> None:
         async with running(str(tmp_path), settings) as node:
             assert await answered(node, METRICS) == ErrorCode.none
             assert node.http is not None
-            assert b"client_metrics" not in b"".join((await node.http.pages.answer("GET", "/metrics", {})).body)
+            assert b"client_metrics" not in b"".join((await node.http.pages.answer("GET", "/metrics", {}, CALLER)).body)
 
     run(case())

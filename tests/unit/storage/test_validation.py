@@ -1,6 +1,8 @@
 """Validation on append. What is refused, and with which code, is what Apache Kafka 4.3 answered to the same bytes.
 
 The table of refusals is asked of a running Apache Kafka again.
+
+It finds holes such as CVE-2023-34455.
 """
 
 from __future__ import annotations
