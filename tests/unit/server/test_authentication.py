@@ -244,7 +244,7 @@ def test_a_failure_is_answered_late_and_then_closed(tmp_path: Path, token: bytes
             client.send(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": token})
             client.send(ApiKey.METADATA, 9, {"topics": []})
             answer = await client.receive(ApiKey.SASL_AUTHENTICATE, 2)
-            assert time.monotonic() - began >= 0.12
+            assert time.monotonic() - began > 0.11  # the node has another clock
             assert answer["error_code"] == 58 and answer["error_message"] == message
             assert await closed(client) == b""
 

@@ -466,3 +466,23 @@ def test_headers(header: str, expected: type | None) -> None:
         return
     with pytest.raises(AuthenticationFailed):
         parse_authorization(header)
+
+
+def test_logins_are_in_the_audit_log(tmp_path: Path) -> None:
+    """The first with a password, and each that fails; what is remembered is no login."""
+    settings = {**SASL, **AUTHORIZED, "ottla.http.security.protocol": "SASL_PLAINTEXT"}
+    settings |= {"ottla.audit.directory": str(tmp_path / "audit"), "connection.failed.authentication.delay.ms": "0"}
+
+    async def test() -> None:
+        async with secured(tmp_path, settings) as node:
+            for _ in range(2):
+                assert (await get(node, "/metrics", basic("root", "root-secret"))).status in (200, 403)
+            assert (await get(node, "/metrics", basic("root", "guessed-c0ffee"))).status == 401
+
+    run(test())
+    log = "".join(each.read_text() for each in (tmp_path / "audit").rglob("*.jsonl"))
+    of_http = [each for each in map(json.loads, log.splitlines()) if each.get("listener") == "HTTP"]
+    assert [(each["event"], each.get("principal"), each.get("claimed")) for each in of_http] == [
+        ("LoggedIn", "User:root", None), ("LoginFailed", None, "root")
+    ]  # fmt: skip
+    assert "c0ffee" not in log and {each["mechanism"] for each in of_http} == {"Basic"}

@@ -23,7 +23,14 @@ from ottla.config.listeners import HTTP
 from ottla.drivers.jaas_settings import in_file, jaas_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
-from ottla.security.http_authorization import BASIC, BEARER, CHALLENGES, Password, parse_authorization
+from ottla.security.http_authorization import (
+    BASIC,
+    BEARER,
+    CHALLENGES,
+    BearerToken,
+    Password,
+    parse_authorization,
+)
 from ottla.security.sasl import (
     OAUTHBEARER,
     PLAIN,
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.secret import Secret
     from ottla.config.server import ServerConfig
+    from ottla.server.audit import Audit
     from ottla.server.sasl_listeners import ScramUsers
 
 _LOG = logging.getLogger("ottla.authentication")
@@ -137,6 +145,8 @@ class HttpLogins:
         """`run` does work in a thread. Without `passwords` Basic is not taken, without `tokens` Bearer is not."""
         self.is_asked = asks_for_login(config)
         self.counts = Counts()
+        self.audit_of: Callable[[], Audit | None] = lambda: None
+        """Whoever hears of logins, a remembered one excepted."""
         self.challenges = [
             CHALLENGES[scheme] for scheme, found in ((BASIC, passwords), (BEARER, tokens)) if found is not None
         ]
@@ -158,25 +168,35 @@ class HttpLogins:
         if authorization is None:
             return Caller(certificate or ANONYMOUS, host, certificate is not None)
         began_s = asyncio.get_running_loop().time()
+        given: Password | BearerToken | None = None
         try:
-            return Caller(await self._principal_of(authorization), host, True)
+            given = parse_authorization(authorization)
+            principal, is_new = await self._principal_of(given)
+            audit = self.audit_of() if is_new else None
+            if audit is not None:
+                audit.logged_in(principal, host, HTTP, _scheme_of(given))
+            return Caller(principal, host, True)
         except AuthenticationFailed as error:
             self.counts.failures += 1
             self._log(host, authorization.partition(" ")[0], error.reason)
+            audit = self.audit_of()
+            if audit is not None:
+                claimed = given.name if isinstance(given, Password) else None
+                audit.login_failed(host, HTTP, None if given is None else _scheme_of(given), error.reason, claimed)
             await asyncio.sleep(began_s + self._delay_s - asyncio.get_running_loop().time())
             raise Unauthorized("the name, password or token is wrong") from None
 
-    async def _principal_of(self, authorization: str) -> str:
-        given = parse_authorization(authorization)
+    async def _principal_of(self, given: Password | BearerToken) -> tuple[str, bool]:
+        """The user, and whether that was found just now."""
         if isinstance(given, Password):
             return await self._by_password(given)
         if self._tokens is None:
             raise AuthenticationFailed("tokens are not taken here")
         principal = f"User:{await self._tokens.subject_of(given.token)}"
         self.counts.successes += 1
-        return principal
+        return principal, True
 
-    async def _by_password(self, given: Password) -> str:
+    async def _by_password(self, given: Password) -> tuple[str, bool]:
         passwords = self._passwords
         if passwords is None:
             raise AuthenticationFailed("passwords are not taken here")
@@ -184,7 +204,7 @@ class HttpLogins:
         known = self._remembered.get(digest)
         now_s = asyncio.get_running_loop().time()
         if known is not None and known.until_s > now_s and known.stamp == passwords.stamp(given.name):
-            return known.principal
+            return known.principal, False
         async with self._turns:
             stamp, check = passwords.stamp(given.name), passwords.check_of(given.name)
             principal = f"User:{await self._run(lambda: check(given.password))}"
@@ -194,7 +214,7 @@ class HttpLogins:
         until_s = float("inf") if passwords.expires_s is None else now_s + passwords.expires_s
         self._remembered[digest] = _Remembered(principal, given.name, stamp, until_s)
         self.counts.successes += 1
-        return principal
+        return principal, True
 
     def _log(self, host: str, scheme: str, reason: str) -> None:
         """A flood of failures must not fill the disk."""
@@ -209,6 +229,10 @@ class HttpLogins:
         shown = scheme if scheme.capitalize() in CHALLENGES else None
         found = fields(client=host, listener=HTTP, mechanism=shown, reason=reason, unlogged=unlogged or None)
         _LOG.info("authentication failed", extra=found)
+
+
+def _scheme_of(given: Password | BearerToken) -> str:
+    return BASIC if isinstance(given, Password) else BEARER
 
 
 class KnownPasswords:

@@ -142,7 +142,9 @@ def logins_of(node: Node) -> HttpLogins:
         tokens.keys.start()
         node.on_stop.append(tokens.keys.stop)
     passwords = logins.KnownPasswords.of(config, mechanisms, lambda mechanism: ScramUsers(node, mechanism))
-    return logins.HttpLogins(config, run, passwords, tokens)
+    found = logins.HttpLogins(config, run, passwords, tokens)
+    found.audit_of = lambda: node.audit  # it begins after this port
+    return found
 
 
 class HttpConnection(asyncio.Protocol):
