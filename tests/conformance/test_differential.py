@@ -29,6 +29,7 @@ OF_ALL = {
     ApiKey.LIST_GROUPS,
     ApiKey.LIST_CONFIG_RESOURCES,
     ApiKey.LIST_TRANSACTIONS,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
 }
 """Their answers have rows of what other tests created, too."""
 
