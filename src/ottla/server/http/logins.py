@@ -146,7 +146,7 @@ class HttpLogins:
         self.is_asked = asks_for_login(config)
         self.counts = Counts()
         self.audit_of: Callable[[], Audit | None] = lambda: None
-        """Whoever hears of logins, a remembered one excepted."""
+        """Gives the audit log, which hears of logins, a remembered one excepted."""
         self.challenges = [
             CHALLENGES[scheme] for scheme, found in ((BASIC, passwords), (BEARER, tokens)) if found is not None
         ]
