@@ -74,6 +74,7 @@ def package() -> str:
                 "GSSAPI_KRB5_MAIN_LIB": str(libraries / "libgssapi_krb5.so"),
                 "GSSAPI_SUPPORT_DETECT": "false",
             }
+        UNPACKED.mkdir(parents=True, exist_ok=True)
         _run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), GSSAPI], environ)
     sys.path.append(str(place))
     return str(place)
