@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[1]
 UNPACKED = ROOT / "build" / "kerberos"
 PACKAGES = (
     "krb5-kdc", "krb5-admin-server", "krb5-user", "libkadm5srv-mit12", "libkadm5clnt-mit12", "libkdb5-10",
-    "libgssrpc4", "libverto1", "libverto-libev1", "libev4", "libkrb5-dev", "krb5-multidev", "comerr-dev", "libkrb5-3", "libgssapi-krb5-2",
-    "libk5crypto3", "libkrb5support0",
+    "libgssrpc4", "libverto1", "libverto-libev1", "libev4", "libkrb5-dev", "krb5-multidev", "comerr-dev",
+    "libkrb5-3", "libgssapi-krb5-2", "libk5crypto3", "libkrb5support0",
 )  # fmt: skip
 GSSAPI = "gssapi>=1.9"
 REALM = "OTTLA.TEST"
