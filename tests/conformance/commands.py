@@ -92,6 +92,7 @@ class Commands:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._mine.shutdown(socket.SHUT_RDWR)  # a failure's traceback may keep it open
         self._answers.close()
         self._mine.close()
         self._process.wait(END_S)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from cyclopts import Parameter
 
-from ottla.cli import security
+from ottla.cli import interrupts, security
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.options import Flag, asked_at, parse_settings
 from ottla.cli.output import plural
@@ -125,6 +125,7 @@ def _run(found: Mapping[int, Path], *, restart: bool, client: Path | None = None
     ]
     bootstrap = ",".join(map(address_of, configs.values()))
     security.use(client)
+    interrupts.hand_over()
 
     def ready() -> None:
         print(f"bootstrap: {bootstrap}", flush=True)

@@ -4,6 +4,7 @@
 - While it runs, `Interrupted` is raised, at a point where exceptions are not lost: not in an import, in a destructor,
   in a function marked `whole` or within `call`, which is for librdkafka's callbacks. What blocks in C runs in a
   thread: `in_thread`.
+- A signal that comes just before a system call that blocks would be heard when the call returns: it is sent again.
 - A command that has not ended `GRACE_S` after that (longer where it may), or at a second signal, is ended as it stands.
 
 Signals are the process's, so this module keeps its state itself. Without `install` (a test, say) Python's own handlers
@@ -58,6 +59,7 @@ class _State:
         self.final: int | None = None
         self.held = 0
         self.waiting: int | None = None
+        self.said: int | None = None
         self.came: int | None = None
         self.came_at_s = 0.0
         self.grace_s = GRACE_S
@@ -79,6 +81,35 @@ def install(code: int | None = None) -> None:
     for number in SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _on_signal)
+
+
+def send_again() -> None:
+    """Let no signal wait for a system call that it came just before. It takes descriptors, so the standard streams have
+    to be open; and who serves needs none of it, for its event loop hears of all signals."""
+    heard, said = os.pipe2(os.O_CLOEXEC)
+    os.set_blocking(said, False)
+    signal.set_wakeup_fd(said, warn_on_full_buffer=False)
+    _state.said = said
+    _thread.start_new_thread(_send_again, (heard, _thread.get_ident(), _state))
+
+
+def hand_over() -> None:
+    """Another takes the signals from here on, and wants no thread beside it, for it forks."""
+    if _state.said is not None:
+        signal.set_wakeup_fd(-1)
+        os.close(_state.said)
+        _state.said = None
+
+
+def _send_again(heard: int, main_thread: int, state: _State) -> None:
+    """Send each signal again until its handler has run. Python looks for signals between its instructions: one that
+    comes between such a look and a system call (of `socket.recv`, say) does not end the call. Sending one is heard
+    here, too."""
+    while numbers := os.read(heard, 1):
+        time.sleep(RETRY_S)
+        if state.came is None and state.final is None and numbers[0] in SIGNALS:
+            signal.pthread_kill(main_thread, numbers[0])
+    os.close(heard)
 
 
 def command_begins() -> None:

@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         interrupts.install(OK if serves else None)
         streams.prepare(serves=serves)
+        if not serves:
+            interrupts.send_again()
     else:
         from ottla.cli import interrupts
 

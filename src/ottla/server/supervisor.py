@@ -96,16 +96,28 @@ class Supervisor:
         self._wake, self._woken = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def run(self) -> int:
-        """The exit code: 1 where a node did not start at all."""
+        """The exit code: 1 where a node did not start at all. An error of `say` or `ready`, such as of an output that
+        is full, is raised when all nodes have ended."""
         self._take_signals()
         self._manager.starting(lambda: f"{sum(each.serves for each in self._nodes)} of {len(self._nodes)} nodes serve")
         gc.collect()
         gc.freeze()  # else the first collection of each node would write to, and so copy, all that they share
-        for node in self._nodes:
-            self._start(node)
+        try:
+            for node in self._nodes:
+                self._start(node)
+            self._attend()
+        except BaseException:
+            # Left to themselves the nodes would end too, but hold the directory for a while when nobody knows of them.
+            self._say, self._ready, self._afterwards = _nothing, _nothing, None
+            self._stop_all()
+            self._attend()
+            raise
+        return 1 if self._failed else 0
+
+    def _attend(self) -> None:
+        """Until all nodes have ended."""
         while any(node.pid for node in self._nodes) or self._due() is not None:
             self._step()
-        return 1 if self._failed else 0
 
     def _take_signals(self) -> None:
         self._poll.register(self._wake, select.POLLIN)
@@ -285,6 +297,10 @@ class Supervisor:
                 signal.signal(number, signal.SIG_DFL)
         for each in [self._wake, self._woken, *(one for other in self._nodes for one in other.descriptors)]:
             os.close(each)
+
+
+def _nothing(*_: object) -> None:
+    pass
 
 
 def rotate(path: str) -> None:

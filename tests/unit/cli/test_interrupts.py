@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -23,8 +24,10 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(interrupts, "_state", interrupts._State())
     monkeypatch.setattr(interrupts, "_end_late", lambda code: None)
     interrupts.install()
+    interrupts.send_again()
     interrupts.command_begins()
     yield
+    interrupts.hand_over()
     for number, handler in before.items():
         signal.signal(number, handler)
 
@@ -75,6 +78,22 @@ def test_a_thread_gives_its_result_its_exception_or_a_timeout() -> None:
     with pytest.raises(TimeoutError):
         interrupts.in_thread(forever.wait, 60, limit_s=0.01)
     forever.set()
+
+
+def test_a_signal_just_before_a_call_that_blocks_ends_it() -> None:
+    """Python's own handler runs after the call then; so it does where another thread gets the signal, as here."""
+    mine, theirs = socket.socketpair()
+    mine.settimeout(60)
+    begun = threading.Event()
+
+    def strike() -> None:
+        begun.wait()
+        signal.pthread_kill(threading.get_ident(), signal.SIGHUP)
+
+    threading.Thread(target=strike).start()
+    with mine, theirs, pytest.raises(interrupts.Interrupted):
+        begun.set()
+        mine.recv(1)
 
 
 def test_a_destructor_is_not_broken() -> None:

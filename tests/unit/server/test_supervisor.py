@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
+import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,3 +37,34 @@ def test_the_output_of_a_node_does_not_grow_for_ever(tmp_path: Path, monkeypatch
 def test_an_output_that_cannot_be_rotated_stays(tmp_path: Path) -> None:
     rotate(str(tmp_path / "none"))
     assert os.listdir(tmp_path) == []
+
+
+def test_an_output_that_fails_leaves_no_node_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or the next `cluster up` would find the directory still in use."""
+
+    def serve(_config: object, said: int) -> int:
+        (tmp_path / str(os.getpid())).touch()
+        os.write(said, b".")
+        signal.pause()
+        return 0
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "_run", serve)
+    before = {number: signal.getsignal(number) for number in module._SIGNALS}
+    config: Any = SimpleNamespace(is_controller=True)
+    nodes = [Supervised(number, config) for number in (1, 2)]
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            Supervisor(nodes, restart=True, ready=full, say=lambda text: None).run()
+    finally:
+        signal.set_wakeup_fd(-1)
+        gc.unfreeze()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    pids = [int(each.name) for each in tmp_path.iterdir()]
+    assert len(pids) == 2
+    for pid in pids:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
