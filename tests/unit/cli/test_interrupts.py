@@ -167,7 +167,7 @@ def test_a_report_may_take_longer_than_the_end_of_other_commands(monkeypatch: py
     assert (slept, ended) == ([interrupts.GRACE_S, 300.0 - interrupts.GRACE_S], [130])
 
 
-def test_while_an_error_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_an_error_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def complain(*_: object) -> int:
         interrupt()
         return 2
