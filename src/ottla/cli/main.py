@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         argv = list(arguments)
     try:
         return _ended(argv)
-    except KeyboardInterrupt:  # while an error was told, or the output written
+    except KeyboardInterrupt:  # while an error was reported, or the output written
         return interrupts.leave(interrupts.code_of_end())
 
 
