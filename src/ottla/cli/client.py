@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.cli import security
+from ottla.cli import client_security
 from ottla.cli.exits import MISUSED, UNREACHABLE, CommandFailed
 from ottla.cli.interrupts import call, in_thread
 from ottla.cli.values import parse_addresses
@@ -82,7 +82,7 @@ def settings(bootstrap: str, extra: Mapping[str, Any] | None = None) -> dict[str
 def _secured() -> dict[str, Any]:
     from ottla.client.security import PLAINTEXT, SecurityFailure
 
-    chosen = security.current()
+    chosen = client_security.current()
     if chosen == PLAINTEXT:
         return {}
     from ottla.client import librdkafka
@@ -90,7 +90,7 @@ def _secured() -> dict[str, Any]:
     try:
         return librdkafka.settings_of(chosen)
     except SecurityFailure as failure:
-        raise security.failed(failure) from None
+        raise client_security.failed(failure) from None
 
 
 def addresses(bootstrap: str) -> list[str]:
@@ -130,7 +130,7 @@ def probe(bootstrap: str) -> None:
     forbids a connection (FAILED)."""
     from ottla.client.security import PLAINTEXT
 
-    secured = security.current()
+    secured = client_security.current()
     failures = []
     for address in addresses(bootstrap):
         try:
@@ -166,7 +166,7 @@ def secure_connection(
     try:
         return Connection(host.strip("[]"), int(port), config, opened)
     except SecurityFailure as failure:
-        raise security.failed(failure) from None
+        raise client_security.failed(failure) from None
 
 
 def _spoken_instead(opened: socket.socket) -> str | None:

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from ottla.cli import wire
-from ottla.cli.acl_words import principal_of
 from ottla.cli.client import nobody_answers
-from ottla.cli.cluster_members import Member, members
+from ottla.cli.client_security import ClientFile
+from ottla.cli.cluster.members import Member, members
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import human_bytes, plural, print_json, print_table
-from ottla.cli.security import ClientFile
+from ottla.cli.security.acl_words import principal_of
 from ottla.cli.units import duration
 from ottla.cli.values import BrokerId, Text, UserName
 from ottla.protocol.messages import ApiKey

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
-from ottla.cli import security
+from ottla.cli import client_security
+from ottla.cli.client_security import ClientFile, SourceFile
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import print_json, print_table, visible
-from ottla.cli.security import ClientFile, SourceFile
 from ottla.cli.values import Addresses, FilePath, SettingName, Text, TopicName
 from ottla.cli.wire import ensure_answer
 from ottla.mirror.names import DESTINATION, SOURCE
@@ -220,8 +220,8 @@ def _mirror(
     try:
         route: Route = Route(
             source, from_ or NOWHERE, name, bootstrap, topics, groups, policy,
-            source_security=security.of_source() if from_ is not None else PLAINTEXT,
-            destination_security=security.current(),
+            source_security=client_security.of_source() if from_ is not None else PLAINTEXT,
+            destination_security=client_security.current(),
         )  # fmt: skip
     except MirrorError as error:
         raise CommandFailed(str(error), MISUSED) from None

@@ -2,7 +2,7 @@
 
 Log directories, agreed features, offsets of a group to delete; settings, because librdkafka cannot name the resource
 of all brokers, and its Python client keeps only one value of a name that is set in several places; groups
-(`group_requests.py`); transactions (`transaction_requests.py`).
+(`group/requests.py`); transactions (`txn/requests.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli import security
+from ottla.cli import client_security
 from ottla.cli.client import (
     CONNECT_TIMEOUT_S,
     REQUEST_TIMEOUT_S,
@@ -95,7 +95,7 @@ class Link:
         from ottla.client.security import PLAINTEXT
 
         if secured is None:
-            secured = security.current()
+            secured = client_security.current()
         self._secured: Connection | None = None
         if secured != PLAINTEXT:
             self._secured = secure_connection(address, secured, timeout_s)
