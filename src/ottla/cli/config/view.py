@@ -9,7 +9,6 @@ from typing import Any
 
 from ottla.cli.units import long_time, size
 from ottla.config import definitions
-from ottla.config.server import variable_of
 from ottla.config.setting import Mode, Setting, Type
 
 LONG_MAX = (1 << 63) - 1
@@ -156,6 +155,8 @@ _CHANGE = {
 
 def explain_broker_setting(setting: Setting) -> Iterator[tuple[str, str]]:
     """(heading, text) pairs."""
+    from ottla.config.server import variable_of
+
     yield from _common(setting)
     yield "change", _CHANGE[setting.mode].format(name=setting.name, variable=variable_of(setting.name))
     topics = [

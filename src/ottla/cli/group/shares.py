@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.cli import client_security, wire
 from ottla.cli.exits import CommandFailed
-from ottla.client.security import Security, SecurityFailure
 from ottla.protocol.messages import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.client.security import Security
 
 Place = tuple[str, int]
 """A topic and a partition's number."""
@@ -98,6 +98,8 @@ def delete_offsets(bootstrap: str, group: str, topics: Iterable[str]) -> None:
 
 def in_flight(bootstrap: str) -> dict[tuple[str, str, int], InFlight]:
     """Records in flight by group, topic and partition, from all nodes that report them."""
+    from concurrent.futures import ThreadPoolExecutor
+
     try:
         metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False})
     except CommandFailed:
@@ -123,7 +125,10 @@ def _unescape(escaped: re.Match[str]) -> str:
 
 def _metrics(node: tuple[int, str, int], known: Security) -> str:
     """The answer of a node's /metrics; empty if it has no HTTP port, or none that can be asked from here."""
+    from http.client import HTTPException
+
     from ottla.client import http
+    from ottla.client.security import SecurityFailure
 
     node_id, host, port = node
     listener = wire.broker_setting(f"{host}:{port}", node_id, _LISTENER, HTTP_TIMEOUT_S)

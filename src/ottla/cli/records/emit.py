@@ -8,8 +8,6 @@ from typing import Any
 
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.output import bytes_field, dim, iso_time, print_json_line, printable, visible
-from ottla.cli.records.columns import columns_emitter
-from ottla.cli.records.formats import WORDS, emit_hexdump, template_emitter
 from ottla.cli.records.record import Record
 
 Emit = Callable[[Record], None]
@@ -17,15 +15,17 @@ Emit = Callable[[Record], None]
 
 def emitter(form: str | None) -> Emit:
     """The printer of a record: by a word of `--format`, by a template, or as fits a terminal or a pipe. Raises
-    CommandFailed for any other format.
-
-    Raises CommandFailed for what is neither.
-    """
+    CommandFailed for any other format."""
     if form is None:
         form = "text" if sys.stdout.isatty() else "values"
-    named = {"text": _emit_line, "values": _emit_value, "json": _emit_json, "hexdump": emit_hexdump}.get(form)
+    named = {"text": _emit_line, "values": _emit_value, "json": _emit_json}.get(form)
     if named is not None:
         return named
+    from ottla.cli.records.columns import columns_emitter
+    from ottla.cli.records.formats import WORDS, emit_hexdump, template_emitter
+
+    if form == "hexdump":
+        return emit_hexdump
     if form in ("hex", "base64"):
         return columns_emitter(form)
     if "{" not in form:

@@ -15,10 +15,10 @@ from ottla.cli import client_security
 from ottla.cli.exits import FAILED, MISUSED, UNREACHABLE, CommandFailed
 from ottla.cli.output import visible
 from ottla.cli.records.record import Outgoing, Record
-from ottla.cli.records.records_in import Line
 from ottla.cli.values import FilePath, SettingName, Text
 
 if TYPE_CHECKING:
+    from ottla.cli.records.records_in import Line
     from ottla.schemas.client import Registry, Schema
     from ottla.schemas.texts import Writer
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -271,6 +270,8 @@ def _secure(options: StartOptions) -> None:
             raise _misuse(
                 f"--secure and --{name} cannot be used together: for several nodes see ottla cluster up --secure"
             )
+    import shlex
+
     from ottla.cli.security import secured
 
     directory = options.directory or DEFAULT_DIRECTORY
