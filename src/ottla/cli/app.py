@@ -13,7 +13,6 @@ from ottla.cli import argument_secrets, client_security, interrupts
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.options import hints_asked_at
 from ottla.cli.output import visible
-from ottla.cli.versions import version
 
 _HELP = """Ottla: a partitioned commit log that every Kafka client can use.
 
@@ -76,9 +75,15 @@ TERMINAL_MIN = 10
 """Columns and lines below which a terminal's size is not believed."""
 
 
+def _version() -> str:
+    from ottla.cli.versions import version
+
+    return version()
+
+
 def application(only: str | None = None) -> App:
     """Every command; with `only` no more than that one, if there is such a command."""
-    app = App(name="ottla", help=_HELP, help_format="markdown", version=version, version_flags=["--version"])
+    app = App(name="ottla", help=_HELP, help_format="markdown", version=_version, version_flags=["--version"])
     for number, (name, place) in enumerate(COMMANDS.items(), 1):
         if only in COMMANDS and name != only:
             continue

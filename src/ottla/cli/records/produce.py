@@ -16,11 +16,11 @@ from ottla.cli.interrupts import Interrupted, call, code_of_end, held
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_pairs, unescape
 from ottla.cli.output import plural, print_json
 from ottla.cli.progress import bytes_in, shown
+from ottla.cli.records.missing_topic import ensure_topic
 from ottla.cli.records.produce_waits import Waits
 from ottla.cli.records.record import Outgoing
 from ottla.cli.records.records_in import RECORD_BYTES_MAX, Line, lines_of, parsed_lines, text_lines
 from ottla.cli.schema.access import DEFAULT_URL, TYPES, Message, RegistryUrl, SchemaFile, Subject, encoded
-from ottla.cli.topic.missing import ensure_topic
 from ottla.cli.values import FilePath, Partition, Raw, TopicName
 
 Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]

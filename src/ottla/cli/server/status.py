@@ -13,7 +13,7 @@ from typing import Any
 
 from ottla.cli.client import settings
 from ottla.cli.client_security import ClientFile
-from ottla.cli.cluster.command import metadata_version, view
+from ottla.cli.cluster.describe import metadata_version, view
 from ottla.cli.exits import OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import human_bytes, iso_time, plural, print_json, visible

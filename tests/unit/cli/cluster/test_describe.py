@@ -8,7 +8,7 @@ import pytest
 
 from ottla.cli.cluster import reassign
 from ottla.cli.cluster import restart as cluster_restart
-from ottla.cli.cluster.command import describe
+from ottla.cli.cluster.describe import describe
 from ottla.cli.cluster.facts import facts
 from ottla.cli.cluster.members import members, quorum_leader
 from ottla.cli.exits import CommandFailed
