@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.cli import wire
-from ottla.cli.client import REQUEST_TIMEOUT_S, nobody_answers
+from ottla.cli.client import REQUEST_TIMEOUT_S, nobody_answers, reason_of
 from ottla.cli.exits import UNREACHABLE, CommandFailed
 from ottla.cli.group import shares as group_shares
 from ottla.cli.group.shares import Place, Shared
@@ -103,7 +103,7 @@ def ask(bootstrap: str, names: Sequence[str]) -> dict[str, Answer]:
             try:
                 found |= _answers(address, theirs, failures)
             except OSError as error:
-                failures.append(nobody_answers(f"{address}: {error.strerror or error or 'no answer in time'}"))
+                failures.append(nobody_answers(f"{address}: {reason_of(address, error)}"))
         if failures:
             if time.monotonic() >= deadline:
                 raise failures[0]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.cli import wire
-from ottla.cli.client import REQUEST_TIMEOUT_S, addresses, probe
+from ottla.cli.client import CLIENT_ID, REQUEST_TIMEOUT_S, addresses, probe
 from ottla.cli.exits import UNREACHABLE, CommandFailed
 from ottla.cli.records.record import Record
 from ottla.errors import ErrorCode
@@ -48,7 +48,6 @@ _MOVED = frozenset(
     }
 )
 """Errors that a change of leader explains."""
-"""Key of the record in an abort marker: version 0, type 0."""
 
 
 @dataclass
@@ -191,10 +190,10 @@ class Reader:
             request = fetch.FetchRequest(
                 FETCH_WAIT_MS, 1, FETCH_BYTES_MAX, [fetch.FetchTopic(self.topic, None, partitions)], self._isolation
             )
-            leader.link.send_frame(fetch.encode_request(FETCH_VERSION, 1, "ottla-cli", request))
+            leader.link.send_frame(fetch.encode_request(FETCH_VERSION, leader.link.following_id, CLIENT_ID, request))
             leader.waits = True
 
-    def _take(self, frame: bytes) -> Iterator[list[Record]]:
+    def _take(self, frame: memoryview) -> Iterator[list[Record]]:
         _, response = fetch.decode_response(FETCH_VERSION, frame)
         if response.error_code:
             raise wire.failure_of(response.error_code, f"topic {self.topic!r}: ")

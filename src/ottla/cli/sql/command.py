@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from cyclopts import Parameter
 
 from ottla.cli import client_security
-from ottla.cli.client import REQUEST_TIMEOUT_S, probe
+from ottla.cli.client import CLIENT_ID, REQUEST_TIMEOUT_S, probe
 from ottla.cli.client_security import ClientFile
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.interrupts import in_thread
@@ -155,7 +155,7 @@ def _topics(bootstrap: str) -> list[str]:
     cluster = Cluster(
         ClientConfig(
             parse_addresses(bootstrap),
-            "ottla-cli",
+            CLIENT_ID,
             request_timeout_s=REQUEST_TIMEOUT_S,
             security=client_security.current(),
         )
