@@ -22,7 +22,7 @@ from ottla.cli.exits import CommandFailed
 
 PACKAGES = ("ottla", "pyspark_ottla")
 """Ottla's packages; Spark finds the data source by the name of the second."""
-NOT_ON_EXECUTORS = frozenset({"confluent-kafka", "cyclopts", "google-re2", "h11", "rich", "uvloop"})
+NOT_ON_EXECUTORS = frozenset({"confluent-kafka", "cyclopts", "google-re2", "h11", "rich", "uvloop", "xxhash"})
 """Packages for nodes and the command line; a test imports all modules for executors without these."""
 OF_SPARK = frozenset({"pyspark", "pyarrow", "pandas", "numpy"})
 """Packages that Spark needs anyway for Arrow, and that would make the archive ten times as large."""

@@ -1,10 +1,10 @@
-"""XXH3 beside the library that Kafka uses: the numbers are hash4j's, of bytes (37 i + 11) mod 256."""
+"""The hash of topics beside the library that Kafka uses: the numbers are hash4j's, of bytes (37 i + 11) mod 256."""
 
 from __future__ import annotations
 
 import pytest
 
-from ottla.protocol.xxh3 import xxh3_64
+from ottla.coordinator.group.consumer.metadata_hash import _hash
 
 EXPECTED = {
     0: 3244421341483603138,
@@ -44,4 +44,4 @@ EXPECTED = {
 
 @pytest.mark.parametrize("length", EXPECTED)
 def test_every_way_of_length(length: int) -> None:
-    assert xxh3_64(bytes((37 * each + 11) % 256 for each in range(length))) == EXPECTED[length]
+    assert _hash(bytes((37 * each + 11) % 256 for each in range(length))) == EXPECTED[length]
