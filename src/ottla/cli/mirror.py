@@ -94,14 +94,14 @@ def offsets(
     with _complaints():
         mirror = _mirror(source, None, "-", bootstrap)
         _ensure_exists(mirror)
-        in_thread(mirror.ledger.load)
+        in_thread(mirror.control.load)
     rows = [
         {"partition": at[1], "source": run.source, "destination": run.destination, "records": run.records}
-        for at, mapping in sorted(mirror.ledger.offsets.items())
+        for at, mapping in sorted(mirror.control.offsets.items())
         if at[0] == topic
         for run in mapping.runs
     ]
-    if not any(at[0] == topic for at in mirror.ledger.offsets):
+    if not any(at[0] == topic for at in mirror.control.offsets):
         raise CommandFailed(f"{topic} is not mirrored from {source}")
     if json:
         print_json(rows)
@@ -214,7 +214,7 @@ def _mirror(
 ) -> Mirror:  # fmt: skip
     """Without Spark. Raises CommandFailed where a cluster does not answer."""
     from ottla.client.security import PLAINTEXT
-    from ottla.mirror.ledger import MirrorError
+    from ottla.mirror.control_topic import MirrorError
     from ottla.mirror.mirror import Mirror, Route
 
     try:
@@ -235,7 +235,7 @@ def _mirror(
 def _complaints() -> Iterator[None]:
     try:
         from ottla.errors import KafkaError
-        from ottla.mirror.ledger import MirrorError
+        from ottla.mirror.control_topic import MirrorError
     except ModuleNotFoundError as error:
         raise CommandFailed(f"mirrors need {error.name}: pip install 'ottla[pipelines]'") from None
     try:

@@ -20,7 +20,7 @@ from ottla.cli.values import FilePath, SettingName, Text
 if TYPE_CHECKING:
     from ottla.cli.records.records_in import Line
     from ottla.schemas.client import Registry, Schema
-    from ottla.schemas.texts import Writer
+    from ottla.schemas.json_codecs import Writer
 
 DEFAULT_URL: Final = "http://127.0.0.1:8081"
 """Where `ottla registry` listens."""
@@ -139,9 +139,9 @@ class Decoder:
 
     def __init__(self, registry: Registry, types: dict[str, str]) -> None:
         """`types` of key, value or both, as a registry calls them."""
-        from ottla.schemas.texts import Texts
+        from ottla.schemas.json_codecs import Reader
 
-        self._texts = {part: Texts(registry, kind) for part, kind in types.items()}
+        self._texts = {part: Reader(registry, kind) for part, kind in types.items()}
 
     def __call__(self, record: Record) -> Record:
         """Raises CommandFailed that says where the record is which cannot be read."""
@@ -186,7 +186,7 @@ def encoded(
 ) -> Iterator[Iterator[tuple[Line, Outgoing]]]:  # fmt: skip
     """Records whose values are JSON texts, with what a schema makes of them. Raises CommandFailed."""
     with connected(url) as registry:
-        from ottla.schemas.texts import Writer
+        from ottla.schemas.json_codecs import Writer
 
         schema = None if file is None else schema_of(file, format)
         writer = Writer(registry, subject, TYPES[format], schema, message)

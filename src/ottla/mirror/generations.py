@@ -1,6 +1,6 @@
-"""Shifts of copying: a shift is a set of partitions and their parallel copiers, Spark tasks or a thread.
+"""Generations of copiers: a generation is a set of partitions and their parallel copiers, Spark tasks or a thread.
 
-When partitions change or one of them fails there is another shift, which fences the one before.
+When partitions change or one of them fails there is another generation, which fences the one before.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.client.security import PLAINTEXT, Security
 from ottla.errors import KafkaError
 from ottla.mirror import copying
+from ottla.mirror.control_topic import ControlTopic, Generation, MirrorError
 from ottla.mirror.copying import Work
-from ottla.mirror.ledger import Ledger, MirrorError, Shift
 from ottla.mirror.mapping import Place
 from ottla.model import Offset
 
@@ -34,7 +34,7 @@ FAILURES_MAX: Final = 10
 """Consecutive failures without a record copied between them."""
 PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 15.0
-_REFUSED: Final = re.compile(r"ottla\.mirror\.ledger\.MirrorError: (.*)")
+_REFUSED: Final = re.compile(r"ottla\.mirror\.control_topic\.MirrorError: (.*)")
 """Finds the error in the stack trace of a task."""
 
 
@@ -50,20 +50,20 @@ class Way:
     destination_security: Security = PLAINTEXT
 
 
-class Shifts:
+class Generations:
     """One after the other, of one mirror. Of one thread."""
 
-    def __init__(self, way: Way, ledger: Ledger, spark: SparkSession | None, every_s: float = EVERY_S) -> None:
+    def __init__(self, way: Way, control: ControlTopic, spark: SparkSession | None, every_s: float = EVERY_S) -> None:
         """Without `spark` a thread of this process copies."""
         self.every_s = every_s
         """Seconds from one transaction to the next."""
         self._way = way
-        self._ledger = ledger
+        self._control = control
         self._spark = spark
         self._run = uuid.uuid4().hex
         self._has_begun = False
         self._places: tuple[Place, ...] = ()
-        self._shift = Shift()
+        self._generation = Generation()
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._error: BaseException | None = None
@@ -73,14 +73,14 @@ class Shifts:
 
     def once(self, targets: Mapping[Place, Offset]) -> None:
         """Copy up to these offsets. Raises MirrorError, KafkaError, OSError, and what Spark raises."""
-        left = {at: end for at, end in targets.items() if self._ledger.offsets[at].source_end() < end}
+        left = {at: end for at, end in targets.items() if self._control.offsets[at].source_end() < end}
         while left:
             self._begin(tuple(left), left)
             assert self._thread is not None
             self._thread.join()
             self._thread = None
-            self._ledger.load(whole=True)
-            left = {at: end for at, end in left.items() if self._ledger.offsets[at].source_end() < end}
+            self._control.load(whole=True)
+            left = {at: end for at, end in left.items() if self._control.offsets[at].source_end() < end}
             if left:
                 self._count_failure()
                 time.sleep(max(0.0, self._not_before - time.monotonic()))
@@ -98,15 +98,15 @@ class Shifts:
             self._begin(tuple(places), None)
 
     def check(self) -> None:
-        """Raises MirrorError when another mirror has taken over; by what the ledger has loaded."""
-        if self._has_begun and self._ledger.shift.run != self._run:
+        """Raises MirrorError when another mirror has taken over; by what the control topic has loaded."""
+        if self._has_begun and self._control.generation.run != self._run:
             self._stopping.set()
             raise MirrorError(f"another process mirrors {self._way.source} to here now, and this one has stopped")
 
     def take_over(self) -> None:
         """End what others copy, and what this one does. Raises KafkaError, OSError."""
         self.stop()
-        self._shift = self._ledger.take_over(self._run, 0)
+        self._generation = self._control.take_over(self._run, 0)
         self._has_begun = True
 
     def stop(self) -> None:
@@ -119,23 +119,23 @@ class Shifts:
         if self._spark is not None:
             # A task that does not know that it is to stop sees that it is fenced.
             with contextlib.suppress(KafkaError, OSError):
-                self._ledger.fence(self._shift.slots)
+                self._control.fence(self._generation.slots)
             thread.join(STOP_S)
             if thread.is_alive():
                 self._spark.sparkContext.cancelJobGroup(self._run)
         thread.join(STOP_S)
 
     def _begin(self, places: tuple[Place, ...], targets: Mapping[Place, Offset] | None) -> None:
-        self._ledger.load()
+        self._control.load()
         self.check()
         slots = 1 if self._spark is None else max(1, min(len(places), self._spark.sparkContext.defaultParallelism))
-        self._shift = self._ledger.take_over(self._run, slots)
+        self._generation = self._control.take_over(self._run, slots)
         self._has_begun = True
         self._places = places
         way = self._way
         work = [
             Work(
-                way.source, way.source_bootstrap, way.destination_bootstrap, way.prefix, self._shift, slot,
+                way.source, way.source_bootstrap, way.destination_bootstrap, way.prefix, self._generation, slot,
                 places[slot::slots], self.every_s, targets, way.source_security, way.destination_security,
             )
             for slot in range(slots)
@@ -165,12 +165,12 @@ class Shifts:
         return thread
 
     def _count_failure(self) -> None:
-        """A shift has ended which should not. Raises its error when it is no use to begin another."""
+        """A generation has ended which should not. Raises its error when it is no use to begin another."""
         error, self._error = self._error, None
         if isinstance(error, MirrorError):
             raise error
-        if self._ledger.records > self._records:
-            self._records, self._failures = self._ledger.records, 0
+        if self._control.records > self._records:
+            self._records, self._failures = self._control.records, 0
         self._failures += 1
         if self._failures > FAILURES_MAX:
             raise error or MirrorError(f"the copying tasks from {self._way.source} fail repeatedly")

@@ -4,7 +4,8 @@ Keys are JSON lists. `["runs", topic, partition, start]` is written by whoever c
 that it is about: which offsets they had, and have. The mirror makes one block of many of them later. Offsets are
 `["through"|"origin"|"start"|"cut", topic, partition]`. `["role", topic]` is `mirror` or `owned`, of a topic by its name
 at the destination; elsewhere topics are named as at the source. `["id", topic]` is the source's topic id. `["moved",
-group]` says that a failover has moved a group, `["shift"]` who copies.
+group]` says that a failover has moved a group, `["shift"]` which generation of copiers may
+write.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class MirrorError(Exception):
     """A mirror refuses or cannot do something."""
 
 
-class Shift(NamedTuple):
+class Generation(NamedTuple):
     """The copiers from a given moment on: copying that began before it ends."""
 
     run: str = ""
@@ -51,7 +52,7 @@ class Shift(NamedTuple):
     """How many copy side by side, at most so far."""
 
 
-class Ledger:
+class ControlTopic:
     """The control topic's content. `load` reads what is new in it, `note` writes. Of one thread."""
 
     def __init__(self, bootstrap: str, source: str, security: Security = PLAINTEXT) -> None:
@@ -69,7 +70,7 @@ class Ledger:
         """Where the destination's own records begin, after a failover."""
         self.ids: dict[str, str] = {}
         """Ids of topics at the source: a recreated topic has another id."""
-        self.shift = Shift()
+        self.generation = Generation()
         self.records = 0
         """How many are in the runs that were loaded."""
         self._position = 0
@@ -135,7 +136,7 @@ class Ledger:
         elif kind == "moved":
             (self.moved.add if value else self.moved.discard)(place[0])
         elif kind == "shift":
-            self.shift = Shift(*value)
+            self.generation = Generation(*value)
         elif kind == "cut":
             self._set(self.cuts, (place[0], place[1]), value)
         elif value is not None:
@@ -188,15 +189,15 @@ class Ledger:
 
     # -- Who copies
 
-    def take_over(self, run: str, slots: int) -> Shift:
+    def take_over(self, run: str, slots: int) -> Generation:
         """From now on only `run` copies: whatever copied before is fenced, and what it has open is aborted. Raises
         KafkaError, OSError."""
         self.load()
-        shift = Shift(run, self.shift.number + 1, max(slots, self.shift.slots))
-        self.note([(["shift"], shift)])
-        self.fence(shift.slots)
+        generation = Generation(run, self.generation.number + 1, max(slots, self.generation.slots))
+        self.note([(["shift"], generation)])
+        self.fence(generation.slots)
         self.load()
-        return shift
+        return generation
 
     def fence(self, slots: int) -> None:
         """Fence the current copiers: their next transaction fails."""

@@ -26,8 +26,8 @@ class Codec(Protocol):
     def to_bytes(self, text: str) -> bytes: ...
 
 
-class Texts:
-    """Texts of schemas of one type, by the ids of a registry."""
+class Reader:
+    """JSON texts of values with schemas of one type, by the ids of a registry."""
 
     def __init__(self, registry: Registry, type: str) -> None:
         self._registry, self._type = registry, type
