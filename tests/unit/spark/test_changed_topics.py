@@ -22,8 +22,8 @@ pytest.importorskip("pyspark", reason="Spark is not set up: no pyspark here")
 
 from ottla.client.fetcher import NoProgress
 from ottla.errors import KafkaError
-from ottla.spark import reader as reading
 from ottla.spark import connection_pool, stream
+from ottla.spark import reader as reading
 from ottla.spark.offsets import of_checkpoint, to_topics
 from ottla.spark.planning import DataLoss
 from tests.unit.spark.changing import TOPIC, Log, Query, Record, Simulated, fetched
