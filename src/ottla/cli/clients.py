@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from ottla.cli import wire
-from ottla.cli.acl_words import principal_of
-from ottla.cli.client import nobody_answers
-from ottla.cli.cluster_members import Member, members
+from ottla.cli.client import nobody_answers, reason_of
+from ottla.cli.client_security import ClientFile
+from ottla.cli.cluster.members import Member, members
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import human_bytes, plural, print_json, print_table
-from ottla.cli.security import ClientFile
+from ottla.cli.security.acl_words import principal_of
 from ottla.cli.units import duration
 from ottla.cli.values import BrokerId, Text, UserName
 from ottla.protocol.messages import ApiKey
@@ -164,7 +164,7 @@ def _ask(broker: Member, key: ApiKey, values: Mapping[str, Any]) -> dict[str, An
         finally:
             link.close()
     except OSError as error:
-        raise nobody_answers(f"broker {broker.id} at {broker.address}: {error.strerror or error}") from error
+        raise nobody_answers(f"broker {broker.id} at {broker.address}: {reason_of(broker.address, error)}") from error
     wire.ensure_none(answer, f"broker {broker.id}")
     return answer
 

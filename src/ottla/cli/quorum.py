@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from ottla.cli import wire
+from ottla.cli.client_security import ClientFile
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import bold, iso_time, print_json, print_json_line, print_table, visible
-from ottla.cli.security import ClientFile
 from ottla.cli.values import BrokerId, FilePath, Text
 from ottla.errors import ErrorCode, OttlaError
 from ottla.model import METADATA_TOPIC, uuid_from_base64, uuid_to_base64
@@ -132,7 +132,7 @@ def repair(
     apply
         Repair it.
     """
-    from ottla.cli.dump.repair import lock  # the other commands only ask the cluster
+    from ottla.cli.log.repair import lock  # the other commands only ask the cluster
     from ottla.drivers import quorum_repair
     from ottla.drivers.metadata_log import METADATA_PARTITION
     from ottla.filesystem import OsFileSystem
