@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.config.listeners import HTTP
 from ottla.coordinator.group.classic import ClassicGroup, State
-from ottla.coordinator.group.unserved import UnservedGroup
+from ottla.coordinator.group.modern import ModernGroup
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.quorum_metrics import state_of, vote_of
 from ottla.metrics.instruments import TopicTraffic
@@ -387,7 +387,7 @@ class Collector:
                 states[group.state] += 1
                 waiting += group.awaiting_join_count
             name = escape(group.group_id)
-            members = group.member_ids if isinstance(group, UnservedGroup) else group.members
+            members = group.member_ids if isinstance(group, ModernGroup) else group.members
             page.add("kafka_consumergroup_members", len(members), f'{{consumergroup="{name}"}}')
             for topic, committed in list(commits.items()):
                 offsets += len(committed)
