@@ -521,9 +521,11 @@ class Log:
         self._flusher.fsync_later(path)
 
     def observe(
-        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[Offset], None]
-    ) -> None:
+        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[Offset], None],
+        start_moved: Callable[[], None],
+    ) -> None:  # fmt: skip
         """See `ReplicaLog.observe`."""
+        self._state.on_start_moved = start_moved
         self._flusher.on_fsynced = fsynced
         self._health.on_offline = offline
         self.truncator.on_truncated = truncated
