@@ -408,9 +408,7 @@ class Log:
         if offset >= up_to or offset == end:
             return None
         try:
-            return self._segments.read(
-                offset, max_bytes, up_to=up_to, end=end, min_one_batch=min_one_batch, nowait=nowait
-            )
+            return self._segments.read(offset, max_bytes, up_to, end, min_one_batch, nowait)
         except OSError as error:
             raise self._health.refuse(error) from error
         except KafkaError as error:
