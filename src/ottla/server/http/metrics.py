@@ -181,6 +181,8 @@ class Collector:
         count = leaders = under_replicated = under_min_isr = at_min_isr = failed = late = producers = 0
         late_ms = node.clock.now_ms() - node.config["transaction.max.timeout.ms"] - LATE_TRANSACTION_MS
         waiting: set[Any] = set()
+        for session in node.sessions:
+            waiting.update(session.waiting)
         sizes: dict[str, int] = {}
         prefix = "kafka_log_log_"
         size_lines, start_lines = page.lines(f"{prefix}size"), page.lines(f"{prefix}logstartoffset")
@@ -244,6 +246,9 @@ class Collector:
         topics = [(name, traffic) for name, traffic in metrics.topics.items() if name in sizes]
         total = TopicTraffic()
         total.add(metrics.deleted_topics)
+        for session in list(self._node.sessions):
+            session.count_fetches()
+            await self._breathe()
         for traffic in metrics.topics.values():
             total.add(traffic)
         for word, attribute in TRAFFIC.items():
