@@ -1,4 +1,4 @@
-"""Does a change of the simulation leave what it plays as it was? The traces of some seeds of each kind, by their digests.
+"""Does a change of the simulation leave what it plays as it was? The digests of the traces of some seeds of each kind.
 
     python -m tests.simulation.traces /tmp/before            # notes them, where there is no such file
     python -m tests.simulation.traces /tmp/before            # says which differ

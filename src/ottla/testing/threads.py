@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.testing.disk_nodes import SimulatedCrash
 
 if TYPE_CHECKING:
-    from ottla.testing.loop import SimulatedLoop
+    from ottla.testing.loop import Event, SimulatedLoop
 
 
 class _Thread:
@@ -63,7 +63,7 @@ class BlockingWork:
         self._work = work
         self._pause_s = pause_s
         self._thread: _Thread | None = None
-        self._wake: asyncio.Handle | None = None
+        self._wake: Event | None = None
         self._next_s = 0.0
         self._result: Any = None
         self._error: BaseException | None = None
