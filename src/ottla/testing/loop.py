@@ -90,6 +90,10 @@ class Event:
 class SimulatedTime:
     """The clock and the order of events of all processes. `random` is for what no process decides."""
 
+    __slots__ = (
+        "_later", "_ready", "_sequence", "after_step", "handle", "now_s", "random", "seed", "steps", "work",
+    )  # fmt: skip
+
     def __init__(self, seed: int | str) -> None:
         self.seed = seed
         self.now_s = 0.0
