@@ -25,6 +25,12 @@ class Working(Protocol):
     """The piece of work whose thread is awake."""
 
 
+class Cancellable(Protocol):
+    """What is to happen later."""
+
+    def cancel(self) -> None: ...
+
+
 class WorkLoop(Protocol):
     """What a piece of work needs of its event loop: `SimulatedLoop`."""
 
@@ -33,7 +39,7 @@ class WorkLoop(Protocol):
     @property
     def simulation(self) -> Working: ...
     def create_future(self) -> asyncio.Future[Any]: ...
-    def exactly_in(self, seconds: float, callback: Callable[[], None], /) -> asyncio.Handle: ...
+    def exactly_in(self, seconds: float, callback: Callable[[], None], /) -> Cancellable: ...
 
 
 class _Thread:
@@ -78,7 +84,7 @@ class BlockingWork:
         self._work = work
         self._pause_s = pause_s
         self._thread: _Thread | None = None
-        self._wake: asyncio.Handle | None = None
+        self._wake: Cancellable | None = None
         self._next_s = 0.0
         self._result: Any = None
         self._error: BaseException | None = None
