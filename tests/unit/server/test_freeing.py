@@ -24,8 +24,8 @@ from tests.unit.server import stub
 from tests.unit.server.counting import Client, CountingLoop, arrays, filled, request
 from tests.unit.server.node import running
 
-ROWS = 20_000
-BLOCKS_MAX = 12_000
+ROWS = 7_000
+BLOCKS_MAX = 4_200
 """Blocks of memory that are taken or freed between two looks at the sockets; each row has several."""
 
 
