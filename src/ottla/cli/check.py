@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from ottla.cli import check_transactions_run, interrupts
 from ottla.cli.check_history import Finding, History, Kind, Record, counts, findings
-from ottla.cli.check_load import REQUEST_MS_MAX, RETRY_S, Load, Plan, quiet, record_of
+from ottla.cli.check_load import RETRY_S, Load, Plan, quiet, record_of
 from ottla.cli.client import admin_client, settings, topics_of, wait
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
@@ -21,6 +21,7 @@ from ottla.cli.security import ClientFile
 from ottla.cli.status_line import StatusLine
 from ottla.cli.units import duration
 from ottla.cli.values import CheckRate, PartitionCount, ReplicaCount, Seconds, TopicName
+from ottla.client.ends import end_offset
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -207,7 +208,9 @@ def _commit_ends(plan: Plan, history: History, group: str) -> Any:
     consumer = Consumer({**quiet(plan.client), "group.id": group, "enable.auto.commit": False})
     try:
         if not history.starts:
-            history.starts = {number: _end(consumer, plan.topic, number) for number in range(plan.partitions)}
+            history.starts = {
+                number: end_offset(consumer, plan.topic, number, NO_PROGRESS_S) for number in range(plan.partitions)
+            }
         places = [TopicPartition(plan.topic, number, offset) for number, offset in history.starts.items()]
         commit = cast(Callable[..., Any], consumer.commit)
         deadline = time.monotonic() + NO_PROGRESS_S
@@ -220,12 +223,6 @@ def _commit_ends(plan: Plan, history: History, group: str) -> Any:
                 time.sleep(RETRY_S)
     finally:
         consumer.close()
-
-
-def _end(consumer: Any, topic: str, number: int) -> int:
-    from confluent_kafka import TopicPartition
-
-    return int(consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=REQUEST_MS_MAX / 1000)[1])
 
 
 def _read_log(plan: Plan, history: History) -> None:

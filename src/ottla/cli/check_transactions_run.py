@@ -12,6 +12,7 @@ from ottla.cli.check_transactions import Finding, History, Kind, Value, counts, 
 from ottla.cli.check_transactions_load import TRANSACTION_MS_MAX, Load, Plan, consumer_settings, value_of
 from ottla.cli.output import bold, plural, print_json
 from ottla.cli.status_line import StatusLine
+from ottla.client.ends import end_offset
 
 __all__ = ["Outcome", "Plan", "check"]
 
@@ -121,14 +122,11 @@ def check(plan: Plan, seconds: float, *, fresh: bool) -> Outcome:
 
 
 def _ends(plan: Plan) -> dict[int, int]:
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer
 
     consumer: Consumer = Consumer(consumer_settings(plan, f"{plan.topic}-{plan.run}"))
     try:
-        return {
-            number: int(consumer.get_watermark_offsets(TopicPartition(plan.topic, number), timeout=10)[1])
-            for number in range(plan.partitions)
-        }
+        return {number: end_offset(consumer, plan.topic, number, STABLE_S) for number in range(plan.partitions)}
     finally:
         consumer.close()
 

@@ -24,6 +24,7 @@ from ottla.pipelines.runner.job import Started
 from ottla.pipelines.runner.pipeline import Pipeline, about
 from ottla.pipelines.runner.progress import Watch, _offsets
 from ottla.pipelines.runner.state import Directory, QueryStatus, Status, all_statuses
+from ottla.pipelines.runner.topics import Topics
 from ottla.testing import Broker
 
 SETTINGS = (Setting("gap", "1 minute", ""), Setting("limit", 5, ""), Setting("share", 0.5, ""), Setting("on", True, ""))
@@ -239,6 +240,32 @@ def test_steps_run_to_the_end_and_once_more(bootstrap: str, tmp_path: Path, monk
     held.stop()
     assert held.run().state == "stopped"
     assert json.loads((tmp_path / "played" / "status.json").read_text())["state"] == "stopped"
+
+
+def test_what_a_query_feeds_back_is_waited_for_until_its_transaction_has_ended(
+    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last batch's EndTxn is answered, but its markers are not there yet: the records cannot be read, and come."""
+    monkeypatch.setattr(runner, "LOOK_S", 0.0)
+    query = Query(0)
+    query.recentProgress = [progress(1, 5, "1")]  # up to 10
+    at, looks = TopicPartition("t", 0), []
+
+    def ends(_topics: object, topics: set[str], *, read_committed: bool = True) -> dict[TopicPartition, int]:
+        looks.append(read_committed)
+        return {at: 10 if read_committed and len(looks) < 9 else 12}
+
+    def start() -> Query:
+        query.recentProgress.append({**progress(2, 2, "2"), "sources": [{"endOffset": '{"t":{"0":12}}'}]})
+        return query.start()
+
+    def build(job: Job) -> None:
+        job.feedback.add("t")
+        job.queries.append(Started("q", start, query.start()))
+
+    monkeypatch.setattr(Topics, "ends", ends)
+    assert Run(pipeline(build, ()), Options(bootstrap, directory=tmp_path, once=True), {}).run().state == "done"
+    assert query.starts == 2 and len(looks) > 9
 
 
 def test_mistakes_of_a_pipeline_are_reported(bootstrap: str, tmp_path: Path) -> None:

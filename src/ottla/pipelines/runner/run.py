@@ -212,9 +212,8 @@ class Run:
                         continue
                     if self._keep_running(started, status, resume_at, failures):
                         running = True
-                    elif job.feedback and _is_behind(watch, started, job.feedback):
-                        started.query = started.start()
-                        running = True
+                    elif job.feedback:
+                        running |= self._feed_back(started, watch, job.feedback)
                 self._count_dead_letters(job, topics)
                 if stopping:
                     self._show_progress(job, watch)
@@ -260,6 +259,18 @@ class Run:
             status.restarts += 1
             started.query = started.start()
         return True
+
+    def _feed_back(self, started: Started, watch: Watch, topics: set[str]) -> bool:
+        """Start a query again that reads what it writes, if there is more. Returns whether there is, or may be soon.
+        Where the cluster does not answer the query looks for itself."""
+        try:
+            is_open = watch.has_open_transaction(topics)  # before the look at what can be read
+            is_behind = watch.is_behind(started.name, topics)
+        except (KafkaError, OSError):
+            is_open, is_behind = False, True
+        if is_behind:
+            started.query = started.start()
+        return is_behind or is_open
 
     def _steps(self, job: Job, *, last: bool) -> None:
         for step in job.steps:
@@ -328,14 +339,6 @@ class _Beside:
 
     def close(self) -> None:
         self._topics.close()
-
-
-def _is_behind(watch: Watch, started: Started, topics: set[str]) -> bool:
-    """Also where the cluster does not answer: the query looks for itself then."""
-    try:
-        return watch.is_behind(started.name, topics)
-    except (KafkaError, OSError):
-        return True
 
 
 def _batch(started: Started) -> int:
