@@ -36,7 +36,7 @@ ACTIONS = ("decode", "encode")
 PYTHON = ("ottla", "kio")
 WINDOW_MS = 500
 WARM_MS_MIN = 2_000
-"""Of each action on each message: 40 seconds of a JVM for all ten."""
+"""Warm-up of each action on each message: 40 seconds of a JVM for all ten."""
 STEADY = 3
 """Windows in a row that differ by no more than SPREAD."""
 SPREAD = 0.05
@@ -169,7 +169,7 @@ def codec(run: Run) -> Iterator[Section]:
     wanted = [message for message in MESSAGES if run.wants(message.name)]
     quick = run.first_warm_up_s == 0
     window_ms, java_warm_ms = (100, 0) if quick else (WINDOW_MS, WARM_MS_MIN)
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    found: dict[str, dict[str, float]] = {}
     with ExitStack() as stack:
         sides: dict[str, Side] = {name: stack.enter_context(closing(Python(name, run.base))) for name in PYTHON}
         if "kafka" in run.sides:

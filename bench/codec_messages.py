@@ -26,7 +26,7 @@ class Measured:
 
     name: str
     java_class: str
-    """Of Kafka's generated classes."""
+    """One of Kafka's generated classes."""
     version: int
     key: ApiKey | None
     """None for a record of the metadata log."""
