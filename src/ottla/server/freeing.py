@@ -38,9 +38,9 @@ def _inner(value: Any) -> list[Any]:
     """Nested rows of a row."""
     if isinstance(value, dict):
         return [each for each in value.values() if isinstance(each, list | tuple | dict)]
-    names = getattr(type(value), "__dataclass_fields__", ())
-    found = [getattr(value, name) for name in names]
-    return [each for each in found if isinstance(each, list | tuple) or hasattr(type(each), "__dataclass_fields__")]
+    names = getattr(type(value), "__slots__", ())
+    found = [getattr(value, name, None) for name in names]
+    return [each for each in found if isinstance(each, list | tuple) or getattr(type(each), "__slots__", ())]
 
 
 def without_frames(error: BaseException) -> None:

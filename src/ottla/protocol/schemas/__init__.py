@@ -16,14 +16,15 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from ottla.model import ZERO_UUID
-from ottla.protocol.engine import MISSING, Field, Layout
+from ottla.protocol.layout import MISSING, Field, Layout
 from ottla.protocol.schemas.table import TABLE
 
 VERSION_MAX: Final = 32767
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_ZEROS: Final[dict[str, Any]] = {
+ZEROS: Final[dict[str, Any]] = {
     "bool": False, "uuid": ZERO_UUID, "string": "", "bytes": b"", "records": None, "float64": 0.0,
 }  # fmt: skip
+"""Where it is not 0."""
 ERROR_FIELDS: Final = frozenset({"ErrorCode", "PartitionErrorCode"})
 
 Versions = tuple[int, int]
@@ -174,7 +175,7 @@ def _default(kind: str, is_array: bool, text: str | None) -> Any:
     if kind == "bool":
         return text == "true"
     if text is None or kind == "uuid":
-        return _ZEROS.get(kind, 0)
+        return ZEROS.get(kind, 0)
     return text if kind == "string" else float(text) if kind == "float64" else int(text)
 
 

@@ -9,7 +9,7 @@ from ottla.drivers import quorum_changes
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.quorum_records import VoterEndpoint
-from ottla.protocol.messages import ApiKey, millis
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
 from ottla.quorum.voters import ReplicaKey, voter
 from ottla.security.acls import Operation
@@ -61,7 +61,7 @@ async def _change(context: RequestContext, request: Any) -> Response:
     if quorum.settings.listener not in {each.name for each in endpoints}:
         what = f"the voter has no listener {quorum.settings.listener}, which controllers are reached at"
         raise KafkaError(ErrorCode.invalid_request, what)
-    await quorum_changes.add(quorum, new, millis(request.timeout), wait=wait)
+    await quorum_changes.add(quorum, new, request.timeout, wait=wait)
     if node.audit is not None:
         node.audit.administered(context, "VOTER", str(request.voter_id))
     return {"error_code": ErrorCode.none, "error_message": None}
