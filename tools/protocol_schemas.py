@@ -1,7 +1,7 @@
-"""Writes `ottla/protocol/schemas/table.py` from Kafka's own message definitions: `python -m tools.protocol_schemas JARS`.
+"""Writes `protocol/schemas/table.py` from Kafka's own message definitions: `python -m tools.protocol_schemas JARS`.
 
 Kafka's jars carry them as JSON. Of several releases the newest definition of a message counts. The messages that only
-Ottla has are in `OWN`, in the same form. `--check` writes nothing, and fails where the file is not what would be written.
+Ottla has are in `OWN`, in the same form. `--check` writes nothing, and fails where the file is stale.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TABLE: Final = Path(__file__).resolve().parents[1] / "src" / "ottla" / "protocol
 _DEFINITION: Final = re.compile(r"(common/)?(message|metadata)/\w+\.json")
 _COMMENT: Final = re.compile(r"^\s*//.*$", re.MULTILINE)
 
-HEAD: Final = '''"""Kafka's messages, a line each: made by `python -m tools.protocol_schemas`, never edited; see `schemas/__init__.py`."""
+HEAD: Final = '''"""Kafka's messages, a line each: made by `python -m tools.protocol_schemas`, never edited."""
 
 TABLE = """\\
 '''

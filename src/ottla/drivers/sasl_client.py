@@ -123,7 +123,7 @@ class NodeLogin:
             token = await self._step(client, bytes(answer.auth_bytes), where)
         if token is not None:
             raise KafkaError(ErrorCode.sasl_authentication_failed, f"{where}: the login does not end")
-        return answer.session_lifetime / 1000
+        return float(answer.session_lifetime / 1000)
 
     async def _step(self, client: ClientMechanism, challenge: bytes, where: str) -> bytes | None:
         try:

@@ -89,7 +89,8 @@ def spec(
 def encode(record: Any, version: int) -> bytes:
     """The bytes of `record` in `version`. Raises UnsupportedVersion, or struct.error for a number out of range."""
     writer = Writer()
-    writer.write(layout(type(record), version), record)
+    cls: Any = type(record)
+    writer.write(layout(cls, version), record)
     return writer.done()
 
 
@@ -109,8 +110,9 @@ def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> T:
 def decode_from(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> tuple[T, int]:
     """The record at `position` and the position after it. Raises MalformedRecord."""
     reader = Reader(buffer, position, items_max=len(buffer))
+    hashable: Any = cls
     try:
-        record: T = reader.read(layout(cls, version))
+        record: T = reader.read(layout(hashable, version))
     except Malformed as error:
         raise MalformedRecord(f"{cls.__name__} v{version}: {error}") from error
     return record, reader.position
@@ -123,7 +125,10 @@ def layout(cls: Any, version: int) -> Layout:
 
 
 def _layout(cls: Any, version: int, flexible: bool) -> Layout:
-    plain, tagged, absent, refused = [], [], [], []
+    plain: list[Field] = []
+    tagged: list[Field] = []
+    absent: list[Field] = []
+    refused: list[Field] = []
     for each in fields(cls):
         plan: _Spec = each.metadata[_METADATA]
         is_array = isinstance(plan.type, list) or (isinstance(plan.type, str) and plan.type.startswith("[]"))

@@ -79,7 +79,7 @@ class Message:
         return tuple([getattr(self, field.name) for field in self._schema])
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._values() == other._values()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._values() == other._values()
 
     def __hash__(self) -> int:
         return hash(self._values())

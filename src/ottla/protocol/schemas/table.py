@@ -1,4 +1,4 @@
-"""Kafka's messages, a line each: made by `python -m tools.protocol_schemas`, never edited; see `schemas/__init__.py`."""
+"""Kafka's messages, a line each: made by `python -m tools.protocol_schemas`, never edited."""
 
 TABLE = """\
 AbortTransactionRecord metadata 25 0 0+: Reason string 0+ ?0+ #0@0+ =null
@@ -117,7 +117,7 @@ ElectLeadersRequest request 43 0-2 2+: ElectionType int8 1+; TopicPartitions []T
 ElectLeadersResponse response 43 0-2 2+: ThrottleTimeMs int32 0+; ErrorCode int16 1+; ReplicaElectionResults []ReplicaElectionResult 0+ {Topic string 0+; PartitionResult []PartitionResult 0+ {PartitionId int32 0+; ErrorCode int16 0+; ErrorMessage string 0+ ?0+}}
 EndQuorumEpochRequest request 54 0-1 1+: ClusterId string 0+ ?0+ =null; Topics []TopicData 0+ {TopicName string 0+; Partitions []PartitionData 0+ {PartitionIndex int32 0+; LeaderId int32 0+; LeaderEpoch int32 0+; PreferredSuccessors []int32 0 ~; PreferredCandidates []ReplicaInfo 1+ ~ {CandidateId int32 1+; CandidateDirectoryId uuid 1+}}}; LeaderEndpoints []LeaderEndpoint 1+ ~ {Name string 1+; Host string 1+; Port uint16 1+}
 EndQuorumEpochResponse response 54 0-1 1+: ErrorCode int16 0+; Topics []TopicData 0+ {TopicName string 0+; Partitions []PartitionData 0+ {PartitionIndex int32 0+; ErrorCode int16 0+; LeaderId int32 0+; LeaderEpoch int32 0+}}; NodeEndpoints []NodeEndpoint 1+ #0@1+ {NodeId int32 1+; Host string 1+; Port uint16 1+}
-EndTransactionRecord metadata 24 0 0+:
+EndTransactionRecord metadata 24 0 0+: 
 EndTxnMarker data - 0 none: CoordinatorEpoch int32 0+
 EndTxnRequest request 26 0-5 3+: TransactionalId string 0+; ProducerId int64 0+; ProducerEpoch int16 0+; Committed bool 0+
 EndTxnResponse response 26 0-5 3+: ThrottleTimeMs int32 0+; ErrorCode int16 0+; ProducerId int64 5+ =-1 ~; ProducerEpoch int16 5+ =-1 ~
@@ -167,7 +167,7 @@ ListTransactionsRequest request 66 0-2 0+: StateFilters []string 0+; ProducerIdF
 ListTransactionsResponse response 66 0-2 0+: ThrottleTimeMs int32 0+; ErrorCode int16 0+; UnknownStateFilters []string 0+; TransactionStates []TransactionState 0+ {TransactionalId string 0+; ProducerId int64 0+; TransactionState string 0+}
 MetadataRequest request 3 0-13 9+: Topics []MetadataRequestTopic 0+ ?1+ {TopicId uuid 10+ ~; Name string 0+ ?10+}; AllowAutoTopicCreation bool 4+ =true; IncludeClusterAuthorizedOperations bool 8-10; IncludeTopicAuthorizedOperations bool 8+
 MetadataResponse response 3 0-13 9+: ThrottleTimeMs int32 3+ ~; Brokers []MetadataResponseBroker 0+ {NodeId int32 0+; Host string 0+; Port int32 0+; Rack string 1+ ?1+ =null ~}; ClusterId string 2+ ?2+ =null ~; ControllerId int32 1+ =-1 ~; Topics []MetadataResponseTopic 0+ {ErrorCode int16 0+; Name string 0+ ?12+; TopicId uuid 10+ ~; IsInternal bool 1+ =false ~; Partitions []MetadataResponsePartition 0+ {ErrorCode int16 0+; PartitionIndex int32 0+; LeaderId int32 0+; LeaderEpoch int32 7+ =-1 ~; ReplicaNodes []int32 0+; IsrNodes []int32 0+; OfflineReplicas []int32 5+ ~}; TopicAuthorizedOperations int32 8+ =-2147483648}; ClusterAuthorizedOperations int32 8-10 =-2147483648; ErrorCode int16 13+ ~
-NoOpRecord metadata 20 0 0+:
+NoOpRecord metadata 20 0 0+: 
 OffsetCommitKey coordinator-key 1 0 none: group string 0; topic string 0; partition int32 0
 OffsetCommitRequest request 8 2-10 8+: GroupId string 0+; GenerationIdOrMemberEpoch int32 1+ =-1 ~; MemberId string 1+ ~; GroupInstanceId string 7+ ?7+ =null; RetentionTimeMs int64 2-4 =-1 ~; Topics []OffsetCommitRequestTopic 0+ {Name string 0-9 ~; TopicId uuid 10+ ~; Partitions []OffsetCommitRequestPartition 0+ {PartitionIndex int32 0+; CommittedOffset int64 0+; CommittedLeaderEpoch int32 6+ =-1 ~; CommittedMetadata string 0+ ?0+}}
 OffsetCommitResponse response 8 2-10 8+: ThrottleTimeMs int32 3+ ~; Topics []OffsetCommitResponseTopic 0+ {Name string 0-9 ~; TopicId uuid 10+ ~; Partitions []OffsetCommitResponsePartition 0+ {PartitionIndex int32 0+; ErrorCode int16 0+}}
