@@ -101,7 +101,7 @@ def line(message: Mapping[str, Any]) -> str:
     common = {each["name"]: each["fields"] for each in message.get("commonStructs", ())}
     flexible = message.get("flexibleVersions", "none")
     head = f"{message['name']} {message['type']} {message.get('apiKey', '-')} {message['validVersions']} {flexible}"
-    return f"{head}: {_fields(message.get('fields', ()), common)}"
+    return f"{head}: {_fields(message.get('fields', ()), common)}".rstrip()
 
 
 def rendered(jars: Sequence[Path]) -> str:
