@@ -17,6 +17,7 @@ from ottla.model import Buffer
 from ottla.protocol import schemas
 from ottla.protocol.layout import STRING_BYTES_MAX, TAGS_MAX, Layout, Malformed
 from ottla.protocol.reader import Reader
+from ottla.protocol.schemas import OWN_API_MIN as OWN_API_MIN
 from ottla.protocol.schemas import Message
 from ottla.protocol.varint import read_uvarint
 from ottla.protocol.writer import Writer
@@ -116,8 +117,6 @@ class ApiKey(enum.IntEnum):
     DISCONNECT_CLIENTS = 20_001
 
 
-OWN_API_MIN = 20_000
-"""APIs from here on are Ottla's own (`tools/protocol_schemas.py`). Kafka numbers its APIs one by one."""
 
 
 class MalformedRequest(ValueError):

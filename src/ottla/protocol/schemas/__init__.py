@@ -5,7 +5,7 @@ is its name, type and versions, then in any order `?` nullable versions, `#` tag
 `~` where it is ignorable and `!` where its length is never a varint; the fields of a struct are in braces.
 
 A message has one class for all versions; a field that a version lacks has its default. Attributes are Kafka's names
-in snake case; durations and timestamps of requests and responses are milliseconds, without the `_ms` at the end.
+in snake case; those of Kafka's requests and responses have no `_ms` at the end, but are milliseconds all the same.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from ottla.protocol.layout import MISSING, Field, Layout
 from ottla.protocol.schemas.table import TABLE
 
 VERSION_MAX: Final = 32767
+OWN_API_MIN: Final = 20_000
+"""APIs from here on are Ottla's own (`tools/protocol_schemas.py`). Kafka numbers its APIs one by one."""
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 ZEROS: Final[dict[str, Any]] = {
     "bool": False, "uuid": ZERO_UUID, "string": "", "bytes": b"", "records": None, "float64": 0.0,
@@ -122,7 +124,7 @@ def schema(name: str) -> MessageSchema:
     _, kind, key, valid, flexible = head.split(" ")
     tokens = [each for each in re.split(r"([;{}])", text) if each.strip()]
     tokens.reverse()
-    fields = _fields(tokens, kind in ("request", "response"))
+    fields = _fields(tokens, kind in ("request", "response") and int(key) < OWN_API_MIN)
     return MessageSchema(name, kind, -1 if key == "-" else int(key), versions(valid), versions(flexible), fields)
 
 
@@ -157,7 +159,7 @@ def _field(words: list[str], below: tuple[FieldSchema, ...], of_api: bool) -> Fi
     struct = "" if kind[0].islower() else kind
     if struct:
         kind = "struct"
-    elif of_api and name in ERROR_FIELDS:
+    elif name in ERROR_FIELDS:
         kind = "error"
     return FieldSchema(
         attribute(name, of_api), kind, is_array, versions(since), versions(nullable), tag, versions(tagged),

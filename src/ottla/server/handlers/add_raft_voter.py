@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.drivers import quorum_changes
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import ZERO_UUID
 from ottla.protocol.internal.quorum_records import VoterEndpoint
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
@@ -34,7 +35,7 @@ def asked_voter(node: Node, request: Any, word: str) -> ReplicaKey:
     if has_other_cluster(node, request.cluster_id):
         what = f'The given id "{request.cluster_id}" doesn\'t match the cluster id "{node.cluster_id}"'
         raise KafkaError(ErrorCode.inconsistent_cluster_id, what)
-    if request.voter_id < 0 or not request.voter_directory_id:
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
         raise KafkaError(ErrorCode.invalid_request, f"{word} voter request didn't include a valid voter")
     return ReplicaKey(request.voter_id, request.voter_directory_id)
 
