@@ -117,8 +117,6 @@ class ApiKey(enum.IntEnum):
     DISCONNECT_CLIENTS = 20_001
 
 
-
-
 class MalformedRequest(ValueError):
     """Bytes that are no request of the claimed API and version; the connection that sent them is closed."""
 
