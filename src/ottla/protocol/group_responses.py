@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
-from uuid import UUID
+from typing import Any, Final
 
-from ottla.errors import ErrorCode
-from ottla.protocol.wire import INT16, uuid_bytes, write_count, write_string
+from ottla.protocol.wire import INT16, FetchedGroup, FetchedTopic, uuid_bytes, write_count, write_string
 from ottla.steps import at_once
 
 JOIN_FLEXIBLE_SINCE: Final = 6
@@ -29,30 +27,6 @@ _OFFSET = struct.Struct(">iq")
 _OFFSET_AND_EPOCH = struct.Struct(">iqi")
 _WITHOUT_METADATA = struct.Struct(">iqiBhB")
 """A flexible row whose metadata is empty, as that of nearly all is: a length of 1, the error, no tagged fields."""
-
-
-class FetchedOffset(NamedTuple):
-    """The committed offset of one partition; -1 if there is none."""
-
-    partition: int
-    offset: int = -1
-    leader_epoch: int = -1
-    metadata: str = ""
-    error: ErrorCode = ErrorCode.none
-
-
-class FetchedTopic(NamedTuple):
-    name: str
-    """Absent since version 10."""
-    topic_id: UUID
-    """Absent before version 10."""
-    partitions: Sequence[FetchedOffset]
-
-
-class FetchedGroup(NamedTuple):
-    group_id: str
-    topics: Sequence[FetchedTopic]
-    error: ErrorCode = ErrorCode.none
 
 
 def encode_join(version: int, response: Mapping[str, Any], header: bytes) -> bytearray:

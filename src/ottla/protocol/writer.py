@@ -355,7 +355,7 @@ def _source(values):
     return values
 
 
-def is_long(values: Any, rows_max: int) -> bool:
+def has_more_rows(values: Any, rows_max: int) -> bool:
     """Whether a message has more rows, those in rows included, than `rows_max`."""
     return _count_rows(values, rows_max) > rows_max
 
