@@ -1,6 +1,6 @@
 """OffsetCommit, versions 2-10, by hand: the one group request that comes thousands of times a second.
 
-Through kio a commit of twenty partitions costs more to answer than to append. Names and order of fields are those of
+Names and order of fields are those of
 Kafka's schema; versions before 10 name topics, version 10 has their ids instead (KIP-848).
 """
 

@@ -9,8 +9,9 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC, ZERO_UUID
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.metadata import PARTITIONS_PER_STEP, Partition, Topic, encode_in_steps
+from ottla.protocol.layout import STEP_COST
+from ottla.protocol.messages import ApiKey, encode_response_in_steps
+from ottla.server.handlers.metadata import Partition, Topic
 from ottla.server.long_answers import RowsOf
 from tests.unit.server.admin import CLUSTER_ID, asking, broker, image_of, node_of, partition, topic, topic_id
 
@@ -196,7 +197,7 @@ def test_another_listener() -> None:
 @pytest.mark.parametrize("version", [0, 4, 8, 13])
 def test_the_partitions_of_one_topic_are_encoded_in_steps(version: int) -> None:
     """The partitions of a topic that grew beyond what one request creates."""
-    count, made = 5 * PARTITIONS_PER_STEP, 0
+    count, made = 5 * STEP_COST, 0
 
     def described(number: int) -> Partition:
         nonlocal made
@@ -204,12 +205,10 @@ def test_the_partitions_of_one_topic_are_encoded_in_steps(version: int) -> None:
         return Partition(ErrorCode.none, number, 1, 3, (1,), (1,), ())
 
     topics = [Topic(ErrorCode.none, "a", topic_id("a"), False, RowsOf(range(count), described), 0)]
-    steps = encode_in_steps(
-        version, brokers=(), cluster_id=None, controller_id=1, topics=topics, topic_count=1,
-        cluster_authorized_operations=0,
-    )  # fmt: skip
+    values = {"brokers": (), "cluster_id": None, "controller_id": 1, "topics": topics}
+    steps = encode_response_in_steps(ApiKey.METADATA, version, 1, values)
     before = pauses = 0
     for _ in steps:
-        assert made - before <= PARTITIONS_PER_STEP
+        assert made - before <= STEP_COST
         before, pauses = made, pauses + 1
     assert made == count and pauses >= 5

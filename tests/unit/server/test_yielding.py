@@ -17,7 +17,6 @@ from ottla.controller.decision import ITEMS_PER_STEP
 from ottla.model import ZERO_UUID
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.metadata import TOPICS_PER_STEP
 from ottla.server.handlers.describe_configs import RESOURCES_AT_ONCE_MAX
 from ottla.server.long_answers import ROWS_PER_STEP
 from ottla.server.node import Node
@@ -142,7 +141,7 @@ def test_decisions_and_answers_yield(tmp_path: Path) -> None:
         (ApiKey.DESCRIBE_CONFIGS, 4, described, COUNT // RESOURCES_AT_ONCE_MAX + by_rows),
         (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {**altered, "validate_only": False}, by_items + by_rows),
         (ApiKey.CREATE_PARTITIONS, 3, {**grown, "validate_only": False}, by_items + by_rows),
-        (ApiKey.METADATA, 12, everything, COUNT // TOPICS_PER_STEP),
+        (ApiKey.METADATA, 12, everything, COUNT // 256),
     ]
 
     async def test() -> None:
