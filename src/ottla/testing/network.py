@@ -33,7 +33,7 @@ def refused(code: int) -> OSError:
     return OSError(code, os.strerror(code))
 
 
-@dataclass
+@dataclass(slots=True)
 class Link:
     """What happens to bytes from one host to another."""
 
@@ -74,10 +74,10 @@ class SimulatedNetwork:
     # What a test does to it.
 
     def link(self, source: str, target: str) -> Link:
-        key = (source, target)
-        if key not in self._links:
-            self._links[key] = Link(self._delay_s)
-        return self._links[key]
+        found = self._links.get((source, target))
+        if found is None:
+            found = self._links[source, target] = Link(self._delay_s)
+        return found
 
     def cut(self, source: str, target: str) -> None:
         """Nothing arrives any more that way."""
