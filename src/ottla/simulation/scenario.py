@@ -21,7 +21,7 @@ KINDS = (
 )  # fmt: skip
 
 THRESHOLDS = 50_000, 20, 20
-"""Of the garbage collector, while a seed is played."""
+"""The garbage collector's, while a seed is played."""
 
 
 @dataclass
