@@ -132,7 +132,7 @@ def test_timers_are_those_of_the_worst_loop() -> None:
     ]
 
 
-def test_an_event_that_fails_is_told_of_and_one_that_was_cancelled_does_not_count() -> None:
+def test_an_event_that_fails_is_reported_and_a_cancelled_one_does_not_count() -> None:
     time = SimulatedTime(1)
     loop = time.loop("node")
     seen: list[str] = []
