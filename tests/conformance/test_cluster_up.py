@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.cli.cluster_up import CONTROLLER_PORTS
+from ottla.cli.cluster.up import CONTROLLER_PORTS
 from tests.conformance.test_embedding import receive, send
 
 

@@ -86,7 +86,7 @@ def _starts_a_node(argv: Sequence[str]) -> bool:
 
 def _run(argv: list[str]) -> int:
     if _starts_a_node(argv) and argv[0] == "server":
-        from ottla.cli.start import start
+        from ottla.cli.server.start import start
 
         return start(argv[2:])
     if argv[:1] == ["__complete"]:

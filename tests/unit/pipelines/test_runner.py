@@ -13,9 +13,9 @@ import pytest
 
 from ottla.cli.exits import CommandFailed
 from ottla.cli.main import main
-from ottla.cli.pipeline_new import create
-from ottla.cli.pipeline_options import options_of
-from ottla.cli.pipeline_view import Lines, print_statuses, waiting
+from ottla.cli.pipeline.new import create
+from ottla.cli.pipeline.options import options_of
+from ottla.cli.pipeline.view import Lines, print_statuses, waiting
 from ottla.model import TopicPartition
 from ottla.pipelines.runner import Job, Options, PipelineError, Run, Setting, load, names
 from ottla.pipelines.runner import run as runner
@@ -372,8 +372,8 @@ def test_what_a_run_waits_for_is_said(
     def show(status: Status) -> None:
         told.append((status.state, list(status.waits_for)))
         if status.state == "stopping":
-            monkeypatch.setattr("ottla.cli.pipeline.SAY_S", 0.0)
-            monkeypatch.setattr("ottla.cli.pipeline.STOP_S", 0.0)
+            monkeypatch.setattr("ottla.cli.pipeline.command.SAY_S", 0.0)
+            monkeypatch.setattr("ottla.cli.pipeline.command.STOP_S", 0.0)
             assert main(["pipeline", "stop", "played", "--directory", str(tmp_path)]) == 1
             query.isActive = False
 

@@ -15,11 +15,11 @@ import pytest
 from ottla import memory
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server import api
 from ottla.server.freeing import COST_AT_ONCE, freeing, without_frames
 from ottla.server.handlers import TABLE
+from tests import kio_oracle
 from tests.unit.server import stub
 from tests.unit.server.counting import Client, CountingLoop, arrays, filled, request
 from tests.unit.server.node import running
@@ -132,7 +132,7 @@ LONG = [
     for key in sorted(TABLE.keys() - UNCOUNTED)
     if (
         path := next(
-            (each for each in arrays(messages.request_class(key, TABLE[key].max_version)) if len(each) == 1), None
+            (each for each in arrays(kio_oracle.request_class(key, TABLE[key].max_version)) if len(each) == 1), None
         )
     )
     is not None
@@ -153,8 +153,8 @@ def test_a_refusal_is_made_and_freed_in_steps(
         refused += 1
         raise KafkaError(ErrorCode.invalid_request, "refused by the test")
 
-    frame = request(key, version, filled(messages.request_class(key, version), path, False, 1))
-    long = request(key, version, longer(filled(messages.request_class(key, version), path, False, 1), path))
+    frame = request(key, version, filled(kio_oracle.request_class(key, version), path, False, 1))
+    long = request(key, version, longer(filled(kio_oracle.request_class(key, version), path, False, 1), path))
 
     async def test(node: Any, client: Client) -> None:
         monkeypatch.setattr(loaded, "handle", refuse)
@@ -258,7 +258,7 @@ def test_what_was_sent_on_to_the_controller_is_freed_in_steps(
     monkeypatch.setattr("ottla.server.forwarding.run_yielding", watched)
 
     async def test(node: Any, client: Client) -> None:
-        await client.ask(request(key, version, filled(messages.request_class(key, version), path, False, 1)))
+        await client.ask(request(key, version, filled(kio_oracle.request_class(key, version), path, False, 1)))
 
     counted(tmp_path, test)
     assert held == [2], held  # the list, and the argument of `getrefcount`
