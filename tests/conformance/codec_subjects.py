@@ -6,13 +6,14 @@ import importlib
 import re
 import struct
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.protocol import messages
 from ottla.protocol.internal import codec, group_records
+from ottla.protocol.internal.modern_group_records import ModernKey
 from tests.conformance.codec_values import Dice, Tree, draw, written
 from tests.conformance.message_definitions import Definition, Field, Struct
 
@@ -83,7 +84,8 @@ class Subject(ABC):
 class Request(Subject):
     def read(self, body: bytes) -> Tree:
         frame = bytearray(b"##" + body)  # what a connection receives into can be written to
-        return _plain(messages.decode_request(self.definition.api_key or 0, self.version, frame, 2))
+        found: Tree = messages.plain(messages.decode_request(self.definition.api_key or 0, self.version, frame, 2))
+        return found
 
     def write(self, values: Tree) -> bytes:
         key = self.definition.api_key or 0
@@ -94,9 +96,9 @@ class Request(Subject):
 class Response(Subject):
     def read(self, body: bytes) -> Tree:
         key = self.definition.api_key or 0
-        return _plain(
-            messages.decode_response(key, self.version, messages.response_header(key, self.version, 1) + body)[1]
-        )
+        frame = messages.response_header(key, self.version, 1) + body
+        found: Tree = messages.plain(messages.decode_response(key, self.version, frame)[1])
+        return found
 
     def write(self, values: Tree) -> bytes:
         key = self.definition.api_key or 0
@@ -109,7 +111,9 @@ class Record(Subject):
     fills_its_frame = True
 
     def read(self, body: bytes) -> Tree:
-        return _plain(codec.decode(record_class(self.name), self.version, body))
+        cls: Any = record_class(self.name)
+        found: Tree = _plain(codec.decode(cls, self.version, body))
+        return found
 
     def write(self, values: Tree) -> bytes:
         cls: Any = record_class(self.name)
@@ -136,14 +140,15 @@ class GroupKey(Subject):
         number = self.definition.api_key or 0
         if number == 2:
             return group_records.encode_key(group_records.GroupMetadataKey(values["group"]))[2:]
-        key = group_records.UnservedKey(number, values["group"], values.get("member"))
+        key = ModernKey(number, values["group"], values.get("member"))
         return group_records.encode_key(key)[2:]
 
 
 @cache
 def record_class(name: str) -> type | None:
     for module in RECORD_MODULES:
-        found = getattr(importlib.import_module(f"ottla.protocol.internal.{module}"), OTHER_NAMES.get(name, name), None)
+        names = vars(importlib.import_module(f"ottla.protocol.internal.{module}"))
+        found: type | None = names.get(OTHER_NAMES.get(name, name))
         if found is not None:
             return found
     return None
@@ -152,7 +157,7 @@ def record_class(name: str) -> type | None:
 def subject_of(definition: Definition, version: int) -> Subject:
     """Ottla's side of a message. Raises Unknown."""
     if definition.type in ("request", "response"):
-        find = messages.request_class if definition.type == "request" else messages.response_class
+        find = messages.request_layout if definition.type == "request" else messages.response_layout
         try:
             find(definition.api_key or 0, version)
         except (KeyError, ValueError) as error:
@@ -165,9 +170,11 @@ def subject_of(definition: Definition, version: int) -> Subject:
     return Record(definition, version)
 
 
-def _plain(entity: Any) -> Tree:
-    found: Tree = messages.plain(entity)
-    return found
+def _plain(record: Any) -> Any:
+    """A record as plain dictionaries and lists."""
+    if is_dataclass(record):
+        return {each.name: _plain(getattr(record, each.name)) for each in fields(record)}
+    return [_plain(each) for each in record] if isinstance(record, tuple) else record
 
 
 def learned(each: Struct, version: int, values: Tree) -> Names:
@@ -224,12 +231,12 @@ def _to_kafka_one(field: Field, version: int, names: Names, value: Any) -> Any:
 
 def made(cls: Any, values: Tree) -> Any:
     """A record of Ottla's class from values by its names."""
-    plans = {each.name: each for each in codec._fields(cls)}
-    return cls(**{name: _made_value(plans[name].plan.type, value) for name, value in values.items()})
+    kinds = {each.name: each.metadata[codec._METADATA].type for each in fields(cls)}
+    return cls(**{name: _made_value(kinds[name], value) for name, value in values.items()})
 
 
 def _made_value(kind: Any, value: Any) -> Any:
+    inner = kind[0] if isinstance(kind, list) else kind
     if isinstance(value, list):
-        inner = kind[0] if isinstance(kind, list) else kind
-        return tuple(_made_value(inner, each) for each in value)
-    return made(kind, value) if isinstance(value, dict) else value
+        return tuple(made(inner, each) if isinstance(each, dict) else each for each in value)
+    return made(inner, value) if isinstance(value, dict) else value

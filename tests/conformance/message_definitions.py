@@ -120,7 +120,7 @@ def _definitions(jar: zipfile.ZipFile) -> Iterator[Definition]:
 def definitions() -> tuple[Definition, ...]:
     """All messages of Kafka that a class was generated for, by name."""
     install()
-    found = []
+    found: list[Definition] = []
     for prefix in JARS:
         (path,) = (each for each in LIBS.glob(f"{prefix}-[0-9]*.jar") if "test" not in each.name)
         with zipfile.ZipFile(path) as jar:
