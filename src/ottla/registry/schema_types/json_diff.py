@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final
 
-from ottla.registry import json_messages, json_objects
-from ottla.registry.json_nodes import Node
-from ottla.registry.matching import largest_matching
-from ottla.registry.parsed import check_stack
+from ottla.registry.schema_types import json_messages, json_objects
+from ottla.registry.schema_types.json_nodes import Node
+from ottla.registry.schema_types.matching import largest_matching
+from ottla.registry.schema_types.parsed import check_stack
 
 COMPATIBLE: Final = frozenset({
     "ID_CHANGED", "DESCRIPTION_CHANGED", "TITLE_CHANGED", "DEFAULT_CHANGED", "SCHEMA_REMOVED", "TYPE_EXTENDED",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ottla.registry.json_nodes import Node
+from ottla.registry.schema_types.json_nodes import Node
 
 if TYPE_CHECKING:
-    from ottla.registry.json_diff import Comparison
+    from ottla.registry.schema_types.json_diff import Comparison
 
 
 def compare_objects(comparison: Comparison, old: Node, new: Node) -> None:
