@@ -366,8 +366,9 @@ class Cluster:
         )
         return {
             TopicPartition(topic["name"], each["partition_index"]): each["committed_offset"]
-            for topic in answer["groups"][0]["topics"] for each in topic["partitions"]
-        }  # fmt: skip
+            for topic in answer["groups"][0]["topics"]
+            for each in topic["partitions"]
+        }
 
     # Coordinators
 

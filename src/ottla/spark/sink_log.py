@@ -176,9 +176,10 @@ class SinkLog:
             return
         replicas = min(3, max(1, len(self._cluster.node_ids)))
         configs = {
-            _POLICY: "compact", "min.insync.replicas": str(max(1, replicas - 1)),
+            _POLICY: "compact",
+            "min.insync.replicas": str(max(1, replicas - 1)),
             "max.message.bytes": str(_DECISION_BYTES_MAX),
-        }  # fmt: skip
+        }
         self._cluster.create_topic(self._topic, 1, configs, replicas=replicas)
 
     def _check_topic(self) -> None:
