@@ -484,9 +484,9 @@ ROUTES: Final[tuple[Route, ...]] = tuple(
     )
 )
 
-WRITES: Final = frozenset({
-    register, delete_subject, delete_version, set_config, delete_config, set_mode, delete_mode, delete_context,
-})  # fmt: skip
+WRITES: Final = frozenset(
+    {register, delete_subject, delete_version, set_config, delete_config, set_mode, delete_mode, delete_context}
+)
 """Requests that only the leader handles."""
 SLOW: Final = WRITES | {lookup, compatible, compatible_with_version}
 """Requests not handled on the event loop: they parse schemas or wait for the log. So do requests for another format."""

@@ -18,9 +18,9 @@ from ottla.server.http.callers import Caller
 
 ANY_MEMBERS: Final = "confluent-accept-unknown-properties"
 """The header by which a newer client accepts that this registry may not know all its fields."""
-_PROPOSAL: Final = frozenset({
-    "subject", "version", "id", "schemaType", "references", "metadata", "ruleSet", "schema", "propagateSchemaTags",
-})  # fmt: skip
+_PROPOSAL: Final = frozenset(
+    {"subject", "version", "id", "schemaType", "references", "metadata", "ruleSet", "schema", "propagateSchemaTags"}
+)
 
 
 @dataclass

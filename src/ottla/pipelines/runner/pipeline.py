@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 Value = str | int | float | bool
 
-SHIPPED: Final = (
-    "activity", "join", "lake", "ledger", "logs", "metrics", "mirror", "postgres", "replay", "ticks",
-)  # fmt: skip
+SHIPPED: Final = ("activity", "join", "lake", "ledger", "logs", "metrics", "mirror", "postgres", "replay", "ticks")
 """Modules of `ottla.pipelines`, by the name that they are run by."""
 _EXTRAS: Final = {"psycopg": "postgres", "delta": "lake", "pyiceberg": "lake"}
 """The extra of Ottla that has a library, by what is missing."""

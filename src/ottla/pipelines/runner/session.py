@@ -22,10 +22,11 @@ LOCAL: Final = {
 }
 """Where the driver has all the work, on a machine that has other work too."""
 STREAMING: Final = {
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.providerClass":
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
-}
+}  # fmt: skip
 """State larger than memory is normal for a pipeline: RocksDB keeps it on disk, and transformWithState needs it. A batch
 that writes what it has changed, not new files of RocksDB, is over sooner."""
 ALWAYS: Final = {
@@ -39,8 +40,9 @@ ALWAYS: Final = {
 """Unless the settings of a run say otherwise."""
 
 LOCAL_CHECKPOINTS: Final = {
-    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
-}
+    "spark.sql.streaming.checkpointFileManagerClass":
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+}  # fmt: skip
 """In a directory of this machine. Either of Spark's ways looks whether a file is there and then renames another; this
 one without a process to look with, a few for each batch and each partition of state."""
 
