@@ -17,6 +17,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -337,6 +338,12 @@ def find(mutation: Mutation) -> tuple[int, str]:
     return seed, what
 
 
+def _children_s() -> float:
+    """Processor time of what this process started and awaited."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutations", description=__doc__)
     parser.add_argument("names", nargs="*", help="only these")
@@ -357,11 +364,13 @@ def main() -> int:
         return 0
     missed = []
     for mutation in chosen:
+        began_s = _children_s()
         seed, what = find(mutation)
         if seed < 0:
             missed.append(mutation.name)
             what = f"NOT FOUND within {mutation.seeds} seeds"
-        print(f"{mutation.name:42} {mutation.kind:8} seed {seed:3}  {what[:110]}", flush=True)
+        took_s = _children_s() - began_s
+        print(f"{mutation.name:42} {mutation.kind:12} seed {seed:3} {took_s:6.1f} s  {what[:110]}", flush=True)
     print(f"{len(chosen)} bugs planted, {len(chosen) - len(missed)} found")
     return bool(missed)
 

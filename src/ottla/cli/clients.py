@@ -18,6 +18,7 @@ from ottla.cli.output import human_bytes, plural, print_json, print_table
 from ottla.cli.security.acl_words import principal_of
 from ottla.cli.units import duration
 from ottla.cli.values import BrokerId, Text, UserName
+from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
 
 app = App(name="client", help="List who is connected, with which software, and disconnect clients.", sort_key=9)
@@ -195,7 +196,7 @@ def _row(client: Mapping[str, Any]) -> dict[str, Any]:
         "idle_seconds": None if client["idle_ms"] < 0 else int(client["idle_ms"]) / 1000,
         "bytes_in": None if client["bytes_in"] < 0 else int(client["bytes_in"]),
         "bytes_out": None if client["bytes_out"] < 0 else int(client["bytes_out"]),
-        "client_instance_id": None if instance is None else _base64(instance),
+        "client_instance_id": None if instance == ZERO_UUID else _base64(instance),
         "pushed_metrics": int(client["pushed_metrics"]),
     }
 

@@ -12,12 +12,12 @@ from typing import Any
 
 from ottla.coordinator.shard import partition_for
 from ottla.metadata.image import MetadataImage
-from ottla.model import TopicPartition
+from ottla.quorum.core import QuorumCore
 from ottla.quorum.voters import ReplicaKey, VoterSet
 from ottla.replication.partition import Partition
-from ottla.server.replica_manager import ReplicaManager
 from ottla.simulation.history import History, Key, Mark
 from ottla.simulation.log_view import Batch, LogView
+from ottla.simulation.seen_replicas import SeenReplicas
 from ottla.simulation.world import DIRECTORY, SECOND_DIRECTORY, Machine, World
 
 METADATA: Key = ("__cluster_metadata", 0)
@@ -34,30 +34,6 @@ class _Committed:
         self.batches: dict[int, tuple[Batch, Mark]] = {}
 
 
-class _Seen:
-    """A replica as it was when it was last looked at: epochs, whether it leads, its high watermark."""
-
-    __slots__ = ("partition", "state")
-
-    def __init__(self, partition: Partition, state: tuple[int, int, bool, int] | None) -> None:
-        self.partition = partition
-        self.state = state
-
-
-class _SeenPartitions:
-    """All replicas of a node, listed again only when others came or went: they are looked at behind each event."""
-
-    def __init__(self) -> None:
-        self.generation = -1
-        self.rows: list[_Seen] = []
-        self._states: dict[TopicPartition, tuple[int, int, bool, int] | None] = {}
-
-    def list(self, replicas: ReplicaManager) -> None:
-        self._states.update((row.partition.topic_partition, row.state) for row in self.rows)
-        self.rows = [_Seen(each, self._states.get(each.topic_partition)) for each in replicas]
-        self.generation = replicas.generation
-
-
 class Invariants:
     """`watch` is called behind each event. A broken one ends the run with its name."""
 
@@ -67,6 +43,8 @@ class Invariants:
         self.history = history
         self.voters = sorted(voters)
         self._watched = watched
+        self._quorum_parts: dict[str, tuple[Any, ...]] = {}
+        """What `_quorum_seen` was made of; all of it is replaced, not changed."""
         self._quorum_seen: dict[str, tuple[int, int, bool, int, VoterSet]] = {}
         self._replicas: dict[str, ReplicaKey] = {}
         """Each node with the directory that it has now."""
@@ -77,7 +55,7 @@ class Invariants:
         """The newest epoch that each node led the quorum in, over its restarts."""
         self._leaders: dict[tuple[Key, int], str] = {}
         self._epoch_starts: dict[tuple[Key, int], int] = {}
-        self._partitions_seen: dict[str, _SeenPartitions] = {}
+        self._partitions_seen: dict[str, SeenReplicas] = {}
         self._committed: dict[Key, _Committed] = {}
         self._views: dict[tuple[str, Key, bool], LogView] = {}
         self._images: dict[int, MetadataImage] = {}
@@ -99,6 +77,7 @@ class Invariants:
 
     def ended(self, machine: Machine) -> None:
         """The process is gone, and with it what was only in memory."""
+        self._quorum_parts.pop(machine.name, None)
         self._quorum_seen.pop(machine.name, None)
         self._image_seen.pop(machine.name, None)
         self._partitions_seen.pop(machine.name, None)
@@ -113,37 +92,43 @@ class Invariants:
         node = machine.node
         if node is None:
             return
-        quorum = node.metadata.quorum
-        voters = quorum.core.voters
-        now = quorum.epoch, quorum.high_watermark, quorum.is_leader, quorum.leader_id, voters
-        if now != self._quorum_seen.get(machine.name):
-            self._quorum(machine, self._quorum_seen.get(machine.name, (-1, -1, False, -1, voters)), now)
-            self._quorum_seen[machine.name] = now
-            self._replicas[machine.name] = quorum.core.me
-            self.world.counts["quorum states checked"] += 1
+        name, core = machine.name, node.metadata.quorum.core
+        parts = core.stored, core.role, core.high_watermark, core.configurations.newest
+        if parts != self._quorum_parts.get(name):
+            self._look_at_quorum(machine, core)
+            self._quorum_parts[name] = parts
         image = node.metadata.publisher.image
-        if image.offset >= 0 and image.offset != self._image_seen.get(machine.name):
+        if image.offset >= 0 and image.offset != self._image_seen.get(name):
             self._image(machine, image)
-            self._image_seen[machine.name] = image.offset
+            self._image_seen[name] = image.offset
         serves, replicas = machine.is_serving, node.replicas
-        seen = self._partitions_seen.setdefault(machine.name, _SeenPartitions())
+        seen = self._partitions_seen.get(name)
+        if seen is None:
+            seen = self._partitions_seen[name] = SeenReplicas()
         if seen.generation != replicas.generation:
-            seen.list(replicas)
-        for row in seen.rows:
+            seen.relist(replicas)
+        for row in seen.changed(serves):
             partition = row.partition
             leads = serves and partition.is_leader  # before, what it knows is old; it answers nobody
-            state = partition.leader_epoch, partition.partition_epoch, leads, partition.log.high_watermark
-            if state != row.state:
-                key = partition.topic_partition
-                self._partition(machine, (key.topic, key.partition), partition, row.state or (-1, -1, False, 0), leads)
-                row.state = state
-                self.world.counts["partition states checked"] += 1
+            key = partition.topic_partition
+            self._partition(machine, (key.topic, key.partition), partition, row.state, leads)
+            row.note((partition.leader_epoch, partition.partition_epoch, leads, partition.log.high_watermark))
+            self.world.counts["partition states checked"] += 1
         damaged_logs = vars(node).get("damaged_logs")  # made with the first records
         if damaged_logs is not None:
             for key, why in damaged_logs.damaged().items():
                 is_rotten = (machine.name, (key.topic, key.partition)) in self.world.rotten
                 if not is_rotten and "cannot be read" not in why:  # as a disk error says it
                     self.violated("what was written is not damaged", f"{machine.name} says so of {key}: {why}")
+
+    def _look_at_quorum(self, machine: Machine, core: QuorumCore) -> None:
+        now = core.epoch, core.high_watermark, core.is_leader, core.leader_id, core.voters
+        before = self._quorum_seen.get(machine.name)
+        if now != before:
+            self._quorum(machine, before or (-1, -1, False, -1, core.voters), now)
+            self._quorum_seen[machine.name] = now
+            self._replicas[machine.name] = core.me
+            self.world.counts["quorum states checked"] += 1
 
     def may_coordinate(self, host: str, group: str) -> bool:
         """Whether a broker leads the partition of a group's committed offsets, by the newest metadata."""

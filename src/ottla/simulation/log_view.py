@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from ottla.errors import OttlaError
@@ -17,6 +18,9 @@ class Batch(NamedTuple):
     last: int
     epoch: int
     crc: int
+
+
+_BASE = attrgetter("base")
 
 
 class _Segment:
@@ -53,39 +57,47 @@ class LogView:
         self._disk = disk
         self._directories = directories
         self._durable = durable
-        self._segments: dict[int, _Segment] = {}
+        self._seen: tuple[Directory, int] | None = None
+        """The directory, and how many changes it had when it was listed."""
+        self._bases: list[int] = []
+        self._segments: dict[Inode, _Segment] = {}
+        """In the order of `_bases`."""
 
-    def _files(self) -> list[tuple[int, Inode]]:
-        for directory in self._directories:
-            node = self._disk.look(directory)
-            if isinstance(node, Directory):
-                entries = node.durable if self._durable else node.entries
-                found = [
-                    (int(name[:-4]), inode)
-                    for name, inode in entries.items()
-                    if name.endswith(".log") and isinstance(inode, Inode)
-                ]
-                return sorted(found, key=lambda each: each[0])
+    def _files(self) -> list[Inode]:
+        """The segments' files, oldest first. Names change seldom: they are listed again only then."""
+        for path in self._directories:
+            directory = self._disk.look(path)
+            if isinstance(directory, Directory):
+                if self._seen != (directory, directory.changes):
+                    self._seen = directory, directory.changes
+                    self._list(directory.durable if self._durable else directory.entries)
+                return list(self._segments)
         return []
 
+    def _list(self, entries: dict[str, Directory | Inode]) -> None:
+        found = {
+            int(name[:-4]): inode
+            for name, inode in entries.items()
+            if name.endswith(".log") and isinstance(inode, Inode)
+        }
+        self._bases = sorted(found)
+        self._segments = {found[base]: self._segments.get(found[base]) or _Segment() for base in self._bases}
+
     def _batches(self, inode: Inode) -> list[Batch]:
-        segment = self._segments.get(id(inode))
-        if segment is None:
-            segment = self._segments[id(inode)] = _Segment()
-        return segment.read(inode.durable if self._durable else inode.content)
+        return self._segments[inode].read(inode.durable if self._durable else inode.content)
 
     def read(self, start: int, end: int) -> Iterator[Batch]:
         """Every batch that begins at `start` or later, and ends below `end`."""
         files = self._files()
-        first = max(0, bisect_right([base for base, _ in files], start) - 1)
-        for base, inode in files[first:]:
+        first = max(0, bisect_right(self._bases, start) - 1) if files else 0
+        for base, inode in zip(self._bases[first:], files[first:], strict=True):
             if base >= end:
                 return
-            for batch in self._batches(inode):
-                if batch.base >= start:
-                    if batch.last >= end:
-                        return
-                    yield batch
+            batches = self._batches(inode)
+            for number in range(bisect_left(batches, start, key=_BASE), len(batches)):
+                if batches[number].last >= end:
+                    return
+                yield batches[number]
 
     @property
     def end(self) -> int:
@@ -93,11 +105,9 @@ class LogView:
         files = self._files()
         if not files:
             return 0
-        base, inode = files[-1]
-        batches = self._batches(inode)
-        return batches[-1].last + 1 if batches else base
+        batches = self._batches(files[-1])
+        return batches[-1].last + 1 if batches else self._bases[-1]
 
     @property
     def start(self) -> int:
-        files = self._files()
-        return files[0][0] if files else 0
+        return self._bases[0] if self._files() else 0

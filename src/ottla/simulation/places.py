@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from ottla.testing.loop import Event
 
-def end_of_event(handle: asyncio.Handle) -> str:
+
+def end_of_event(handle: Event) -> str:
     """What an event ended with: a task at its next `await`, innermost function first, or at its end; or a call."""
-    callback: Any = handle._callback  # type: ignore[attr-defined]
+    callback: Any = handle._callback
     task = getattr(callback, "__self__", None)
     if not isinstance(task, asyncio.Task):
         function = getattr(callback, "func", callback)  # of a partial

@@ -131,9 +131,11 @@ class _Rename(NamedTuple):
 class Directory:
     """Names as the process sees them, and as the disk has them."""
 
-    __slots__ = ("_durable", "_pending", "entries")
+    __slots__ = ("_durable", "_pending", "changes", "entries")
 
     def __init__(self) -> None:
+        self.changes = 0
+        """So far, of `entries` and of `durable`: who has looked at this state need not look again."""
         self.entries: dict[str, Directory | Inode] = {}
         self._durable: dict[str, Directory | Inode] = {}
         self._pending: list[_Link | _Unlink | _Rename] = []
@@ -153,6 +155,7 @@ class Directory:
             self.unlink(name)
 
     def _change(self, change: _Link | _Unlink | _Rename) -> None:
+        self.changes += 1
         self._apply(self.entries, change)
         self._pending.append(change)
 
@@ -171,6 +174,7 @@ class Directory:
         return self._durable
 
     def fsync(self) -> None:
+        self.changes += 1
         self._durable = dict(self.entries)
         self._pending.clear()
 
@@ -183,6 +187,7 @@ class Directory:
                 node.fsync()
 
     def lose_power(self, random: Random) -> None:
+        self.changes += 1
         for change in self._pending[: random.randint(0, len(self._pending))]:
             self._apply(self._durable, change)
         self._pending.clear()

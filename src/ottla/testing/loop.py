@@ -18,12 +18,13 @@ that set it, and nobody can ask a handle for its time. Disks and networks are se
 from __future__ import annotations
 
 import asyncio
-import heapq
 import warnings
+from asyncio import Future, Task
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, copy_context
 from enum import Enum
+from heapq import heappop, heappush
 from random import Random
 from typing import Any, TypeVar
 
@@ -50,8 +51,48 @@ class State(Enum):
     DEAD = "dead"
 
 
+_set_running_loop = asyncio._set_running_loop
+
+
+class Event:
+    """An `asyncio.Handle` that costs less; without a callback it was cancelled. An event is as short as a few of
+    these, so the loop is compiled."""
+
+    __slots__ = ("_args", "_callback", "_context", "_loop")
+
+    def __init__(
+        self, callback: Callable[..., Any], args: tuple[Any, ...], loop: SimulatedLoop, context: Context | None
+    ) -> None:
+        self._callback: Callable[..., Any] | None = callback
+        self._args = args
+        self._loop = loop
+        self._context = copy_context() if context is None else context
+
+    def cancel(self) -> None:
+        self._callback = None
+        self._args = ()
+
+    def cancelled(self) -> bool:
+        return self._callback is None
+
+    def _run(self) -> None:
+        callback = self._callback
+        assert callback is not None
+        try:
+            self._context.run(callback, *self._args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            message = f"Exception in callback {callback!r}"
+            self._loop.call_exception_handler({"message": message, "exception": error, "handle": self})
+
+
 class SimulatedTime:
     """The clock and the order of events of all processes. `random` is for what no process decides."""
+
+    __slots__ = (
+        "_later", "_ready", "_sequence", "after_step", "handle", "now_s", "random", "seed", "steps", "work",
+    )  # fmt: skip
 
     def __init__(self, seed: int | str) -> None:
         self.seed = seed
@@ -59,10 +100,10 @@ class SimulatedTime:
         self.steps = 0
         """Events so far."""
         self.random = self.stream("time")
-        self._ready: deque[asyncio.Handle] = deque()
-        self._later: list[tuple[float, int, asyncio.Handle]] = []
+        self._ready: deque[Event] = deque()
+        self._later: list[tuple[float, int, Event]] = []
         self._sequence = 0
-        self.handle: asyncio.Handle | None = None
+        self.handle: Event | None = None
         """The event of now, or the last one."""
         self.work: BlockingWork | None = None
         """What runs in a thread now, and the loops wait for."""
@@ -77,15 +118,15 @@ class SimulatedTime:
         """The event loop of a new process."""
         return SimulatedLoop(self, name)  # type: ignore[abstract]  # what asks for sockets stays unmade
 
-    def soon(self, handle: asyncio.Handle) -> None:
+    def soon(self, handle: Event) -> None:
         self._ready.append(handle)
 
-    def at(self, when_s: float, handle: asyncio.Handle) -> None:
+    def at(self, when_s: float, handle: Event) -> None:
         if when_s <= self.now_s:
             self._ready.append(handle)
             return
         self._sequence += 1
-        heapq.heappush(self._later, (when_s, self._sequence, handle))
+        heappush(self._later, (when_s, self._sequence, handle))
 
     def run(self, *, until: Callable[[], Any], seconds_max: float) -> None:
         """Let things happen until `until` is true. Raises Stuck when nothing is left to happen or time is up."""
@@ -99,27 +140,27 @@ class SimulatedTime:
                 self.now_s = later[0][0]
                 at_this_moment = 0
                 while later and later[0][0] == self.now_s:
-                    ready.append(heapq.heappop(later)[2])
+                    ready.append(heappop(later)[2])
             at_this_moment += 1
             if at_this_moment > STEPS_MAX:
                 raise Stuck(f"{STEPS_MAX} events at {self.now_s:.6f} s")
             self._step(ready.popleft())
 
-    def _step(self, handle: asyncio.Handle) -> None:
-        if handle.cancelled():
+    def _step(self, handle: Event) -> None:
+        if handle._callback is None:
             return
-        loop: SimulatedLoop = handle._loop  # type: ignore[attr-defined]
+        loop = handle._loop
         if loop.state is not State.RUNNING:
             loop.hold(handle)
             return
         self.steps += 1
         loop.steps += 1
         self.handle = handle
-        asyncio._set_running_loop(loop)
+        _set_running_loop(loop)
         try:
             handle._run()
         finally:
-            asyncio._set_running_loop(None)
+            _set_running_loop(None)
         self.after_step(loop)
 
 
@@ -135,7 +176,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
         self.random = time.stream(f"loop/{name}")
         self.failures: list[dict[str, Any]] = []
         """What was given to the handler of exceptions: a bug, unless the process was killed meanwhile."""
-        self._held: list[asyncio.Handle] = []
+        self._held: list[Event] = []
         self._tasks: list[asyncio.Task[Any]] = []
         """All of them: one that is dropped while it waits would run its `finally` whenever memory is looked through."""
 
@@ -144,7 +185,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     # The life of the process.
 
-    def hold(self, handle: asyncio.Handle) -> None:
+    def hold(self, handle: Event) -> None:
         if self.state is State.PAUSED:
             self._held.append(handle)
 
@@ -197,49 +238,49 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+    ) -> Event:
+        handle = Event(callback, args, self, context)
         if self.state is not State.DEAD:
             self.simulation.soon(handle)
         return handle
 
     def call_soon_threadsafe(  # type: ignore[override]
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> Event:
         return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> Event:
         """A plain handle, which has no `when`: uvloop's has none either where the delay rounds to nothing."""
         delay_ms = round(delay * 1000)
         due_s = self.simulation.now_s + TURN_S if delay_ms <= 0 else (self._time_ms() + delay_ms) / 1000
-        return self._set(due_s, asyncio.Handle(callback, args, self, context))
+        return self._set(due_s, Event(callback, args, self, context))
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> Event:
         return self.call_later(when - self.time(), callback, *args, context=context)
 
-    def exactly_at(self, when_s: float, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
+    def exactly_at(self, when_s: float, callback: Callable[..., Any], *args: Any) -> Event:
         """What a machine does, not a process: at that moment of the simulation's time."""
-        return self._set(when_s, asyncio.Handle(callback, args, self))
+        return self._set(when_s, Event(callback, args, self, None))
 
-    def exactly_in(self, seconds: float, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:
+    def exactly_in(self, seconds: float, callback: Callable[..., Any], *args: Any) -> Event:
         return self.exactly_at(self.simulation.now_s + seconds, callback, *args)
 
-    def _set(self, when_s: float, handle: asyncio.Handle) -> asyncio.Handle:
+    def _set(self, when_s: float, handle: Event) -> Event:
         if self.state is not State.DEAD:
             self.simulation.at(when_s, handle)
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
-        return asyncio.Future(loop=self)
+        return Future(loop=self)
 
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[T]:
-        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        task = Task(coro, loop=self, name=name, context=context)
         self._tasks.append(task)
         if len(self._tasks) % 1000 == 0:
             self._tasks = [each for each in self._tasks if not each.done() or each._log_traceback]

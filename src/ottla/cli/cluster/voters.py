@@ -12,7 +12,7 @@ from ottla.cli.exits import CommandFailed
 from ottla.cli.options import asked_at
 from ottla.errors import ErrorCode
 from ottla.metadata.features import KRAFT_VERSION
-from ottla.model import METADATA_TOPIC
+from ottla.model import METADATA_TOPIC, ZERO_UUID
 from ottla.protocol.messages import ApiKey
 
 POLL_S = 0.2
@@ -44,7 +44,8 @@ def quorum_of(bootstrap: str) -> Mapping[str, Any]:
 def voters_of(quorum: Mapping[str, Any]) -> dict[int, UUID | None]:
     """The voters by node id, with their directories as far as the leader knows them."""
     rows = quorum["topics"][0]["partitions"][0]["current_voters"]
-    return {each["replica_id"]: each.get("replica_directory_id") for each in rows}
+    found = {each["replica_id"]: each["replica_directory_id"] for each in rows}
+    return {node_id: None if directory_id == ZERO_UUID else directory_id for node_id, directory_id in found.items()}
 
 
 def make_dynamic(bootstrap: str) -> bool:

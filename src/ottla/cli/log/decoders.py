@@ -62,12 +62,12 @@ def decode_metadata(record: Record) -> dict[str, Any]:
 
 def decode_group(record: Record) -> dict[str, Any]:
     from ottla.protocol.internal.group_records import decode_record
-    from ottla.protocol.internal.unserved_group_records import UnservedKey, name_of
+    from ottla.protocol.internal.modern_group_records import ModernKey, name_of
 
     decoded = decode_record(record.key or b"", record.value)
     if decoded is None:
         return decode_plain(record)
-    if isinstance(decoded.key, UnservedKey):
+    if isinstance(decoded.key, ModernKey):
         about = {"group": decoded.key.group, "member": decoded.key.member}
         return {"type": name_of(decoded.key), "group": about, **bytes_field("value", record.value)}
     name = type(decoded.key).__name__.removesuffix("Key")

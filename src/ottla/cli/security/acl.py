@@ -267,7 +267,9 @@ def explain(
     from ottla.cli.security.acl_explain import explained
 
     asked = operation_of(operation)
-    found = explained(bootstrap, principal_of(user), asked, resource_of(resource), host)
+    kind, name = place = resource_of(resource)
+    covering = acls(bootstrap, AclFilter(kind, name, PatternType.MATCH))
+    found = explained(bootstrap, principal_of(user), asked, place, host, covering)
     if json:
         print_json(found.as_json())
     else:

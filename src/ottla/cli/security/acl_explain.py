@@ -3,16 +3,16 @@ through the authorizer that nodes have."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from ottla.cli import wire
-from ottla.cli.security.acl import acls
 from ottla.cli.security.acl_words import Resource, as_json, sentence
 from ottla.config.authorizer import super_users
 from ottla.protocol.messages import ApiKey
-from ottla.security.acls import WILDCARD_PRINCIPAL, AclFilter, Binding, Operation, PatternType
+from ottla.security.acls import WILDCARD_PRINCIPAL, Binding, Operation
 from ottla.security.authorizer import Authorizer, Verdict
 
 ANY_HOST = "an address that no ACL names"
@@ -78,10 +78,16 @@ class Explained:
         return "no ACL covers the resource"
 
 
-def explained(bootstrap: str, principal: str, operation: Operation, resource: Resource, host: str | None) -> Explained:
-    """Raises CommandFailed."""
+def explained(
+    bootstrap: str,
+    principal: str,
+    operation: Operation,
+    resource: Resource,
+    host: str | None,
+    covering: Sequence[Binding],
+) -> Explained:
+    """The verdict on one operation. `covering` are the ACLs that match the resource. Raises CommandFailed."""
     kind, name = resource
-    covering = acls(bootstrap, AclFilter(kind, name, PatternType.MATCH))
     settings = _settings(bootstrap)
     allow_everyone = (settings.get("allow.everyone.if.no.acl.found") or "").strip().lower() == "true"
     supers = settings.get("super.users")

@@ -109,7 +109,7 @@ def load_configs(options: StartOptions, environ: Mapping[str, str]) -> list[Serv
         return [load_config(options, environ)]
     from ottla.cli.server.start_nodes import node_configs
 
-    return node_configs(options.nodes, *_given(options), environ)
+    return node_configs(options.nodes, *_given(options), environ, lambda: outside(environ))
 
 
 def load_config(options: StartOptions, environ: Mapping[str, str]) -> ServerConfig:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.cli.exits import MISUSED, CommandFailed
 
 if TYPE_CHECKING:
     from ottla.config.listeners import Listener
+    from ottla.config.providers import Outside
     from ottla.config.server import ServerConfig, SettingsFile
     from ottla.server.local_cluster import Place
 
@@ -21,19 +22,22 @@ PORT_MAX = 65_535
 
 
 def node_configs(
-    nodes: int, file: SettingsFile | None, settings: Mapping[str, str], environ: Mapping[str, str]
+    nodes: int,
+    file: SettingsFile | None,
+    settings: Mapping[str, str],
+    environ: Mapping[str, str],
+    outside: Callable[[], Outside],
 ) -> list[ServerConfig]:
     """The settings of each node: what was given for one, with ids and ports that count up, and directories of its own.
 
     Nodes of `process.roles=broker` join the controllers that the settings name; otherwise they are a cluster of their
     own. Raises OttlaError, CommandFailed.
     """
-    from ottla.cli.server.start import outside
     from ottla.config.server import ServerConfig
     from ottla.network import host_name
     from ottla.server.local_cluster import node_settings
 
-    base = ServerConfig.load(file, settings, environ, host_name, lambda: outside(environ))
+    base = ServerConfig.load(file, settings, environ, host_name, outside)
     joins = base.roles == ("broker",)
     if not joins and (base.quorum_voters or base.quorum_servers):
         raise CommandFailed(
@@ -50,7 +54,7 @@ def node_configs(
         defaults = {name: text for name, text in texts.items() if name not in given}
         own = _own(base, index, place, texts)
         together = {**defaults, **settings, **own}
-        configs.append(ServerConfig.load(file, together, environ, host_name, lambda: outside(environ)))
+        configs.append(ServerConfig.load(file, together, environ, host_name, outside))
     return configs
 
 

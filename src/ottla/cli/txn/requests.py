@@ -172,7 +172,7 @@ def _described(address: str, names: Sequence[str]) -> dict[str, Transaction]:
                 row["producer_id"],
                 row["producer_epoch"],
                 row["transaction_timeout"],
-                row["transaction_start_time"],
+                max(row["transaction_start_time"], 0),
                 tuple(sorted((topic["topic"], number) for topic in row["topics"] for number in topic["partitions"])),
             )
     return found

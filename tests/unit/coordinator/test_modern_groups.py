@@ -11,16 +11,16 @@ from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCo
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.internal.group_values import GroupValue, encode_group_value
+from ottla.protocol.internal.modern_group_records import (
+    SHARE,
+    ModernKey,
+)
 from ottla.protocol.internal.share_group_records import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
     ShareGroupMetadataValue,
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataValue,
-)
-from ottla.protocol.internal.unserved_group_records import (
-    SHARE,
-    UnservedKey,
 )
 from tests.unit.coordinator.harness import SimulatedDriver
 
@@ -36,9 +36,7 @@ def group(*members: str, name: str = "g", at: int = 3) -> list[GroupRecord]:
             (SHARE.member_target, member, ShareGroupTargetAssignmentMemberValue(())),
             (SHARE.member_current, member, ShareGroupCurrentMemberAssignmentValue(at, at - 1, 0, ())),
         ]
-    return [
-        GroupRecord(UnservedKey(number, name, member), encode_group_value(value)) for number, member, value in values
-    ]
+    return [GroupRecord(ModernKey(number, name, member), encode_group_value(value)) for number, member, value in values]
 
 
 def loaded(*records: GroupRecord, **settings: Any) -> SimulatedDriver:

@@ -1,8 +1,8 @@
 """The keys of the records of newer group protocols in `__consumer_offsets`: consumer (KIP-848), share (KIP-932) and
 streams groups (KIP-1071).
 
-Of a protocol that is not served only the key matters: a broker that deletes such a group must name each record. The
-values of the others are in `consumer_group_records.py` and `share_group_records.py`.
+A broker that deletes such a group must name each record. The values are in `consumer_group_records.py`,
+`share_group_records.py` and `streams_group_records.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ottla.model import Buffer
 from ottla.protocol.internal.codec import MalformedRecord, decode, spec
 
 
-class UnservedKey(NamedTuple):
+class ModernKey(NamedTuple):
     """Key of a record: a group, or a member (or a pattern) of it."""
 
     type: int
@@ -25,7 +25,7 @@ class UnservedKey(NamedTuple):
     """The member, or for type 16 a regular expression."""
 
 
-class UnservedTypes(NamedTuple):
+class ModernTypes(NamedTuple):
     """The types of records that one protocol has."""
 
     group_type: str
@@ -40,9 +40,9 @@ class UnservedTypes(NamedTuple):
     """Record types of the whole group that need not exist."""
 
 
-CONSUMER: Final = UnservedTypes("consumer", 3, 6, 5, 7, 8, (4, 16))
-SHARE: Final = UnservedTypes("share", 11, 12, 10, 13, 14, (9, 15))
-STREAMS: Final = UnservedTypes("streams", 17, 20, 19, 21, 22, (23,))
+CONSUMER: Final = ModernTypes("consumer", 3, 6, 5, 7, 8, (4, 16))
+SHARE: Final = ModernTypes("share", 11, 12, 10, 13, 14, (9, 15))
+STREAMS: Final = ModernTypes("streams", 17, 20, 19, 21, 22, (23,))
 
 _TYPES: Final = {
     number: types
@@ -78,11 +78,11 @@ class _MemberKey:
     member: str = spec("string")
 
 
-def types_of(key: UnservedKey) -> UnservedTypes:
+def types_of(key: ModernKey) -> ModernTypes:
     return _TYPES[key.type]
 
 
-def name_of(key: UnservedKey) -> str:
+def name_of(key: ModernKey) -> str:
     """Kafka's name of this type of record."""
     types = _TYPES[key.type]
     ends = {
@@ -95,7 +95,7 @@ def name_of(key: UnservedKey) -> str:
     return _NAMES.get(key.type) or f"{types.group_type.capitalize()}Group{ends[key.type]}"
 
 
-def decode_unserved_key(key: Buffer) -> UnservedKey | None:
+def decode_modern_key(key: Buffer) -> ModernKey | None:
     """None for a key of another type. Raises MalformedRecord."""
     if len(key) < 2:
         raise MalformedRecord("a key without a type")
@@ -104,11 +104,11 @@ def decode_unserved_key(key: Buffer) -> UnservedKey | None:
         return None
     if number in _OF_MEMBERS:
         member = decode(_MemberKey, 0, key, 2)
-        return UnservedKey(number, member.group, member.member)
-    return UnservedKey(number, decode(_GroupKey, 0, key, 2).group)
+        return ModernKey(number, member.group, member.member)
+    return ModernKey(number, decode(_GroupKey, 0, key, 2).group)
 
 
-def encode_unserved_key(key: UnservedKey) -> bytes:
+def encode_modern_key(key: ModernKey) -> bytes:
     names = [key.group] if key.member is None else [key.group, key.member]
     parts = [name.encode() for name in names]
     return _SHORT.pack(key.type) + b"".join(_SHORT.pack(len(part)) + part for part in parts)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import GroupRecord
-from ottla.protocol.internal.unserved_group_records import (
-    UnservedKey,
-    UnservedTypes,
+from ottla.protocol.internal.modern_group_records import (
+    ModernKey,
+    ModernTypes,
     epoch_of,
     member_state,
 )
@@ -22,25 +22,25 @@ from ottla.protocol.internal.unserved_group_records import (
 if TYPE_CHECKING:
     from ottla.coordinator.group.state import Group, GroupState
 
-SESSION = "unserved"
+SESSION = "share session"
 """The kind of the timer that removes the members."""
 
 
-class UnservedGroup(ClassicGroup):
+class ModernGroup(ClassicGroup):
     """A group that classic requests see without classic members: Empty, or Stable while it has members of its own."""
 
-    def __init__(self, group_id: str, types: UnservedTypes) -> None:
+    def __init__(self, group_id: str, types: ModernTypes) -> None:
         super().__init__(group_id, -1)  # its offsets expire by the times of their commits
         self.types = types
         self.group_type = types.group_type
         self.protocol_type = types.group_type
         self.keeps_offsets = self.expires = False  # Kafka's `shouldExpire`
-        self.records: dict[UnservedKey, bytes] = {}
+        self.records: dict[ModernKey, bytes] = {}
         """Everything in the log but offsets."""
         self.member_ids: dict[str, None] = {}
         """**Invariant**: those with a record of their metadata."""
 
-    def replay(self, key: UnservedKey, value: bytes | None) -> None:
+    def replay(self, key: ModernKey, value: bytes | None) -> None:
         """Apply a record of the log."""
         if value is None:
             self.records.pop(key, None)
@@ -74,9 +74,9 @@ class UnservedGroup(ClassicGroup):
         return [
             GroupRecord(key, None)
             for key in (
-                *(UnservedKey(types.member_current, group_id, each) for each in member_ids),
-                *(UnservedKey(types.member_target, group_id, each) for each in member_ids),
-                *(UnservedKey(types.member, group_id, each) for each in member_ids),
+                *(ModernKey(types.member_current, group_id, each) for each in member_ids),
+                *(ModernKey(types.member_target, group_id, each) for each in member_ids),
+                *(ModernKey(types.member, group_id, each) for each in member_ids),
             )
         ]
 
@@ -86,14 +86,14 @@ class UnservedGroup(ClassicGroup):
         leftover = {key.member for key in self.records if key.type in (types.member_current, types.member_target)}
         members = sorted({*self.member_ids, *(each for each in leftover if each is not None)})
         others = [key for key in self.records if key.type in types.others and key.member is None]
-        last = (UnservedKey(types.target, group_id), *others, UnservedKey(types.metadata, group_id))
+        last = (ModernKey(types.target, group_id), *others, ModernKey(types.metadata, group_id))
         return [*self.member_tombstones(members), *(GroupRecord(key, None) for key in last)]
 
 
-def replay(state: GroupState, key: UnservedKey, value: bytes | None, types: UnservedTypes) -> None:
+def replay(state: GroupState, key: ModernKey, value: bytes | None, types: ModernTypes) -> None:
     """Apply a record of a log that is being loaded. A value that cannot be read raises MalformedRecord, at once."""
     group = state.groups.get(key.group)
-    if not isinstance(group, UnservedGroup) or group.types is not types:
+    if not isinstance(group, ModernGroup) or group.types is not types:
         if value is None:
             return
         group = state.groups[key.group] = _new_group(key.group)
@@ -104,20 +104,20 @@ def replay(state: GroupState, key: UnservedKey, value: bytes | None, types: Unse
         del state.groups[key.group]
 
 
-def _new_group(group_id: str) -> UnservedGroup:
+def _new_group(group_id: str) -> ModernGroup:
     from ottla.coordinator.group.share.group import ShareGroup  # most nodes have no share group
 
     return ShareGroup(group_id)
 
 
-def _check(key: UnservedKey, value: bytes, types: UnservedTypes) -> None:
+def _check(key: ModernKey, value: bytes, types: ModernTypes) -> None:
     if key.type == types.member_current:
         member_state(value)
     elif key.type in (types.metadata, types.target):
         epoch_of(value)
 
 
-def start_session(state: GroupState, group: UnservedGroup) -> None:
+def start_session(state: GroupState, group: ModernGroup) -> None:
     """Give the members a session, as Kafka does with those that it finds in its log."""
     from ottla.coordinator.group.share.heartbeat import start_sessions
 
@@ -126,7 +126,7 @@ def start_session(state: GroupState, group: UnservedGroup) -> None:
 
 def session_expired(state: GroupState, group: Group) -> None:
     """Remove the members whose session is over. A group of another kind has none of them."""
-    if not isinstance(group, UnservedGroup):
+    if not isinstance(group, ModernGroup):
         return
     from ottla.coordinator.group.share.heartbeat import expire
 
