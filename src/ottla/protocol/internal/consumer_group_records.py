@@ -100,7 +100,7 @@ class ConsumerGroupTargetAssignmentMemberValue:
 class CurrentPartitions:
     topic_id: UUID = spec("uuid", default=ZERO_UUID)
     partitions: tuple[int, ...] = spec("[]int32")
-    assignment_epochs: tuple[int, ...] | None = spec("[]int32", nullable="0+", tag=0, default=None)
+    assignment_epochs: tuple[int, ...] | None = spec("[]int32", nullable="0+", tag=0, default=())
     """When each of `partitions` was assigned to the member; as long as they are."""
 
 

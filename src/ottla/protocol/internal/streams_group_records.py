@@ -90,7 +90,7 @@ class StreamsGroupTargetAssignmentMemberValue:
 class CurrentTasks:
     subtopology_id: str = spec("string")
     partitions: tuple[int, ...] = spec("[]int32")
-    assignment_epochs: tuple[int, ...] | None = spec("[]int32", nullable="0+", tag=0, default=None)
+    assignment_epochs: tuple[int, ...] | None = spec("[]int32", nullable="0+", tag=0, default=())
     """When each of `partitions` was assigned to the member; of active tasks."""
 
 

@@ -93,11 +93,11 @@ public class CodecLines {
         int consumed = bytes.length - readable.remaining();
         String again;
         try {
-            again = written(message, version);
+            again = "." + written(message, version);
         } catch (RuntimeException error) {
-            return "ok " + consumed + " - " + refused(error);
+            again = "-"; // read, but nothing that Kafka would write
         }
-        return "ok " + consumed + " ." + again + " " + kind.toJson.invoke(null, message, version);
+        return "ok " + consumed + " " + again + " " + kind.toJson.invoke(null, message, version);
     }
 
     static long decode(Constructor<?> constructor, short version, byte[] bytes, int count) throws Exception {
