@@ -14,7 +14,6 @@ from ottla.drivers.cooperative import SLICE
 from ottla.errors import ErrorCode
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.offset_delete import encode_response
 from ottla.protocol.record_batch import iterate_batches
 from ottla.server.api import ROW_COST
 from ottla.server.coordinator_replies import AwaitedReply
@@ -182,19 +181,6 @@ def test_a_long_commit_is_several_writes(tmp_path: Path) -> None:
             client.close()
 
     asyncio.run(test())
-
-
-def test_responses_to_offset_delete_are_those_of_the_schema() -> None:
-    rows = {"t": [(0, ErrorCode.none), (1, ErrorCode.unknown_topic_or_partition)], "é": [], "": [(5, ErrorCode.none)]}
-    values = {
-        "error_code": ErrorCode.none,
-        "topics": [
-            {"name": name, "partitions": [{"partition_index": n, "error_code": code} for n, code in each]}
-            for name, each in rows.items()
-        ],
-    }
-    header = messages.response_header(ApiKey.OFFSET_DELETE, 0, 7)
-    assert encode_response(ErrorCode.none, rows, header) == messages.encode_response(ApiKey.OFFSET_DELETE, 0, 7, values)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import ApiKey, response_header
-from ottla.protocol.offset_delete import encode_response
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import ROW_COST, EncodedResponse, Handling, RequestContext, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.authorization import allowed
 from ottla.server.coordinator_replies import AwaitedReply
-from ottla.server.long_answers import count_failures
+from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import group, of_topics
 
 DELETED_AT_ONCE = 200
@@ -43,9 +42,6 @@ def handle(context: RequestContext, request: Any) -> Handling:
         for (topic, number), error in (yield waiter.result)["partitions"].items():
             answers.setdefault(topic, []).append((number, error))
         yield DELETED_AT_ONCE * ROW_COST
-    for rows in answers.values():
-        count_failures(context, (error for _, error in rows if error))
-        yield 1 + len(rows)
     if context.node.audit is not None:
         for topic, rows in answers.items():
             gone = [(f"offset of {topic}-{number}", None, None) for number, error in rows if not error]
@@ -53,8 +49,15 @@ def handle(context: RequestContext, request: Any) -> Handling:
             if gone or failed:
                 context.node.audit.administered(context, "GROUP", request.group_id, 0 if gone else failed, gone)
             yield 1 + len(rows)
-    header = response_header(ApiKey.OFFSET_DELETE, context.api_version, context.correlation_id)
-    return EncodedResponse([encode_response(ErrorCode.none, answers, header)])
+    return {
+        "error_code": ErrorCode.none,
+        "topics": [{"name": name, "partitions": RowsOf(rows, _row)} for name, rows in answers.items()],
+    }
+
+
+def _row(answered: tuple[int, ErrorCode]) -> dict[str, Any]:
+    number, error = answered
+    return {"partition_index": number, "error_code": error}
 
 
 def _parts(topics: Mapping[str, Sequence[int]]) -> list[dict[str, list[int]]]:
