@@ -215,8 +215,8 @@ _order = operator.attrgetter("order")
 
 
 def tell(sessions: dict[CachedPartition, None], size_bytes: int) -> None:
-    """`size_bytes` more of a partition can be fetched, or another change is to be seen. After `notify`: whoever waits
-    for a session becomes one of the partition's waiters here."""
+    """`size_bytes` more of a partition can be fetched, or another change is to be seen. Called after `notify`: a fetch
+    that waits for the session becomes one of the partition's waiters here."""
     for cached in list(sessions):
         cached.on_change(size_bytes)
 
@@ -248,14 +248,14 @@ class FetchSessionCache:
             self._dropped.append(session)
 
     def unwatch(self, count: int) -> None:
-        """Let so many partitions of dropped sessions be watched no more. Whoever fills a session calls it as often, so
+        """Let so many partitions of dropped sessions be watched no more. Filling a session calls it as often, so
         that what dropped ones still hold stays below what the cache has held."""
         while count > 0 and self._dropped:
             partitions = self._dropped[-1].partitions
             while count > 0 and partitions:
                 _, cached = partitions.popitem()
                 if cached.watched is not None:
-                    cached.on_change(EVERYBODY)  # whoever still waits looks for itself
+                    cached.on_change(EVERYBODY)  # a fetch that still waits reads it
                 count -= 1
             if not partitions:
                 self._dropped.pop()
