@@ -101,7 +101,7 @@ conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams 
 
 deploy-check: setup  ## build and run the image, the compose file's and the manifests' nodes (installs a Debian in .cache; 10 minutes the first time)
 	@peers/debian.sh debootstrap:debootstrap ip:iproute2
-	OTTLA_TEST_DEPLOY=1 $(PY) -m pytest --timeout 1800 tests/deploy
+	OTTLA_TEST_DEPLOY=1 $(PY) -m pytest --timeout 1800 -o faulthandler_timeout=1860 tests/deploy
 
 compatibility: peers  ## run every client and tool, and write what was found into docs/reference/compatibility.md
 	rm -f docs/reference/compatibility.json

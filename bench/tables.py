@@ -35,6 +35,7 @@ MODULES: list[str] = [
     "bench.cold_starts",
     "bench.restarts",
     "bench.instructions",
+    "bench.codec",
     "bench.attacks",
     "bench.failovers",
     "bench.clusters",

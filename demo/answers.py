@@ -11,7 +11,7 @@ from typing import Any
 from demo.events import Event
 from ottla import arrow
 from ottla.schemas.client import Registry
-from ottla.schemas.texts import Texts
+from ottla.schemas.json_codecs import Reader
 
 Row = dict[str, Any]
 
@@ -26,7 +26,7 @@ def rows(bootstrap: str, topic: str) -> list[Row]:
 
 def rows_by_registry(bootstrap: str, topic: str, url: str) -> list[Row]:
     """The same of values in Avro, with schemas of a registry."""
-    texts = Texts(Registry(url), "AVRO")
+    texts = Reader(Registry(url), "AVRO")
     values = arrow.read(topic, bootstrap, columns=["value"]).read_all().column("value").to_pylist()
     return [json.loads(texts.read(value)) for value in values]
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -41,6 +42,17 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP; what the tests start would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep Python's garbage collector from the thousands of tests and their modules, which it walks for a second."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _leave_as_it_is(config: pytest.Config, *packages: str) -> None:

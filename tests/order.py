@@ -57,5 +57,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             if not node.shutting_down and self.workqueue and self._pending_of(self.assigned_work[node]) > 1:
                 return
             super()._reschedule(node)
+            # A worker in place of one that has crashed waits for what comes after its last test, or for the end.
+            if not self.workqueue and not node.shutting_down:
+                node.shutdown()
+
+        def remove_node(self, node: Any) -> str | None:
+            """The test in which a worker has crashed failed; xdist's own would run it again and again."""
+            units = self.assigned_work.pop(node)
+            crashed = next((test for unit in units.values() for test, done in unit.items() if not done), None)
+            if crashed is None:
+                return None
+            for scope, unit in units.items():
+                if crashed in unit:
+                    unit[crashed] = True
+                if not all(unit.values()):
+                    self.workqueue[scope] = unit
+            for each in list(self.assigned_work):
+                self._reschedule(each)
+            return crashed
 
     return Scheduling(config, log)

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ottla.cli.pipeline_view import _picture
+from ottla.cli.pipeline.view import _picture
 from ottla.pipelines.runner.state import QueryStatus, Status
 
 WIDTH = 84

@@ -42,6 +42,7 @@ PIECE_BYTES_MIN = 4096
 # The same as C globals.
 _PIECE_MAX = WRITE_BYTES_MAX + PIECE_BYTES_MIN
 _PIECE = WRITE_BYTES_MAX
+_NOWAIT = os.RWF_NOWAIT
 
 
 class File(Protocol):
@@ -173,18 +174,14 @@ class OsFile:
     def pread_nowait(self, length: int, position: int) -> bytes | bytearray | None:
         if not OsFile.knows_nowait:
             return self.pread(length, position)
-        buffer = bytearray(length)
         try:
-            got = os.preadv(self._fd, (buffer,), position, os.RWF_NOWAIT)
-        except BlockingIOError:
-            return None
+            return _read_nowait(self._fd, length, position)
         except OSError as error:
             if error.errno == errno.ENOSYS:  # as in gVisor
                 OsFile.knows_nowait = False
             elif error.errno != errno.EOPNOTSUPP:  # overlay and network file systems
                 raise
             return self.pread(length, position)
-        return buffer if got == length else None
 
     def is_cached(self, length: int, position: int) -> bool:
         if not OsFile.knows_nowait:
@@ -213,6 +210,29 @@ class OsFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _read_nowait(fd: int, length: int, position: int) -> bytes | bytearray | None:
+    """The range, or None where it is not wholly in the page cache. Raises OSError."""
+    if cython.compiled:
+        # As os.preadv does it, into memory that nobody has filled with zeros: half the cost of 64 KB in the page cache.
+        data = PyBytes_FromStringAndSize(cython.NULL, length)  # type: ignore[name-defined] # noqa: F821
+        vector.iov_base = PyBytes_AS_STRING(data)  # type: ignore[name-defined] # noqa: F821
+        vector.iov_len = length  # type: ignore[name-defined] # noqa: F821
+        # The high half of the position is for machines of 32 bits. It does not wait, so the GIL stays.
+        got = syscall(SYS_preadv2, fd, cython.address(vector), 1, position, 0, _NOWAIT)  # type: ignore[name-defined] # noqa: F821
+        if got < 0:
+            number = c_errno  # type: ignore[name-defined] # noqa: F821
+            if number == errno.EAGAIN:
+                return None
+            raise OSError(number, os.strerror(number))
+        return data if got == length else None
+    else:
+        buffer = bytearray(length)
+        try:
+            return buffer if os.preadv(fd, (buffer,), position, os.RWF_NOWAIT) == length else None
+        except BlockingIOError:
+            return None
 
 
 def _write_pieces(fd: int, data: Buffer, position: int) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.filesystem import File
 from ottla.model import Buffer
 from ottla.network import Sender
 
 if TYPE_CHECKING:
-    from ottla.tls_connection import TlsConnection
+    import ssl
 
 CHUNK_BYTES: Final = 65_536
 """Plain text that is encrypted before it is sent, so the cipher text that waits for a slow peer."""
@@ -19,11 +19,25 @@ TURN_BYTES_MAX: Final = 1 << 20
 """Bytes encrypted for one connection without a look at the others: half a millisecond of work."""
 
 
+class Encrypting(Protocol):
+    """The connection that encrypts: `TlsConnection`."""
+
+    ready: bool
+    """Whether the handshake is done."""
+    outgoing: ssl.MemoryBIO
+    """Cipher text."""
+
+    def encrypt(self, data: Buffer, /) -> None: ...
+    def drained(self) -> None: ...
+    def is_closing(self) -> bool: ...
+    def abort(self) -> None: ...
+
+
 class TlsSender:
     """Implements `ottla.network.Sender`. What it has taken is encrypted; cipher text that the socket does not take now
     is kept, sent as soon as it can be, and nothing more is taken before."""
 
-    def __init__(self, connection: TlsConnection, raw: Sender) -> None:
+    def __init__(self, connection: Encrypting, raw: Sender) -> None:
         self._connection = connection
         self._outgoing = connection.outgoing
         self._raw: Sender | None = raw

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from ottla.cli.cluster_members import members
+from ottla.cli.cluster.members import members
 from ottla.testing import Cluster
 
 TOPIC = "bumped"

@@ -31,9 +31,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.acknowledged import Java
-from ottla.cli import check
-from ottla.cli.check_history import History, findings
-from ottla.cli.check_load import Load, Plan
+from ottla.cli.check import command as check
+from ottla.cli.check.history import History, findings
+from ottla.cli.check.load import Load, Plan
 from ottla.cli.exits import CommandFailed
 from ottla.model import METADATA_TOPIC
 from tests.cluster import bumped_epochs

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli.reassign import RATES, REPLICAS
+from ottla.cli.cluster.reassign import RATES, REPLICAS
 from ottla.protocol.messages import ApiKey
 from tests.cluster.admin import ask, create, in_sync, until
 from tests.cluster.processes import BROKERS, addresses, three_brokers

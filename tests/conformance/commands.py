@@ -32,7 +32,7 @@ SERVES = re.compile(rb"^(ottla: listening on|ottla: schema registry at|bootstrap
 LOOKS = 50
 LOADED_LONG = (
     "duckdb", "httpx", "pyarrow.compute",
-    "ottla.cli.sql_topics", "ottla.pipelines.runner", "ottla.registry.server", "ottla.schemas.client",
+    "ottla.cli.sql.topics", "ottla.pipelines.runner", "ottla.registry.server", "ottla.schemas.client",
     "ottla.simulation",
 )  # fmt: skip
 """Extras and what stands on them: it takes longer to load than most commands to run."""
@@ -230,7 +230,7 @@ def _load_everything() -> None:
     application()
     import confluent_kafka.admin  # noqa: F401
 
-    import ottla.cli.start
+    import ottla.cli.server.start
     import ottla.server.main  # noqa: F401
 
     for name in LOADED_LONG:

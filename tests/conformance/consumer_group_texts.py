@@ -69,7 +69,7 @@ def in_order(answer: str) -> str:
 
 def only_assignments(records: list[str]) -> bool:
     """Whether there are some, and all are of target and current assignments."""
-    return bool(records) and all(re.match(r"UnservedKey\(type=[78],", each) for each in records)
+    return bool(records) and all(re.match(r"ModernKey\(type=[78],", each) for each in records)
 
 
 def maker(member_id: str) -> str:

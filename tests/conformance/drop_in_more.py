@@ -15,8 +15,8 @@ from typing import Any
 from confluent_kafka import Producer
 from kio.serial import entity_reader, entity_writer
 
-from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
+from tests import kio_oracle
 from tests.conformance.differential_streams import asked, subtopology, topology
 from tests.conformance.operations import Client, eventually
 from tests.conformance.pair import Wire
@@ -231,12 +231,12 @@ def ask_other(client: Client, key: int, version: int, name: str, values: Mapping
         for kind in ("Request", "Response")
     )
     out = io.BytesIO()
-    entity_writer(request)(out, messages.build(request, values))
+    entity_writer(request)(out, kio_oracle.build(request, values))
     frame = struct.pack(">hhih", key, version, 1, -1) + b"\0" + out.getvalue()
     wire = client.wire
     wire.socket.sendall(struct.pack(">i", len(frame)) + frame)
     answer = wire._read(struct.unpack(">i", wire._read(4))[0])
-    return messages.plain(entity_reader(response)(answer, 5)[0])
+    return kio_oracle.plain(entity_reader(response)(answer, 5)[0])
 
 
 def put_acl(client: Client, topic: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ottla.cli import authority
+from ottla.cli.security import authority
 from peers.kafka import START_FAST, KafkaPeer, hold_port
 
 USER: Final = "ann"

@@ -6,8 +6,8 @@ import os
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.cli.check_transactions import Kind, counts
-from ottla.cli.check_transactions_run import Plan, check
+from ottla.cli.check.transactions import Kind, counts
+from ottla.cli.check.transactions_run import Plan, check
 from tests.conformance.test_check import Check
 
 

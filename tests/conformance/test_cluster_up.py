@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.cli.cluster_up import CONTROLLER_PORTS
+from ottla.cli.cluster.up import CONTROLLER_PORTS
 from tests.conformance.test_embedding import receive, send
 
 
@@ -79,6 +79,15 @@ def pid_of(directory: Path, node: int) -> int:
     return int((directory / f"node-{node}" / "pid").read_text())
 
 
+def ensure_all_known(bootstrap: str) -> None:
+    """Each node serves; whichever is asked hears of the others a moment later."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + 60
+    while len(found := admin.list_topics(timeout=60).brokers) != NODES:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
 def ensure_preferred_leaders(bootstrap: str, topic: str) -> None:
     """They lead soon, not at the next look at the imbalance, which is in minutes."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -95,7 +104,7 @@ def test_up_down_and_up_again(directory: Path) -> None:
     with Up(str(NODES), str(directory), "--port", "0") as up:
         bootstrap = up.bootstrap()
         assert len(bootstrap.split(",")) == NODES
-        assert len(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).brokers) == NODES
+        ensure_all_known(bootstrap)
         send(bootstrap, "t", b"a")
         topics = AdminClient({"bootstrap.servers": bootstrap})
         topics.create_topics([NewTopic("led", 6, 3)])["led"].result(60)

@@ -224,7 +224,7 @@ class Walk:
         assert answers == theirs, f"{context}\nOttla: {answers}\nKafka: {theirs}"
         self.done["records"] += len(found)
         self.done["upgraded"] += any(re.match("GroupMetadataKey.*gone", each) for each in found)
-        if any(re.match(r"UnservedKey\(type=3.*gone", each) for each in found):
+        if any(re.match(r"ModernKey\(type=3.*gone", each) for each in found):
             self.done["downgraded"] += 1
             self.muddled_ms = self.driver.timer_ms
         self.done[answer] += 1

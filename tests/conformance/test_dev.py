@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from ottla.cli import dev_directory
+from ottla.cli.dev import directory as dev_directory
 from ottla.testing.records import Record
 from ottla.testing.wire import consume, produce
 from tests.conformance.test_embedding import wait_until_gone

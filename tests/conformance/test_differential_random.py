@@ -17,9 +17,9 @@ from uuid import UUID
 import pytest
 from kio.serial._introspect import EntityField, EntityTupleField, classify_field
 
-from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
+from tests import kio_oracle
 from tests.conformance.differential import Of, Side, batch
 from tests.conformance.differential_cases import BAD_CONFIGS, GOOD_CONFIGS, World
 from tests.conformance.exemptions import unused
@@ -106,7 +106,7 @@ class Draw:
         }
 
     def request(self, key: ApiKey, version: int) -> dict[str, Any]:
-        values = self.entity(messages.request_class(key, version), key)
+        values = self.entity(kio_oracle.request_class(key, version), key)
         if key in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
             # Kafka does not answer a resource named twice.
             values["resources"] = _distinct(values["resources"], "resource_type", "resource_name")

@@ -284,7 +284,7 @@ def _without_metadata(data: Path) -> None:
     shutil.rmtree(data / "__cluster_metadata-0")
 
 
-UNSERVED: dict[Callable[[Path], None], str] = {
+REFUSED: dict[Callable[[Path], None], str] = {
     _of_zookeeper: "let Kafka 3.9 migrate the cluster to KRaft first",
     _of_another_node: "belongs to node 4, not to node 1: set node.id=4",
     _of_a_quorum: "belongs to a quorum with controllers 2, 3, but the settings name neither them nor a listener",
@@ -293,7 +293,7 @@ UNSERVED: dict[Callable[[Path], None], str] = {
 }
 
 
-@pytest.mark.parametrize("spoil", UNSERVED, ids=lambda each: each.__name__.strip("_"))
+@pytest.mark.parametrize("spoil", REFUSED, ids=lambda each: each.__name__.strip("_"))
 def test_a_directory_that_cannot_be_served_stays_as_it_was(
     fresh_node: NodeProcess, spoil: Callable[[Path], None]
 ) -> None:
@@ -302,7 +302,7 @@ def test_a_directory_that_cannot_be_served_stays_as_it_was(
     spoil(fresh_node.data)
     before = files(fresh_node.data)
     said = complaint(str(fresh_node.data), "--listen", "127.0.0.1:0", status=1)
-    assert UNSERVED[spoil] in said
+    assert REFUSED[spoil] in said
     assert said.count("\n") == 1
     assert files(fresh_node.data) == before
 

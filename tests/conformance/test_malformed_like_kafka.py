@@ -19,6 +19,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
+from tests import kio_oracle
 from tests.fuzz.tree import SIZED, Value, body, frame, length, null, render, tree, uvarint
 
 PREFIX = f"m{os.getpid()}-{time.time_ns() % 10**9}-"
@@ -109,7 +110,7 @@ class Asker:
 
 def wrong_requests(key: ApiKey, version: int) -> Iterator[tuple[str, str, bytes]]:
     """(in what way, which field, the request)"""
-    cls = messages.request_class(key, version)
+    cls = kio_oracle.request_class(key, version)
     for number in range(len(list(tree(cls, draw).walk()))):
         for name, wrong in WRONG.items():
             made = tree(cls, draw)

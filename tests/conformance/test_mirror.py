@@ -19,9 +19,9 @@ from confluent_kafka import Producer
 from ottla.client.cluster import LATEST, Cluster
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.fetcher import Fetcher
-from ottla.mirror import ledger
+from ottla.mirror import control_topic as control
+from ottla.mirror.control_topic import MirrorError
 from ottla.mirror.failback import Failback
-from ottla.mirror.ledger import MirrorError
 from ottla.mirror.mirror import Mirror
 from ottla.model import TopicPartition as At
 from ottla.testing import Broker
@@ -114,7 +114,7 @@ def test_a_group_that_moves_over_and_back_goes_on_at_the_exact_record(
     there.produce(topic, [Record(f"own {n}".encode()) for n in range(5)])
     mirror.step()
     assert b"never mirrored" not in values(other, topic)
-    (cut,) = mirror.ledger.cuts.values()
+    (cut,) = mirror.control.cuts.values()
     commit(other, group, {(topic, 0): cut + 2})
     assert first(other, group, topic) == b"own 2"
 
@@ -226,24 +226,24 @@ BLOCK_RUNS = 64
 def test_many_transactions_become_blocks_and_mean_the_same(
     topics: Topics, source: str, other: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "BLOCK_RUNS", BLOCK_RUNS)
+    monkeypatch.setattr(control, "BLOCK_RUNS", BLOCK_RUNS)
     topics.create(topic)
     mirror = Mirror(route(source, other, topic), every_s=0)
     for number in range(BLOCK_RUNS + 50):
         topics.produce(topic, [b"%d" % number, b"and"])
         mirror.step()
         if number in (BLOCK_RUNS // 2, BLOCK_RUNS + 9):
-            mirror.ledger.tidy({})
-    runs = mirror.ledger.offsets[topic, 0].runs
+            mirror.control.tidy({})
+    runs = mirror.control.offsets[topic, 0].runs
     assert len(runs.blocks) == 1 and len(runs.tail) == 40
     again = Mirror(route(source, other, topic))
-    again.ledger.load()
-    assert list(again.ledger.offsets[topic, 0].runs) == list(runs)
-    assert len(again.ledger.offsets[topic, 0].runs.blocks) == 1
+    again.control.load()
+    assert list(again.control.offsets[topic, 0].runs) == list(runs)
+    assert len(again.control.offsets[topic, 0].runs.blocks) == 1
     topics.produce(topic, [b"last"])
     again.step()
     assert values(other, topic) == values(source, topic)
     (end,) = again.destination.ends([(topic, 0)]).values()
-    again.ledger.offsets[topic, 0].runs.pack()
-    again.ledger.tidy({(topic, 0): end})
-    assert len(again.ledger.offsets[topic, 0].runs.blocks) == 1
+    again.control.offsets[topic, 0].runs.pack()
+    again.control.tidy({(topic, 0): end})
+    assert len(again.control.offsets[topic, 0].runs.blocks) == 1

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from ottla.mirror.ledger import MirrorError
+from ottla.mirror.control_topic import MirrorError
 from ottla.mirror.mirror import Mirror, Route
 from ottla.testing import Broker
 from tests.conformance.mirrored import commit, first, values

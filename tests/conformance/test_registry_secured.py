@@ -31,7 +31,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from ottla.cli import authority, secured
+from ottla.cli.security import authority, secured
 from ottla.client.properties import read_file
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.security_settings import parse_security

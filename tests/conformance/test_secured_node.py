@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from ottla import arrow
-from ottla.cli import secured
+from ottla.cli.security import secured
 from ottla.client.properties import read_file
 from ottla.client.security_settings import parse_security
 from ottla.testing.process import reserve

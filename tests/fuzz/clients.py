@@ -14,6 +14,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
+from tests import kio_oracle
 from tests.fuzz import mutations
 from tests.fuzz.tree import frame, tree
 from tests.fuzz.values import Draw, Known
@@ -79,7 +80,7 @@ class Attacker:
     def draw(self, key: ApiKey, version: int, kind: str) -> Sent:
         dice = self.dice
         self.numbers += 1
-        request = tree(messages.request_class(key, version), Draw(dice, self.known))
+        request = tree(kio_oracle.request_class(key, version), Draw(dice, self.known))
         if kind in mutations.OF_VALUES:
             for _ in range(dice.choice((1, 1, 1, 2, 4))):
                 if not mutations.mutate(request, kind, dice):

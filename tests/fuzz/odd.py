@@ -24,6 +24,7 @@ from ottla.protocol.record_batch import SimpleRecord, build_batch
 from ottla.server.controller_handlers import CONTROLLER_TABLE
 from ottla.server.handlers import TABLE
 from ottla.server.node import Node
+from tests import kio_oracle
 from tests.fuzz.clients import error_codes, read_frame
 from tests.fuzz.tree import FIXED, SIZED, Value, frame, tree
 from tests.unit.server.node import Client
@@ -161,7 +162,7 @@ class Walker:
         sensible = Sensible(self.node, key)
         if key is ApiKey.FETCH and self.listener == "CONTROLLER":
             sensible.values["topic_id"] = METADATA_TOPIC_ID
-        request = tree(messages.request_class(key, version), sensible)
+        request = tree(kio_oracle.request_class(key, version), sensible)
         if key is ApiKey.BROKER_REGISTRATION:
             self.knows_features(request)
         await self.ask(key, version, request, "as it should be")

@@ -3,11 +3,11 @@ and a broker: a node, or whatever listens at OTTLA_TEST_BOOTSTRAP, to see the sa
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import os
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 
 import peers.spark
 from ottla.testing import Broker
+from tests.spark import forks
 from tests.spark.standalone import START_S, StandaloneCluster
 from tests.spark.topics import Topics
 
@@ -45,12 +46,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
     work = tmp_path_factory.mktemp("spark")
     patch = pytest.MonkeyPatch()
-    patch.setenv("PYSPARK_PYTHON", sys.executable)
     patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     patch.setenv("TZ", "UTC")  # PySpark gives timestamps as local ones of this process, whatever the session's zone
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
     patch.setenv("PYTHONPATH", path.rstrip(os.pathsep))
     time.tzset()
+    workers = contextlib.ExitStack()
+    patch.setenv("PYSPARK_PYTHON", workers.enter_context(forks.python(work)))
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("ottla-tests")
@@ -67,6 +69,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+    workers.close()
     patch.undo()
     time.tzset()
 

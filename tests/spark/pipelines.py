@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from confluent_kafka import Producer
 from ottla import arrow
 from ottla.pipelines.runner import Options, Run, load
 from ottla.pipelines.runner.state import Status
+from ottla.pipelines.runner.topics import Topics
 
 _numbers = itertools.count()
+PATIENCE_S = 120.0
 
 
 def feed(bootstrap: str, topic: str, rows: Iterable[Mapping[str, Any] | bytes], key: str | None = None) -> None:
@@ -29,9 +32,21 @@ def feed(bootstrap: str, topic: str, rows: Iterable[Mapping[str, Any] | bytes], 
 
 
 def rows(bootstrap: str, topic: str) -> list[dict[str, Any]]:
-    """The committed values of a topic, from JSON, partition after partition."""
+    """The committed values of a topic, from JSON, partition after partition; transactions that have ended are there."""
+    topics = Topics(bootstrap)
+    try:
+        wait_for(lambda: topics.ends({topic}) == topics.ends({topic}, read_committed=False))
+    finally:
+        topics.close()
     values = arrow.read(topic, bootstrap, columns=["value"]).read_all().column("value").to_pylist()
     return [json.loads(value) for value in values]
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def names(*topics: str) -> dict[str, str]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +15,18 @@ from ottla.mirror.mirror import Mirror, Route
 from ottla.testing import Broker
 from tests.conformance.mirrored import rows
 from tests.spark.pipeline_process import Command, has_read, is_done, set_
+from tests.spark.pipelines import wait_for
 from tests.spark.standalone import StandaloneCluster
 from tests.spark.topics import Record, Topics
 
 ROOT = Path(__file__).parents[2]
 SEED = int(os.environ.get("OTTLA_TEST_SEED", "3"))
-PATIENCE_S = 90.0
 
 
 @pytest.fixture
 def other() -> Iterator[str]:
     with Broker() as broker:
         yield broker.bootstrap
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def produce(topics: Topics, topic: str, first: int, last: int, partitions: int) -> None:

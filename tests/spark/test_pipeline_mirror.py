@@ -8,8 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,11 @@ from ottla import arrow
 from ottla.errors import KafkaError
 from ottla.testing import Broker
 from tests.spark.pipeline_process import Command, has_read, is_done, ottla, set_
+from tests.spark.pipelines import wait_for
 
 COUNT = 4000
 KILLS = 4
 SEED = os.environ.get("OTTLA_TEST_SEED", "8")
-PATIENCE_S = 120.0
 COLUMNS = ["partition", "key", "value", "timestamp"]
 
 
@@ -71,13 +70,6 @@ def committed(bootstrap: str) -> int | None:
     (at,) = consumer.committed([TopicPartition("orders", 0)], 30)
     consumer.close()
     return at.offset if at.offset >= 0 else None
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def done_in_spite_of_kills(*arguments: str) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.pipeline_new import create
-from ottla.cli.pipeline_tests import _BODIES, EXAMPLES
+from ottla.cli.pipeline.new import create
+from ottla.cli.pipeline.new_tests import _BODIES, EXAMPLES
 from ottla.pipelines.runner import load
 from ottla.pipelines.runner.pipeline import names
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from ottla.cli import secured
+from ottla.cli.security import secured
 from ottla.client.properties import read_file
 from tests.conformance.test_secured_node import SecuredNode, ottla
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ottla.cli import spark_archive
+from ottla.cli.spark import archive as spark_archive
 from tests.spark.standalone import StandaloneCluster
 
 JOB = """

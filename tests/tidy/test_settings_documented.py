@@ -34,7 +34,7 @@ def settings_that_code_names() -> set[str]:
         for path in SOURCES.rglob("*.py")
         if path not in aside
         and "tables" not in path.parts
-        and path.parent.name not in ("cli", "client", "dump", "simulation")
+        and path.relative_to(SOURCES).parts[0] not in ("cli", "client", "simulation")
     ]
     text = "\n".join(path.read_text(encoding="utf-8") for path in files)
     named = set(re.findall(r'"([a-z0-9.]+)"', text))

@@ -9,11 +9,10 @@ from inspect import BoundArguments
 
 from cyclopts import App, CycloptsError, UnusedCliTokensError, ValidationError
 
-from ottla.cli import argument_secrets, interrupts, security
+from ottla.cli import argument_secrets, client_security, interrupts
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.options import hints_asked_at
 from ottla.cli.output import visible
-from ottla.cli.versions import version
 
 _HELP = """Ottla: a partitioned commit log that every Kafka client can use.
 
@@ -21,34 +20,34 @@ Exit codes: 0 done, 1 failed or damage found, 2 a wrong option or setting, 3 no 
 """
 
 COMMANDS = {
-    "server": "ottla.cli.servers:app",
-    "dev": "ottla.cli.dev:dev",
-    "topic": "ottla.cli.topics:app",
-    "produce": "ottla.cli.produce:produce",
-    "consume": "ottla.cli.consume:consume",
-    "group": "ottla.cli.groups:app",
-    "config": "ottla.cli.configs:app",
-    "cluster": "ottla.cli.cluster:app",
+    "server": "ottla.cli.server.command:app",
+    "dev": "ottla.cli.dev.command:dev",
+    "topic": "ottla.cli.topic.command:app",
+    "produce": "ottla.cli.records.produce:produce",
+    "consume": "ottla.cli.records.consume:consume",
+    "group": "ottla.cli.group.command:app",
+    "config": "ottla.cli.config.command:app",
+    "cluster": "ottla.cli.cluster.command:app",
     "tail": "ottla.cli.tail:tail",
-    "sql": "ottla.cli.sql:sql",
-    "pipeline": "ottla.cli.pipeline:app",
-    "schema": "ottla.cli.schema:app",
+    "sql": "ottla.cli.sql.command:sql",
+    "pipeline": "ottla.cli.pipeline.command:app",
+    "schema": "ottla.cli.schema.command:app",
     "registry": "ottla.cli.registry:registry",
-    "check": "ottla.cli.check:check",
-    "quota": "ottla.cli.quotas:app",
-    "acl": "ottla.cli.acls:app",
-    "user": "ottla.cli.users:app",
+    "check": "ottla.cli.check.command:check",
+    "quota": "ottla.cli.quota:app",
+    "acl": "ottla.cli.security.acl:app",
+    "user": "ottla.cli.security.user:app",
     "client": "ottla.cli.clients:app",
-    "token": "ottla.cli.tokens:app",
+    "token": "ottla.cli.security.token:app",
     "mirror": "ottla.cli.mirror:app",
-    "txn": "ottla.cli.transactions:app",
+    "txn": "ottla.cli.txn.command:app",
     "quorum": "ottla.cli.quorum:app",
-    "audit": "ottla.cli.audit:app",
-    "cert": "ottla.cli.certs:app",
-    "security": "ottla.cli.security_env:app",
+    "audit": "ottla.cli.security.audit:app",
+    "cert": "ottla.cli.security.cert:app",
+    "security": "ottla.cli.security.env:app",
     "storage": "ottla.cli.storage:app",
-    "log": "ottla.cli.dump.command:app",
-    "spark": "ottla.cli.spark:app",
+    "log": "ottla.cli.log.command:app",
+    "spark": "ottla.cli.spark.command:app",
     "sim": "ottla.cli.sim:sim",
     "completion": "ottla.cli.completion:completion",
 }
@@ -76,9 +75,15 @@ TERMINAL_MIN = 10
 """Columns and lines below which a terminal's size is not believed."""
 
 
+def _version() -> str:
+    from ottla.cli.versions import version
+
+    return version()
+
+
 def application(only: str | None = None) -> App:
     """Every command; with `only` no more than that one, if there is such a command."""
-    app = App(name="ottla", help=_HELP, help_format="markdown", version=version, version_flags=["--version"])
+    app = App(name="ottla", help=_HELP, help_format="markdown", version=_version, version_flags=["--version"])
     for number, (name, place) in enumerate(COMMANDS.items(), 1):
         if only in COMMANDS and name != only:
             continue
@@ -107,11 +112,11 @@ def _sentence(error: CycloptsError) -> str:
 
 def _correct_environment() -> None:
     """Set to nothing is not set; and no terminal has the sizes that rich fails with, or fills memory for."""
-    for name in ("OTTLA_BOOTSTRAP", security.VARIABLE):
+    for name in ("OTTLA_BOOTSTRAP", client_security.VARIABLE):
         if not os.environ.get(name):
             os.environ.pop(name, None)
-    if security.VARIABLE in os.environ:  # Spark's processes begin in other directories
-        os.environ[security.VARIABLE] = os.path.abspath(os.environ[security.VARIABLE])
+    if client_security.VARIABLE in os.environ:  # Spark's processes begin in other directories
+        os.environ[client_security.VARIABLE] = os.path.abspath(os.environ[client_security.VARIABLE])
     for name in ("COLUMNS", "LINES"):
         text = os.environ.get(name, "")
         if not (text.isdecimal() and len(text) < 5 and int(text) >= TERMINAL_MIN):
@@ -121,11 +126,11 @@ def _correct_environment() -> None:
 def _secure(bound: BoundArguments) -> None:
     """Have connections made as the client's settings say, whose `bootstrap.servers` stand in for --bootstrap. Raises
     CommandFailed."""
-    security.use(bound.arguments.get("client_config"), bound.arguments.get("from_config"))
+    client_security.use(bound.arguments.get("client_config"), bound.arguments.get("from_config"))
     known = bound.signature.parameters
     # A pipeline's own --config file may have a bootstrap, too: `options_of` puts them in order.
     if "bootstrap" in known and "config" not in known and "bootstrap" not in bound.arguments:
-        named = security.bootstrap_of_file()
+        named = client_security.bootstrap_of_file()
         if named is not None:
             bound.arguments["bootstrap"] = named
 

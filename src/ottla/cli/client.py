@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ottla.cli import security
+from ottla.cli import client_security
 from ottla.cli.exits import MISUSED, UNREACHABLE, CommandFailed
 from ottla.cli.interrupts import call, in_thread
 from ottla.cli.values import parse_addresses
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ottla.client.connection import Connection
     from ottla.client.security import Security
 
+CLIENT_ID = "ottla-cli"
+"""The software's name too, by which nodes of Ottla know that it may be offered APIs of their own."""
 REQUEST_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 3.0
 PROBE_TIMEOUT_S = 1.0
@@ -71,7 +73,7 @@ def settings(bootstrap: str, extra: Mapping[str, Any] | None = None) -> dict[str
     probe(bootstrap)
     return {
         "bootstrap.servers": ",".join(addresses(bootstrap)),
-        "client.id": "ottla-cli",
+        "client.id": CLIENT_ID,
         "socket.timeout.ms": int(REQUEST_TIMEOUT_S * 1000),
         "log_level": 0,  # its log lines would stand between the records; errors come back as exceptions
         **_secured(),
@@ -82,7 +84,7 @@ def settings(bootstrap: str, extra: Mapping[str, Any] | None = None) -> dict[str
 def _secured() -> dict[str, Any]:
     from ottla.client.security import PLAINTEXT, SecurityFailure
 
-    chosen = security.current()
+    chosen = client_security.current()
     if chosen == PLAINTEXT:
         return {}
     from ottla.client import librdkafka
@@ -90,7 +92,7 @@ def _secured() -> dict[str, Any]:
     try:
         return librdkafka.settings_of(chosen)
     except SecurityFailure as failure:
-        raise security.failed(failure) from None
+        raise client_security.failed(failure) from None
 
 
 def addresses(bootstrap: str) -> list[str]:
@@ -130,12 +132,12 @@ def probe(bootstrap: str) -> None:
     forbids a connection (FAILED)."""
     from ottla.client.security import PLAINTEXT
 
-    secured = security.current()
+    secured = client_security.current()
     failures = []
     for address in addresses(bootstrap):
         try:
             if secured != PLAINTEXT:
-                secure_connection(address, secured).close()
+                connection(address, secured).close()
                 return
             with connect(address) as opened:
                 other = _spoken_instead(opened)
@@ -147,26 +149,32 @@ def probe(bootstrap: str) -> None:
     raise nobody_answers("; ".join(failures) or "no address given")
 
 
+def reason_of(address: str, error: OSError) -> str:
+    """Why there is no answer from HOST:PORT, without the address."""
+    return str(error.strerror or error or "no answer in time").removeprefix(f"{address}: ")
+
+
 def _failure_at(address: str, error: OSError) -> str:
-    text = str(error.strerror or error or "no answer in time")
+    text = reason_of(address, error)
     return text if address in text else f"{address}: {text}"
 
 
-def secure_connection(
+def connection(
     address: str, secured: Security, timeout_s: float = REQUEST_TIMEOUT_S, connect_s: float = SECURE_TIMEOUT_S
 ) -> Connection:
-    """A connection of our own client to HOST:PORT, encrypted and logged in. Raises OSError, CommandFailed."""
+    """A connection of our own client to HOST:PORT, encrypted and logged in as `secured` says. Raises OSError,
+    CommandFailed."""
     from ottla.client.config import ClientConfig
     from ottla.client.connection import Connection
     from ottla.client.security import SecurityFailure
 
-    config = ClientConfig((address,), "ottla-cli", None, timeout_s, connect_s, security=secured)
+    config = ClientConfig((address,), CLIENT_ID, None, timeout_s, connect_s, security=secured, software=CLIENT_ID)
     opened = connect(address, min(CONNECT_TIMEOUT_S, timeout_s))
     host, _, port = address.rpartition(":")
     try:
         return Connection(host.strip("[]"), int(port), config, opened)
     except SecurityFailure as failure:
-        raise security.failed(failure) from None
+        raise client_security.failed(failure) from None
 
 
 def _spoken_instead(opened: socket.socket) -> str | None:

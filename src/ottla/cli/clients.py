@@ -9,15 +9,16 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from ottla.cli import wire
-from ottla.cli.acl_words import principal_of
-from ottla.cli.client import nobody_answers
-from ottla.cli.cluster_members import Member, members
+from ottla.cli.client import nobody_answers, reason_of
+from ottla.cli.client_security import ClientFile
+from ottla.cli.cluster.members import Member, members
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import human_bytes, plural, print_json, print_table
-from ottla.cli.security import ClientFile
+from ottla.cli.security.acl_words import principal_of
 from ottla.cli.units import duration
 from ottla.cli.values import BrokerId, Text, UserName
+from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
 
 app = App(name="client", help="List who is connected, with which software, and disconnect clients.", sort_key=9)
@@ -164,7 +165,7 @@ def _ask(broker: Member, key: ApiKey, values: Mapping[str, Any]) -> dict[str, An
         finally:
             link.close()
     except OSError as error:
-        raise nobody_answers(f"broker {broker.id} at {broker.address}: {error.strerror or error}") from error
+        raise nobody_answers(f"broker {broker.id} at {broker.address}: {reason_of(broker.address, error)}") from error
     wire.ensure_none(answer, f"broker {broker.id}")
     return answer
 
@@ -195,7 +196,7 @@ def _row(client: Mapping[str, Any]) -> dict[str, Any]:
         "idle_seconds": None if client["idle_ms"] < 0 else int(client["idle_ms"]) / 1000,
         "bytes_in": None if client["bytes_in"] < 0 else int(client["bytes_in"]),
         "bytes_out": None if client["bytes_out"] < 0 else int(client["bytes_out"]),
-        "client_instance_id": None if instance is None else _base64(instance),
+        "client_instance_id": None if instance == ZERO_UUID else _base64(instance),
         "pushed_metrics": int(client["pushed_metrics"]),
     }
 

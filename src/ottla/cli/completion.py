@@ -266,7 +266,7 @@ def _settings(kind: str, words: Sequence[str]) -> list[Offer]:
 
 def _running(kind: str, words: Sequence[str]) -> list[Offer]:
     """Names that a broker knows; none where it does not answer soon."""
-    from ottla.cli import security, wire
+    from ottla.cli import client_security, wire
     from ottla.cli.exits import CommandFailed
     from ottla.protocol.messages import ApiKey
 
@@ -280,8 +280,8 @@ def _running(kind: str, words: Sequence[str]) -> list[Offer]:
         "topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False,
     }  # fmt: skip
     try:
-        security.use(file)
-        bootstrap = bootstrap or security.bootstrap_of_file() or DEFAULT_BOOTSTRAP
+        client_security.use(file)
+        bootstrap = bootstrap or client_security.bootstrap_of_file() or DEFAULT_BOOTSTRAP
         metadata = wire.ask(bootstrap, ApiKey.METADATA, values, PATIENCE_S)
         if kind == "topics":
             internal = words[-1].startswith("__")

@@ -151,6 +151,8 @@ def _on_signal(number: int, frame: Any) -> None:
 
 
 def _raise_or_wait(number: int, frame: Any) -> None:
+    if _state.final is not None:
+        end(_state.final)
     if _state.held:
         _state.waiting = number
     elif _is_unsafe(frame):

@@ -40,6 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from ottla.cli import interrupts
 
         argv = list(arguments)
+    try:
+        return _ended(argv)
+    except KeyboardInterrupt:  # while an error was reported, or the output written
+        return interrupts.leave(interrupts.code_of_end())
+
+
+def _ended(argv: list[str]) -> int:
+    """The exit code; an error is told as a sentence. Raises KeyboardInterrupt."""
+    from ottla.cli import interrupts
+
     as_json = "--json" in argv[: argv.index("--") if "--" in argv else None]
     try:
         code = _run(argv)
@@ -48,8 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code if _starts_a_node(argv) else interrupts.leave(code)
     except CommandFailed as failure:
         return interrupts.leave(_complain(str(failure), failure.exit_code, as_json))
-    except KeyboardInterrupt:
-        return interrupts.leave(interrupts.code_of_end())
     except (BrokenPipeError, SystemExit):  # rich makes the one of the other
         # The reader (`head`, say) has what it wanted. Python would complain once more when it flushes stdout at exit.
         sys.stdout = None
@@ -78,7 +86,7 @@ def _starts_a_node(argv: Sequence[str]) -> bool:
 
 def _run(argv: list[str]) -> int:
     if _starts_a_node(argv) and argv[0] == "server":
-        from ottla.cli.start import start
+        from ottla.cli.server.start import start
 
         return start(argv[2:])
     if argv[:1] == ["__complete"]:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 
-from ottla.cli import security
+from ottla.cli import client_security
+from ottla.cli.client_security import ClientFile, SourceFile
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import print_json, print_table, visible
-from ottla.cli.security import ClientFile, SourceFile
 from ottla.cli.values import Addresses, FilePath, SettingName, Text, TopicName
 from ottla.cli.wire import ensure_answer
 from ottla.mirror.names import DESTINATION, SOURCE
@@ -94,14 +94,14 @@ def offsets(
     with _complaints():
         mirror = _mirror(source, None, "-", bootstrap)
         _ensure_exists(mirror)
-        in_thread(mirror.ledger.load)
+        in_thread(mirror.control.load)
     rows = [
         {"partition": at[1], "source": run.source, "destination": run.destination, "records": run.records}
-        for at, mapping in sorted(mirror.ledger.offsets.items())
+        for at, mapping in sorted(mirror.control.offsets.items())
         if at[0] == topic
         for run in mapping.runs
     ]
-    if not any(at[0] == topic for at in mirror.ledger.offsets):
+    if not any(at[0] == topic for at in mirror.control.offsets):
         raise CommandFailed(f"{topic} is not mirrored from {source}")
     if json:
         print_json(rows)
@@ -214,14 +214,14 @@ def _mirror(
 ) -> Mirror:  # fmt: skip
     """Without Spark. Raises CommandFailed where a cluster does not answer."""
     from ottla.client.security import PLAINTEXT
-    from ottla.mirror.ledger import MirrorError
+    from ottla.mirror.control_topic import MirrorError
     from ottla.mirror.mirror import Mirror, Route
 
     try:
         route: Route = Route(
             source, from_ or NOWHERE, name, bootstrap, topics, groups, policy,
-            source_security=security.of_source() if from_ is not None else PLAINTEXT,
-            destination_security=security.current(),
+            source_security=client_security.of_source() if from_ is not None else PLAINTEXT,
+            destination_security=client_security.current(),
         )  # fmt: skip
     except MirrorError as error:
         raise CommandFailed(str(error), MISUSED) from None
@@ -235,7 +235,7 @@ def _mirror(
 def _complaints() -> Iterator[None]:
     try:
         from ottla.errors import KafkaError
-        from ottla.mirror.ledger import MirrorError
+        from ottla.mirror.control_topic import MirrorError
     except ModuleNotFoundError as error:
         raise CommandFailed(f"mirrors need {error.name}: pip install 'ottla[pipelines]'") from None
     try:

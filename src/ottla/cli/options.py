@@ -11,7 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ottla.cli import security
+from ottla.cli import client_security
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.values import INT64_MAX, Addresses
 
@@ -32,7 +32,7 @@ def asked_at(command: str, bootstrap: str) -> str:
     """A command for a message, so that it works as printed: with the brokers that this one was given."""
     is_default = bootstrap == (os.environ.get("OTTLA_BOOTSTRAP") or DEFAULT_BOOTSTRAP)
     command = command if is_default or not bootstrap else f"{command} -b {shlex.quote(bootstrap)}"
-    file = security.typed()
+    file = client_security.typed()
     return command if file is None else f"{command} --config {shlex.quote(str(file))}"
 
 

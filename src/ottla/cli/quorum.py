@@ -8,13 +8,13 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from ottla.cli import wire
+from ottla.cli.client_security import ClientFile
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import bold, iso_time, print_json, print_json_line, print_table, visible
-from ottla.cli.security import ClientFile
 from ottla.cli.values import BrokerId, FilePath, Text
 from ottla.errors import ErrorCode, OttlaError
-from ottla.model import METADATA_TOPIC, uuid_from_base64, uuid_to_base64
+from ottla.model import METADATA_TOPIC, ZERO_UUID, uuid_from_base64, uuid_to_base64
 from ottla.protocol.messages import ApiKey
 
 app = App(name="quorum", help="Show and change the voters of the metadata quorum.", sort_key=7)
@@ -57,10 +57,10 @@ def describe(
 
 
 def _replica(row: dict[str, Any], kind: str, leader: int, end: int) -> dict[str, Any]:
-    directory_id = row.get("replica_directory_id")
+    directory_id = row["replica_directory_id"]
     return {
         "id": row["replica_id"],
-        "directory_id": uuid_to_base64(directory_id) if directory_id else None,
+        "directory_id": None if directory_id == ZERO_UUID else uuid_to_base64(directory_id),
         "role": "leader" if row["replica_id"] == leader else kind,
         "log_end": row["log_end_offset"],
         "lag": max(0, end - row["log_end_offset"]) if row["log_end_offset"] >= 0 else None,
@@ -132,7 +132,7 @@ def repair(
     apply
         Repair it.
     """
-    from ottla.cli.dump.repair import lock  # the other commands only ask the cluster
+    from ottla.cli.log.repair import lock  # the other commands only ask the cluster
     from ottla.drivers import quorum_repair
     from ottla.drivers.metadata_log import METADATA_PARTITION
     from ottla.filesystem import OsFileSystem

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ottla.cli import security
+from ottla.cli import client_security
+from ottla.cli.client_security import ClientFile
 from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag
 from ottla.cli.output import visible
-from ottla.cli.security import ClientFile
 from ottla.cli.values import PORT_MAX, FilePath, Text, TopicName
 
 if TYPE_CHECKING:
@@ -68,7 +68,9 @@ def registry(
         raise CommandFailed(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
     probe(bootstrap)
     servers = ",".join(addresses(bootstrap))
-    return run(Options(servers, host, port, topic, group, advertise, alone, security.current(), _http(http_config)))
+    return run(
+        Options(servers, host, port, topic, group, advertise, alone, client_security.current(), _http(http_config))
+    )
 
 
 def _http(file: Path | None) -> Mapping[str, str]:

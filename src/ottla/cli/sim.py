@@ -13,7 +13,6 @@ from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import Flag
 from ottla.cli.output import visible
 from ottla.cli.values import Count, Minutes, ProcessCount, Text
-from ottla.simulation import reports, scenario
 
 Kind = Literal[
     "power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long", "transactions", "groups",
@@ -37,6 +36,8 @@ def sim(
     """
     if seeds or minutes:
         return _many(_range(seeds) if seeds else _for_minutes(seed, minutes), kind, jobs or os.cpu_count() or 1)
+    from ottla.simulation import reports, scenario
+
     outcome = scenario.run(seed, kind)
     if digest:
         print(outcome.digest)
@@ -63,6 +64,8 @@ def _for_minutes(first: int, minutes: float) -> Iterator[int]:
 
 
 def _many(seeds: range | Iterator[int], kind: str | None, jobs: int) -> int:
+    from ottla.simulation import reports
+
     tally = reports.Tally()
     for outcome in reports.play_many(seeds, kind, jobs):
         tally.add(outcome)

@@ -140,7 +140,7 @@ def info(directory: Raw | None = None, /, *, config: Config = None, set: Setting
 
 
 def _config(directory: str | None, file: str | None, settings: list[str] | None) -> ServerConfig:
-    from ottla.cli.start import StartOptions, load_config
+    from ottla.cli.server.start import StartOptions, load_config
 
     try:
         return load_config(StartOptions(directory, file, parse_settings(settings or (), "--set")), os.environ)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ottla.cli import client, interrupts
+from ottla.cli.client_security import ClientFile
 from ottla.cli.exits import MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import human_bytes, plural, print_json, visible
-from ottla.cli.security import ClientFile
 from ottla.cli.status_line import StatusLine
 from ottla.cli.values import FilePath, LineBytes, Raw, Seconds, TopicName
 

@@ -1,8 +1,8 @@
-"""Requests in Ottla's own codec, for what librdkafka has no call for.
+"""Requests by Ottla's own client (`ottla.client`), for what librdkafka has no call for.
 
 Log directories, agreed features, offsets of a group to delete; settings, because librdkafka cannot name the resource
 of all brokers, and its Python client keeps only one value of a name that is set in several places; groups
-(`group_requests.py`); transactions (`transaction_requests.py`).
+(`group/requests.py`); transactions (`txn/requests.py`).
 """
 
 from __future__ import annotations
@@ -10,28 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli import security
-from ottla.cli.client import (
-    CONNECT_TIMEOUT_S,
-    REQUEST_TIMEOUT_S,
-    addresses,
-    connect,
-    explain,
-    nobody_answers,
-    secure_connection,
-)
+from ottla.cli import client_security
+from ottla.cli.client import CLIENT_ID, REQUEST_TIMEOUT_S, addresses, connection, explain, nobody_answers, reason_of
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
-from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
+from ottla.version import VERSION
 
 if TYPE_CHECKING:
-    from ottla.client.connection import Connection
     from ottla.client.security import Security
 
 ANSWER_TIMEOUT_S = 10.0
 """For commands that would wait for long afterwards."""
-FRAME_BYTES_MAX = 256 << 20
-"""More than any answer to these requests; a larger length comes from another protocol."""
 
 _BROKER = 4
 """The type of resource, to DescribeConfigs."""
@@ -83,7 +72,7 @@ _VERSIONS = {
 }
 """Versions that every broker since Kafka 3.3 has; groups of newer protocols are asked for where a broker has them."""
 
-_WHO_ASKS = {"client_software_name": "ottla-cli", "client_software_version": "1"}
+_WHO_ASKS = {"client_software_name": CLIENT_ID, "client_software_version": VERSION}
 
 
 class Link:
@@ -92,61 +81,32 @@ class Link:
 
     def __init__(self, address: str, timeout_s: float = REQUEST_TIMEOUT_S, secured: Security | None = None) -> None:
         """`secured` is for another cluster than that of --bootstrap."""
-        from ottla.client.security import PLAINTEXT
-
-        if secured is None:
-            secured = security.current()
-        self._secured: Connection | None = None
-        if secured != PLAINTEXT:
-            self._secured = secure_connection(address, secured, timeout_s)
-            return
-        self._socket = connect(address, min(CONNECT_TIMEOUT_S, timeout_s))
-        self._socket.settimeout(timeout_s)
+        self._connection = connection(address, client_security.current() if secured is None else secured, timeout_s)
 
     def fileno(self) -> int:
-        return self._socket.fileno() if self._secured is None else self._secured.fileno()
+        return self._connection.fileno()
+
+    @property
+    def following_id(self) -> int:
+        """The correlation id that the next frame has to have."""
+        return self._connection.following_id
 
     def send_frame(self, frame: bytes | bytearray) -> None:
-        if self._secured is not None:
-            self._secured.send_frame(frame)
-            return
-        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+        self._connection.send_frame(frame)
 
-    def receive_frame(self) -> bytes:
-        if self._secured is not None:
-            return bytes(self._secured.receive_frame())
-        size = int.from_bytes(self._exactly(4), "big")
-        if size > FRAME_BYTES_MAX:
-            raise OSError("the server there does not speak Kafka's protocol")
-        return self._exactly(size)
-
-    def _exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self._socket.recv(min(size - len(data), 1 << 20))
-            if not part:
-                raise OSError("the broker closed the connection")
-            data += part
-        return bytes(data)
+    def receive_frame(self) -> memoryview:
+        return self._connection.receive_frame()
 
     def ask(self, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
         """One request and its answer as plain values."""
-        version = _VERSIONS[key]
-        self.send_frame(messages.encode_request(key, version, 1, "ottla-cli", values))
-        frame = self.receive_frame()
-        try:
-            plain = messages.plain(messages.decode_response(key, version, frame)[1])
-        except Exception as error:  # whatever a decoder meets in bytes of another protocol
-            raise OSError("the server there does not speak Kafka's protocol") from error
-        assert isinstance(plain, dict)
-        return plain
+        return self._connection.ask(key, _VERSIONS[key], values)
 
     def version_max(self, key: ApiKey) -> int:
         """The newest version of an API that the broker has, -1 for none."""
-        return _version_max(self.ask(ApiKey.API_VERSIONS, _WHO_ASKS), key)
+        return self._connection.newest(key)
 
     def close(self) -> None:
-        (self._socket if self._secured is None else self._secured).close()
+        self._connection.close()
 
 
 def ask(
@@ -163,7 +123,7 @@ def ask(
             finally:
                 link.close()
         except OSError as error:
-            failure = error.strerror or str(error)
+            failure = reason_of(address, error)
     raise nobody_answers(f"{bootstrap}: {failure or 'no address given'}")
 
 

@@ -28,6 +28,8 @@ class ClientConfig:
     connect_timeout_s: float = 10.0
     metadata_max_age_s: float = 300.0
     security: Security = PLAINTEXT
+    software: str = "ottla"
+    """By which brokers know the client (KIP-511)."""
 
 
 def parse_addresses(text: str) -> tuple[str, ...]:

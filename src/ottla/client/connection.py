@@ -61,6 +61,7 @@ class Connection:
         `connect_timeout_s`, or whoever does speaks another protocol, and SecurityFailure."""
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._client_id = config.client_id
+        self._software = config.software
         self._security = config.security
         self._correlation_id = 0
         self._under_way = 0
@@ -99,7 +100,7 @@ class Connection:
             self._renew_at = begun + session_s * random.uniform(*_SESSION_SHARE)
 
     def _negotiate(self) -> None:
-        values = {"client_software_name": "ottla", "client_software_version": VERSION}
+        values = {"client_software_name": self._software, "client_software_version": VERSION}
         self.send(ApiKey.API_VERSIONS, _VERSIONS_VERSION, values)
         frame = self.receive_frame()
         # A broker that lacks version 3 answers in version 0, whose error code is in the same place.
@@ -121,6 +122,10 @@ class Connection:
                 f"{self.address} supports versions {has} of {what}, this client {lowest} to {highest}",
             )
         return chosen
+
+    def newest(self, api_key: int) -> int:
+        """The newest version of an API that the broker has, -1 for none."""
+        return self._versions.get(api_key, (0, -1))[1]
 
     @property
     def following_id(self) -> int:

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ottla.config import definitions
 from ottla.config.checks import InvalidValue
 from ottla.errors import OttlaError
-
-if TYPE_CHECKING:
-    from ottla.config.server import ServerConfig
 
 PREFIX = "listener.name."
 
@@ -23,19 +20,28 @@ CHECKED = ("ssl.", "sasl.")
 """What begins so after the prefix must be a setting of the table: a mistyped one would leave open what it closes."""
 
 
-def of_listener(config: ServerConfig, listener: str, name: str, changes: Mapping[str, str | None] | None = None) -> Any:
+class NodeSettings(Protocol):
+    """The settings of a node, static and dynamic ones: `ServerConfig`."""
+
+    @property
+    def static(self) -> Mapping[str, str]: ...
+    def __getitem__(self, name: str, /) -> Any: ...
+    def dynamic_text(self, name: str, /) -> str | None: ...
+
+
+def of_listener(config: NodeSettings, listener: str, name: str, changes: Mapping[str, str | None] | None = None) -> Any:
     """The typed value of a setting for a listener. `changes` are dynamic values of the node that are to be tried: they
     replace its own, and None removes one."""
     return _found(config, (f"{PREFIX}{listener.lower()}.{name}",), name, changes)
 
 
-def of_mechanism(config: ServerConfig, listener: str, mechanism: str, name: str) -> Any:
+def of_mechanism(config: NodeSettings, listener: str, mechanism: str, name: str) -> Any:
     """The typed value of a setting for a SASL mechanism of a listener."""
     prefix = f"{PREFIX}{listener.lower()}."
     return _found(config, (f"{prefix}{mechanism.lower()}.{name}", f"{prefix}{name}"), name, None)
 
 
-def _found(config: ServerConfig, full_names: Iterable[str], name: str, changes: Mapping[str, str | None] | None) -> Any:
+def _found(config: NodeSettings, full_names: Iterable[str], name: str, changes: Mapping[str, str | None] | None) -> Any:
     setting = definitions.BROKER[name]
     for full_name in full_names:
         text = _text(config, full_name, changes or {})
@@ -50,7 +56,7 @@ def _found(config: ServerConfig, full_names: Iterable[str], name: str, changes: 
     return config[name]
 
 
-def _text(config: ServerConfig, full_name: str, changes: Mapping[str, str | None]) -> str | None:
+def _text(config: NodeSettings, full_name: str, changes: Mapping[str, str | None]) -> str | None:
     changed = changes.get(full_name) if full_name in changes else config.dynamic_text(full_name)
     return config.static.get(full_name) if changed is None else changed
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ottla.config.checks import parse_address
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
-    from ottla.config.server import ServerConfig
+    from ottla.config.listeners import Listener
 
 BROKER, CONTROLLER = "broker", "controller"
 
@@ -19,6 +19,23 @@ class Host(NamedTuple):
 
     host: str
     port: int
+
+
+class NodeSettings(Protocol):
+    """The settings that roles ask for: `ServerConfig`, while it is checked."""
+
+    static: Mapping[str, str]
+    node_id: int
+    roles: tuple[str, ...]
+    quorum_voters: dict[int, Host]
+    quorum_servers: tuple[Host, ...]
+    listeners: tuple[Listener, ...]
+    advertised_listeners: tuple[Listener, ...]
+    controller_listeners: tuple[Listener, ...]
+    controller_protocol: tuple[str, str | None]
+    inter_broker_listener: tuple[str, str | None]
+
+    def __getitem__(self, name: str, /) -> Any: ...
 
 
 def parse_voters(texts: Sequence[str]) -> dict[int, Host]:
@@ -46,7 +63,7 @@ def parse_servers(texts: Sequence[str]) -> tuple[Host, ...]:
     return tuple(servers)
 
 
-def check_roles(config: ServerConfig) -> None:
+def check_roles(config: NodeSettings) -> None:
     """Raises OttlaError where the settings do not fit the roles, or ask for what this version does not do."""
     if config.roles == (BROKER,):
         _check_broker_only(config)
@@ -64,7 +81,7 @@ def check_roles(config: ServerConfig) -> None:
         _check_inter_broker_listener(config)
 
 
-def _check_inter_broker_listener(config: ServerConfig) -> None:
+def _check_inter_broker_listener(config: NodeSettings) -> None:
     """Without either setting it is PLAINTEXT, or the first listener where there is none of this name."""
     by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
     if config[by_name] and by_protocol in config.static:
@@ -79,7 +96,7 @@ def _check_inter_broker_listener(config: ServerConfig) -> None:
         )
 
 
-def _check_broker_only(config: ServerConfig) -> None:
+def _check_broker_only(config: NodeSettings) -> None:
     if not config.quorum_voters and not config.quorum_servers:
         raise OttlaError(
             "process.roles is broker: give the controllers' addresses with "
@@ -98,7 +115,7 @@ def _check_broker_only(config: ServerConfig) -> None:
     _check_way_to_controllers(config)
 
 
-def _check_way_to_controllers(config: ServerConfig) -> None:
+def _check_way_to_controllers(config: NodeSettings) -> None:
     """The first name in controller.listener.names is where a node connects to the controllers of others."""
     name, protocol = config.controller_protocol
     if protocol is None:
@@ -111,7 +128,7 @@ def _check_way_to_controllers(config: ServerConfig) -> None:
             raise OttlaError(f"a controller at {each.host}:0 has no fixed port: give the port that it listens on")
 
 
-def _check_controller(config: ServerConfig) -> None:
+def _check_controller(config: NodeSettings) -> None:
     voters: Mapping[int, Host] = config.quorum_voters
     if voters and config.node_id not in voters:
         texts = ",".join(config["controller.quorum.voters"])

@@ -6,44 +6,16 @@ from a handler of the same process or from a broker elsewhere.
 
 from __future__ import annotations
 
-import random as random_module
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
-from ottla.config.effective import EffectiveConfig
 from ottla.controller import brokers, configs, features, producer_ids, topics
 from ottla.controller.bootstrap import MIN_ISR
-from ottla.controller.decision import Decision, Permits, Steps, unlimited
-from ottla.controller.sessions import BrokerSessions
+from ottla.controller.decision import Decision, Steps
+from ottla.controller.inputs import Decider, Inputs, Request
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages import ApiKey
-
-if TYPE_CHECKING:
-    from ottla.security.tokens import TokenFinder
-
-Request = Mapping[str, Any]
-Response = dict[str, Any]
-
-
-class Inputs(NamedTuple):
-    """Inputs of a decision besides the image and the request."""
-
-    config: EffectiveConfig
-    """The controller's own settings with the dynamic ones of the image."""
-    random: random_module.Random
-    cluster_id: str
-    sessions: BrokerSessions
-    permits: Permits = unlimited
-    """Mutations that the requesting client may still make (KIP-599)."""
-    now_ms: int = 0
-    requester: str = "User:ANONYMOUS"
-    """The principal that asks."""
-    tokens: TokenFinder | None = None
-    """Finds delegation tokens; None where the node has no secret for them."""
-
-
-Decider = Callable[[MetadataImage, Request, Inputs], Decision[Any] | Steps[Any]]
 
 _DECIDERS: Mapping[int, Decider] = {
     ApiKey.CREATE_TOPICS: lambda image, asked, by: topics.create_topics(image, asked, by.config, by.random, by.permits),

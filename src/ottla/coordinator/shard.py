@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Effect, InTransaction, Marker, Now, Token
-from ottla.coordinator.group import admin, offsets, unserved
+from ottla.coordinator.group import admin, modern, offsets
 from ottla.coordinator.group import join as joining
 from ottla.coordinator.group import membership as members
 from ottla.coordinator.group.classic import ClassicGroup, State
@@ -51,7 +51,7 @@ from ottla.protocol.internal.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from ottla.protocol.internal.unserved_group_records import UnservedKey, types_of
+from ottla.protocol.internal.modern_group_records import ModernKey, types_of
 from ottla.protocol.offset_block import OffsetBlock
 
 if TYPE_CHECKING:
@@ -137,9 +137,9 @@ class GroupShard:
             from ottla.coordinator.group.streams import fence as streams_fence
 
             streams_fence.expired(self.state, *key)
-        elif key[0] == unserved.SESSION:
-            unserved.session_expired(self.state, group)
-        elif not isinstance(group, ClassicGroup) or isinstance(group, unserved.UnservedGroup):
+        elif key[0] == modern.SESSION:
+            modern.session_expired(self.state, group)
+        elif not isinstance(group, ClassicGroup) or isinstance(group, modern.ModernGroup):
             return
         elif key[0] == "session":
             session_expired(self.state, group, key[2])
@@ -165,18 +165,18 @@ class GroupShard:
             state.offsets.replay(offset, producer_id, key, value)
         elif state.loaded:
             pass
-        elif isinstance(key, UnservedKey) and key.type in DECODED:
+        elif isinstance(key, ModernKey) and key.type in DECODED:
             from ottla.coordinator.group import applying
 
             applying.replay(state, key, value)
-        elif isinstance(key, UnservedKey):
+        elif isinstance(key, ModernKey):
             assert value is None or isinstance(value, bytes)
-            unserved.replay(state, key, value, types_of(key))
+            modern.replay(state, key, value, types_of(key))
         else:
             assert value is None or isinstance(value, GroupMetadataValue)
             if value is None:
                 group = state.groups.get(key.group)
-                if isinstance(group, ClassicGroup) and not isinstance(group, unserved.UnservedGroup):
+                if isinstance(group, ClassicGroup) and not isinstance(group, modern.ModernGroup):
                     del state.groups[key.group]
             else:
                 state.groups[key.group] = ClassicGroup.from_record(key.group, value)
@@ -202,8 +202,8 @@ class GroupShard:
             if not isinstance(group, ClassicGroup):
                 _on_loaded(state, group)
                 continue
-            if isinstance(group, unserved.UnservedGroup):
-                unserved.start_session(state, group)
+            if isinstance(group, modern.ModernGroup):
+                modern.start_session(state, group)
             for member in group.members.values():
                 state.start_session(group, member)
             if len(group.members) > state.config.max_size:

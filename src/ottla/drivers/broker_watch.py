@@ -23,7 +23,6 @@ from ottla.network import Address
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
-    from ottla.drivers.metadata_parts import MetadataParts
     from ottla.metadata.image import BrokerRegistration, MetadataImage
     from ottla.network import Network
 
@@ -49,6 +48,15 @@ class Controller(Protocol):
     def fence(self, node_id: NodeId) -> None: ...
 
 
+class WatchedParts(Protocol):
+    """The parts of a controller that know its watch: `MetadataParts`."""
+
+    watch: BrokerWatch | None
+
+    @property
+    def on_active(self) -> list[Callable[[], None]]: ...
+
+
 class WatchSettings(NamedTuple):
     node_id: NodeId
     """The controller's own, whose broker lives as long as it does."""
@@ -61,7 +69,7 @@ class WatchSettings(NamedTuple):
 
 
 def watch_brokers(
-    network: Network, metadata: MetadataParts, controller: Controller, config: ServerConfig
+    network: Network, metadata: WatchedParts, controller: Controller, config: ServerConfig
 ) -> Callable[[], None]:
     """Watch the brokers of the controller in this process; returns what ends that. `network` reaches brokers."""
     settings = WatchSettings(

@@ -36,7 +36,7 @@ from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import OFFSETS_TOPIC, ZERO_UUID, Millis, NodeId, TopicPartition
 from ottla.protocol.group_responses import FetchedTopic
 from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
-from ottla.protocol.internal.unserved_group_records import SHARE, STREAMS
+from ottla.protocol.internal.modern_group_records import SHARE, STREAMS
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.replica_log import Appended

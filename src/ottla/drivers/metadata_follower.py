@@ -30,7 +30,7 @@ from ottla.storage.log_health import is_passing
 
 if TYPE_CHECKING:
     from ottla.drivers.metadata_log import SnapshotPart
-    from ottla.drivers.quorum_node import QuorumNode
+    from ottla.drivers.quorum_ports import Following
 
 _LOG = logging.getLogger("ottla.controller")
 
@@ -58,7 +58,7 @@ class MetadataFollower:
     """Follows from `start` to `stop`. All methods belong to the event loop's thread."""
 
     def __init__(
-        self, node: QuorumNode, controllers: ControllerNodes, network: Network, random: random_module.Random
+        self, node: Following, controllers: ControllerNodes, network: Network, random: random_module.Random
     ) -> None:
         self.refused: KafkaError | None = None
         """Why no controller lets this node follow (another cluster's id); None while one does or none was reached."""

@@ -32,7 +32,7 @@ JITTER = 0.2
 class Answer(NamedTuple):
     version: int
     response: Any
-    """kio's entity of that version."""
+    """An object of the response's class (`protocol/schemas`)."""
 
 
 class Timing(NamedTuple):

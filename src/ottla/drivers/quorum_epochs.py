@@ -14,7 +14,7 @@ from ottla.quorum.core import QuorumCore
 from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX, EPOCHS_LEFT_MIN
 
 if TYPE_CHECKING:
-    from ottla.drivers.quorum_node import QuorumNode
+    from ottla.drivers.quorum_ports import Doubting
 
 _LOG = logging.getLogger("ottla.controller")
 
@@ -22,7 +22,7 @@ LOGGED_EVERY_MS = 60_000
 """How often a claim that is not believed is logged at most."""
 
 
-def believes(node: QuorumNode, epoch: LeaderEpoch, who: NodeId) -> bool:
+def believes(node: Doubting, epoch: LeaderEpoch, who: NodeId) -> bool:
     """Whether a node adopts an epoch that `who` claims; one that it does not is logged."""
     if node.core.believes(epoch, node.now_ms()):
         return True
@@ -30,7 +30,7 @@ def believes(node: QuorumNode, epoch: LeaderEpoch, who: NodeId) -> bool:
     return False
 
 
-def log_doubt(node: QuorumNode, epoch: LeaderEpoch, who: NodeId) -> None:
+def log_doubt(node: Doubting, epoch: LeaderEpoch, who: NodeId) -> None:
     """Log that a node does not believe an epoch, now and then: others may claim it many times a second."""
     now = node.now_ms()
     if node.doubts_logged_ms is None or now - node.doubts_logged_ms >= LOGGED_EVERY_MS:

@@ -14,14 +14,14 @@ from ottla.model import NodeId, Offset
 from ottla.quorum.state import Request
 
 if TYPE_CHECKING:
-    from ottla.drivers.quorum_node import QuorumNode
+    from ottla.drivers.quorum_ports import Replica
     from ottla.network import Network
 
 
 class QuorumLinks:
     """Links to other nodes, from the constructor to `stop`. All methods belong to the event loop's thread."""
 
-    def __init__(self, node: QuorumNode, network: Network, random: random_module.Random) -> None:
+    def __init__(self, node: Replica, network: Network, random: random_module.Random) -> None:
         self._peers = QuorumPeers(node, network, random)
         self._follower = MetadataFollower(node, node.controllers, network, random)
         self._follower.start()

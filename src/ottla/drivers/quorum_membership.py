@@ -25,7 +25,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.quorum.membership import Add, Change, Remove, wanted_change
 
 if TYPE_CHECKING:
-    from ottla.drivers.quorum_node import QuorumNode
+    from ottla.drivers.quorum_ports import Joining
 
 _LOG = logging.getLogger("ottla.controller")
 
@@ -38,7 +38,7 @@ def listeners_of(endpoints: Sequence[VoterEndpoint]) -> list[dict[str, Any]]:
 class QuorumMembership:
     """All methods belong to the event loop's thread."""
 
-    def __init__(self, node: QuorumNode, network: Network, random: random_module.Random) -> None:
+    def __init__(self, node: Joining, network: Network, random: random_module.Random) -> None:
         self._node = node
         settings = node.settings
         self._client = NodeClient(network, f"raft-client-{settings.node_id}-voter", random, quorum_timing(settings))
@@ -134,7 +134,7 @@ class QuorumMembership:
             raise KafkaError(ErrorCode(answer.error_code), why)
 
 
-async def supported_levels(node: QuorumNode, new: Voter) -> KRaftVersionRange:
+async def supported_levels(node: Joining, new: Voter) -> KRaftVersionRange:
     """What levels of `kraft.version` a node says that it supports, at the address that it is to vote from. Raises
     KafkaError REQUEST_TIMED_OUT where it does not answer, INVALID_REQUEST where it names none."""
     place = next(each for each in new.endpoints if each.name == node.settings.listener)

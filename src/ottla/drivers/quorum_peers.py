@@ -20,7 +20,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.quorum.state import BeginRequest, EndRequest, Request, VoteRequest
 
 if TYPE_CHECKING:
-    from ottla.drivers.quorum_node import QuorumNode
+    from ottla.drivers.quorum_ports import Voting
 from ottla.drivers.quorum_settings import QuorumSettings
 
 BACKOFF_MS, BACKOFF_MS_MAX = 20, 250
@@ -37,7 +37,7 @@ def quorum_timing(settings: QuorumSettings) -> Timing:
 class QuorumPeers:
     """All methods belong to the event loop's thread."""
 
-    def __init__(self, node: QuorumNode, network: Network, random: random_module.Random) -> None:
+    def __init__(self, node: Voting, network: Network, random: random_module.Random) -> None:
         self._node = node
         settings = node.settings
         self._client = NodeClient(network, f"raft-client-{settings.node_id}", random, quorum_timing(settings))

@@ -123,8 +123,7 @@ class NodeLogin:
             token = await self._step(client, bytes(answer.auth_bytes), where)
         if token is not None:
             raise KafkaError(ErrorCode.sasl_authentication_failed, f"{where}: the login does not end")
-        lifetime = getattr(answer, "session_lifetime", None)
-        return 0.0 if lifetime is None else float(lifetime.total_seconds())
+        return float(answer.session_lifetime / 1000)
 
     async def _step(self, client: ClientMechanism, challenge: bytes, where: str) -> bytes | None:
         try:

@@ -208,7 +208,7 @@ class MetadataDelta:
 
     def apply(self, offset: Offset, epoch: LeaderEpoch, timestamp_ms: int) -> MetadataImage:
         """The image after this delta, whose last record is at `offset`."""
-        base = self.base
+        base, index = self.base, self.base.replica_index
         by_name, by_id = base.topics_by_name, base.topics_by_id
         if self.topics or self.deleted_topics:
             with by_name.mutate() as names, by_id.mutate() as ids:
@@ -234,7 +234,7 @@ class MetadataDelta:
             scram_credentials=_merged(base.scram_credentials, self.scram_credentials),
             acls=base.acls.changed(self.acls),
             delegation_tokens=_merged(base.delegation_tokens, self.delegation_tokens),
-            replica_index=None if base.replica_index is None else reindexed(base.replica_index, self),
+            replica_index=None if index is None else reindexed(index, self.deleted_topics, self.topics),
         )
 
     def _apply_configs(self) -> Any:

@@ -7,16 +7,13 @@ replicas and not who is in sync, so that a fail-over does not change it (Kafka's
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from immutables import Map
 
 from ottla.metadata.image import MetadataImage, PartitionRegistration, ReplicaIndex, TopicImage, shared
 from ottla.model import NodeId, TopicId
 from ottla.steps import at_once
-
-if TYPE_CHECKING:
-    from ottla.metadata.delta import MetadataDelta
 
 PARTITIONS_PER_STEP = 500
 """Looking at a partition's replicas costs a microsecond or two."""
@@ -56,14 +53,24 @@ def partitions_of(image: MetadataImage, node_id: NodeId) -> Iterator[tuple[Topic
             yield topic, number, topic.partitions[number]
 
 
-def reindexed(index: ReplicaIndex, delta: MetadataDelta) -> ReplicaIndex:
-    """The index after `delta`."""
+class ChangedTopic(Protocol):
+    """What a delta has of a topic: `TopicDelta`."""
+
+    @property
+    def changes(self) -> Mapping[int, PartitionRegistration]: ...
+    def previous(self, number: int, /) -> PartitionRegistration | None: ...
+
+
+def reindexed(
+    index: ReplicaIndex, deleted: Mapping[TopicId, TopicImage], topics: Mapping[TopicId, ChangedTopic]
+) -> ReplicaIndex:
+    """The index after topics were deleted and others changed."""
     changed: dict[NodeId, dict[TopicId, tuple[int, ...]]] = {}
-    for topic_id, gone in delta.deleted_topics.items():
+    for topic_id, gone in deleted.items():
         for partition in gone.partitions.values():
             for node_id in partition.replicas:
                 changed.setdefault(node_id, {})[topic_id] = ()
-    for topic_id, topic in delta.topics.items():
+    for topic_id, topic in topics.items():
         come: dict[NodeId, set[int]] = {}
         go: dict[NodeId, set[int]] = {}
         for number, now in topic.changes.items():

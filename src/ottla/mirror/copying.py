@@ -28,7 +28,14 @@ from ottla.client.producer import Producer
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.transactions import describe_transactions
 from ottla.errors import ErrorCode, KafkaError
-from ottla.mirror.ledger import TRANSACTION_TIMEOUT_MS, Ledger, MirrorError, Shift, rows, transactional_id
+from ottla.mirror.control_topic import (
+    TRANSACTION_TIMEOUT_MS,
+    ControlTopic,
+    Generation,
+    MirrorError,
+    rows,
+    transactional_id,
+)
 from ottla.mirror.mapping import Place, Stretch, add_stretch, paired, stretches
 from ottla.model import Offset, TopicPartition
 from ottla.protocol.record_batch import CorruptBatch, iterate_batches
@@ -58,7 +65,7 @@ class Work:
     destination_bootstrap: str
     prefix: str
     """Prefix of topics at the destination."""
-    shift: Shift
+    generation: Generation
     slot: int
     places: tuple[Place, ...]
     """Partitions, by their names at the source."""
@@ -94,8 +101,8 @@ class _Copier:
         self._source = Cluster(
             ClientConfig(parse_addresses(work.source_bootstrap), "ottla-mirror", security=work.source_security)
         )
-        self._ledger = Ledger(work.destination_bootstrap, work.source, work.destination_security)
-        self._destination = self._ledger.client
+        self._control = ControlTopic(work.destination_bootstrap, work.source, work.destination_security)
+        self._destination = self._control.client
         self._producer = Producer(
             self._destination, transactional_id=transactional_id(work.source, work.slot),
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
@@ -115,14 +122,14 @@ class _Copier:
     def close(self) -> None:
         self._producer.close()
         self._source.close()
-        self._ledger.close()
+        self._control.close()
 
     def run(self) -> None:
         self._producer.start()  # whoever had this slot is fenced now, and has nothing open
-        self._ledger.load(whole=True)
-        if self._ledger.shift != self._work.shift:
+        self._control.load(whole=True)
+        if self._control.generation != self._work.generation:
             return
-        known = self._ledger.offsets
+        known = self._control.offsets
         positions = {at: known[at.topic, at.partition].source_end() for at in self._names}
         self._noted = dict(positions)
         self._find_ends()
@@ -186,7 +193,7 @@ class _Copier:
         if at is None:
             return  # the control topic
         if offset < 0:
-            # It had them already and does not say where; the next shift copies them again.
+            # It had them already and does not say where; the next generation copies them again.
             raise KafkaError(ErrorCode.duplicate_sequence_number, str(there))
         written = self._written.setdefault(at, [])
         if not written and offset != self._ends[there]:
@@ -214,7 +221,7 @@ class _Copier:
         moved = {at: end for at, end in fetcher.positions.items() if end > self._noted[at]}
         entries += [(["through", *at], end) for at, end in moved.items() if at not in named]
         if entries:
-            self._producer.send(self._ledger.topic, rows(entries))
+            self._producer.send(self._control.topic, rows(entries))
         self._producer.commit()
         self._noted |= moved
 
@@ -267,7 +274,7 @@ class _Copier:
         }
         for there, end in self._ends.items():
             at = self._there[there]
-            mapping = self._ledger.offsets[at.topic, at.partition]
+            mapping = self._control.offsets[at.topic, at.partition]
             copied = mapping.end()
             if end < copied:
                 raise MirrorError(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ottla import arrow
-from ottla.mirror.ledger import MirrorError
+from ottla.mirror.control_topic import MirrorError
 from ottla.mirror.mapping import Place
 from ottla.mirror.mirror import Mirror, Route
 from ottla.model import Offset
@@ -28,10 +28,10 @@ class Failback:
     def prepare(self) -> int:
         """Note where copying back begins, once. Returns how many records the old source has that were never mirrored;
         they go to the file `unmirrored` as lines of JSON, and stay where they are."""
-        self.forward.ledger.load()
-        back, cuts = self.back.ledger, self.forward.ledger.cuts
+        self.forward.control.load()
+        back, cuts = self.back.control, self.forward.control.cuts
         back.load()
-        owned = {at: cut for at, cut in cuts.items() if self.forward.ledger.roles.get(at[0]) == "owned"}
+        owned = {at: cut for at, cut in cuts.items() if self.forward.control.roles.get(at[0]) == "owned"}
         # One that began before, and was given back perhaps, has this cut as its start.
         new = {at: cut for at, cut in owned.items() if at not in back.offsets or back.offsets[at].start != cut}
         if not owned:
@@ -39,7 +39,7 @@ class Failback:
         if not new:
             return 0
         ends = self.forward.source.ends(new, committed=False)
-        left = self._report({at: (self.forward.ledger.offsets[at].source_end(), ends[at]) for at in new})
+        left = self._report({at: (self.forward.control.offsets[at].source_end(), ends[at]) for at in new})
         back.note(
             [
                 *((["moved", group], None) for group in back.moved),
@@ -79,13 +79,13 @@ class Failback:
         for group in self.back.source.groups():
             if not re.fullmatch(self.back.route.groups, group):
                 continue
-            cuts, has = self.forward.ledger.cuts, self.back.destination.committed(group)
+            cuts, has = self.forward.control.cuts, self.back.destination.committed(group)
             turned = {
                 at: there
                 for at, offset in self.back.source.committed(group).items()
                 if at in cuts
                 and offset < cuts[at]
-                and (there := self.forward.ledger.offsets[at].back(offset)) is not None
+                and (there := self.forward.control.offsets[at].back(offset)) is not None
             }
             forward = {at: offset for at, offset in turned.items() if offset > has.get(at, -1)}
             if forward:
@@ -97,17 +97,17 @@ class Failback:
         Producers have to have stopped at the destination.
         """
         self.prepare()
-        self.back.ledger.load()
-        if "mirror" in self.back.ledger.roles.values():
+        self.back.control.load()
+        if "mirror" in self.back.control.roles.values():
             self.step()
             cuts = self.back.failover(reach_source=False)
         else:  # killed behind the failover
-            cuts = dict(self.back.ledger.cuts)
-        ledger = self.forward.ledger
+            cuts = dict(self.back.control.cuts)
+        control = self.forward.control
         here = self.forward.ends_here(cuts)
-        ledger.note(
+        control.note(
             [
-                *((["moved", group], None) for group in ledger.moved),
+                *((["moved", group], None) for group in control.moved),
                 *((["origin", *at], end) for at, end in here.items()),
                 *((["start", *at], end) for at, end in cuts.items()),
                 *((["role", topic], "mirror") for topic in {at[0] for at in cuts}),

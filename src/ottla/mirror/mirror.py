@@ -16,11 +16,11 @@ from ottla import arrow
 from ottla.client.security import PLAINTEXT, Security
 from ottla.errors import KafkaError
 from ottla.mirror.cluster import EXCLUDED_CONFIGS, Remote
-from ottla.mirror.ledger import PREFIX, Ledger, MirrorError
+from ottla.mirror.control_topic import PREFIX, ControlTopic, MirrorError
+from ottla.mirror.generations import EVERY_S, FAILURES_MAX, Generations, Way
 from ottla.mirror.mapping import Mapping as Offsets
 from ottla.mirror.mapping import Place
 from ottla.mirror.progress import Progress
-from ottla.mirror.shifts import EVERY_S, FAILURES_MAX, Shifts, Way
 from ottla.model import Offset
 
 if TYPE_CHECKING:
@@ -88,14 +88,14 @@ class Mirror:
         self.route = route
         self.source = Remote(route.source_bootstrap, route.source_security)
         self.destination = Remote(route.destination_bootstrap, route.destination_security)
-        self.ledger = Ledger(route.destination_bootstrap, route.source, route.destination_security)
+        self.control = ControlTopic(route.destination_bootstrap, route.source, route.destination_security)
         way = Way(
             route.source, route.source_bootstrap, route.destination_bootstrap, route.prefix, route.source_security,
             route.destination_security,
         )  # fmt: skip
-        self.shifts = Shifts(way, self.ledger, spark, every_s)
-        self.progress = Progress(self.shifts.stop)
-        self._others: dict[str, Ledger] = {}
+        self.generations = Generations(way, self.control, spark, every_s)
+        self.progress = Progress(self.generations.stop)
+        self._others: dict[str, ControlTopic] = {}
         """Control topics at the source: of mirrors to there."""
         self._failures = 0
         self._has_followed = False
@@ -105,12 +105,12 @@ class Mirror:
 
     def step(self) -> None:
         """Topics and configs, then all records that are there now, then group offsets."""
-        self.ledger.ensure()
-        self.ledger.load()
-        self.progress.begin(self.ledger)
+        self.control.ensure()
+        self.control.load()
+        self.progress.begin(self.control)
         topics = self.sync_topics()
-        self.shifts.once(self.source.ends(_places(topics)))
-        self.progress.add(self.ledger, topics)
+        self.generations.once(self.source.ends(_places(topics)))
+        self.progress.add(self.control, topics)
         self.sync_groups(set(topics))
 
     def follow(self) -> None:
@@ -129,23 +129,23 @@ class Mirror:
             self._has_followed, self._failures = True, 0
 
     def _follow(self) -> None:
-        self.ledger.ensure()
-        self.ledger.load()
+        self.control.ensure()
+        self.control.load()
         if not self._has_followed:
-            self.progress.begin(self.ledger)
-        self.shifts.check()
+            self.progress.begin(self.control)
+        self.generations.check()
         topics = self.sync_topics()
-        self.shifts.keep(_places(topics))
-        self.progress.add(self.ledger, topics)
+        self.generations.keep(_places(topics))
+        self.progress.add(self.control, topics)
         self.sync_groups(set(topics))
         if time.monotonic() - self._tidied_at > TIDY_EVERY_S:
             self._tidied_at = time.monotonic()
-            starts = self.destination.starts((self.route.prefix + at[0], at[1]) for at in self.ledger.offsets)
-            self.ledger.tidy({at: starts.get((self.route.prefix + at[0], at[1]), 0) for at in self.ledger.offsets})
+            starts = self.destination.starts((self.route.prefix + at[0], at[1]) for at in self.control.offsets)
+            self.control.tidy({at: starts.get((self.route.prefix + at[0], at[1]), 0) for at in self.control.offsets})
 
     def stop(self) -> None:
         """Stop copying: what is in an open transaction is aborted."""
-        self.shifts.stop()
+        self.generations.stop()
 
     # -- Topics
 
@@ -160,7 +160,7 @@ class Mirror:
             if name.startswith(PREFIX):
                 other = self._others.setdefault(
                     name,
-                    Ledger(self.route.source_bootstrap, name.removeprefix(PREFIX), self.route.source_security),
+                    ControlTopic(self.route.source_bootstrap, name.removeprefix(PREFIX), self.route.source_security),
                 )
                 other.load()
                 mirrors.update(topic for topic, role in other.roles.items() if role == "mirror")
@@ -171,7 +171,7 @@ class Mirror:
             if wanted.fullmatch(name)
             and not name.startswith(("__", PREFIX, f"{self.route.destination}."))
             and (name not in mirrors or self.route.policy == "prefix")
-            and self.ledger.roles.get(self.route.prefix + name) != "owned"
+            and self.control.roles.get(self.route.prefix + name) != "owned"
         }
 
     def sync_topics(self) -> dict[str, int]:
@@ -183,7 +183,7 @@ class Mirror:
         configs = self.source.configs(list(topics))
         for topic, count in topics.items():
             name = names[topic]
-            if name not in self.ledger.roles:
+            if name not in self.control.roles:
                 self._claim(name, there.get(name, 0))
             wanted = {k: v for k, v in configs[topic].items() if k not in self.route.excluded_configs}
             if name not in there:
@@ -194,29 +194,29 @@ class Mirror:
                 raise MirrorError(f"{name} has {there[name]} partitions, more than {topic} at {self.route.source}")
             if name in there:
                 self._configure(name, wanted)
-        new = [at for at in _places(topics) if at not in self.ledger.offsets]
+        new = [at for at in _places(topics) if at not in self.control.offsets]
         if new:
             ends = self.ends_here(new)
-            self.ledger.note((["origin", *at], ends[at]) for at in new)
-            self.ledger.offsets.update({at: Offsets(origin=ends[at]) for at in new})
+            self.control.note((["origin", *at], ends[at]) for at in new)
+            self.control.offsets.update({at: Offsets(origin=ends[at]) for at in new})
         return topics
 
     def _drop_deleted(self, topics: Iterable[str], there: Mapping[str, int]) -> None:
         """A mirror that was deleted is recreated. Raises MirrorError for a topic that was made again at the source."""
         ids = self.source.ids(topics)
         for topic, found in ids.items():
-            name, known = self.route.prefix + topic, self.ledger.ids.get(topic)
-            if name not in there and any(at[0] == topic for at in self.ledger.offsets):
-                self.shifts.stop()
-                self.ledger.drop(topic)
+            name, known = self.route.prefix + topic, self.control.ids.get(topic)
+            if name not in there and any(at[0] == topic for at in self.control.offsets):
+                self.generations.stop()
+                self.control.drop(topic)
             elif known not in (None, found):
                 raise MirrorError(
                     f"{topic} at {self.route.source} was deleted and recreated: delete its mirror {name} at"
                     f" {self.route.destination}, and the new one will be copied"
                 )
-        if new := [(["id", topic], found) for topic, found in ids.items() if self.ledger.ids.get(topic) != found]:
-            self.ledger.note(new)
-            self.ledger.ids |= ids
+        if new := [(["id", topic], found) for topic, found in ids.items() if self.control.ids.get(topic) != found]:
+            self.control.note(new)
+            self.control.ids |= ids
 
     def _claim(self, name: str, partitions: int) -> None:
         """A topic becomes a mirror, unless somebody else has written to it."""
@@ -225,8 +225,8 @@ class Mirror:
             raise MirrorError(
                 f"{name} at {self.route.destination} has records of its own: it is not a mirror of {self.route.source}"
             )
-        self.ledger.note([(["role", name], "mirror")])
-        self.ledger.roles[name] = "mirror"
+        self.control.note([(["role", name], "mirror")])
+        self.control.roles[name] = "mirror"
 
     def _configure(self, name: str, wanted: dict[str, str]) -> None:
         has = self.destination.configs([name])[name]
@@ -250,7 +250,7 @@ class Mirror:
         wanted = re.compile(self.route.groups)
         written: dict[str, dict[Place, Offset]] = {}
         for group in self.source.groups():
-            if not wanted.fullmatch(group) or group in self.ledger.moved:
+            if not wanted.fullmatch(group) or group in self.control.moved:
                 continue
             translated = {
                 (self.route.prefix + at[0], at[1]): there
@@ -266,7 +266,7 @@ class Mirror:
         return written
 
     def _translated(self, at: Place, offset: Offset) -> Offset | None:
-        mapping = self.ledger.offsets.get(at)
+        mapping = self.control.offsets.get(at)
         return None if mapping is None else mapping.translate(offset)
 
     # -- Handing over
@@ -277,22 +277,22 @@ class Mirror:
         Whoever mirrors now is stopped. With `reach_source` all that can be read at the source when this is called is
         copied first, and group offsets are translated a last time.
         """
-        self.ledger.load()
-        if self.ledger.offsets:
-            self.shifts.take_over()
+        self.control.load()
+        if self.control.offsets:
+            self.generations.take_over()
         if reach_source:
             self.step()
         wanted = re.compile(self.route.topics)
         places = [
             at
-            for at in self.ledger.offsets
-            if wanted.fullmatch(at[0]) and self.ledger.roles.get(self.route.prefix + at[0]) == "mirror"
+            for at in self.control.offsets
+            if wanted.fullmatch(at[0]) and self.control.roles.get(self.route.prefix + at[0]) == "mirror"
         ]
         if not places:
             done = {
                 at: cut
-                for at, cut in self.ledger.cuts.items()
-                if wanted.fullmatch(at[0]) and self.ledger.roles.get(self.route.prefix + at[0]) == "owned"
+                for at, cut in self.control.cuts.items()
+                if wanted.fullmatch(at[0]) and self.control.roles.get(self.route.prefix + at[0]) == "owned"
             }
             if not done:
                 raise MirrorError(f"no topics of {self.route.source} are mirrored here")
@@ -300,47 +300,47 @@ class Mirror:
         names = self._names(at[0] for at in places)
         cuts = self.ends_here(places)
         groups = self.destination.groups()
-        self.ledger.note(
+        self.control.note(
             [
                 *((["cut", *at], cut) for at, cut in cuts.items()),
                 *((["moved", group], True) for group in groups if re.fullmatch(self.route.groups, group)),
                 *((["role", name], "owned") for name in names.values()),
             ]
         )
-        self.ledger.load()
+        self.control.load()
         return cuts
 
     # -- Looking
 
     def known(self) -> list[dict[str, Any]]:
         """The part of `status` that the destination knows, without asking the source."""
-        self.ledger.load()
+        self.control.load()
         return self._known()
 
     def _known(self) -> list[dict[str, Any]]:
         return [
             {
                 "topic": topic, "partition": partition, "mirror": self.route.prefix + topic,
-                "role": self.ledger.roles.get(self.route.prefix + topic, "none"), "source_end": None,
+                "role": self.control.roles.get(self.route.prefix + topic, "none"), "source_end": None,
                 "copied_to": mapping.source_end(), "lag_records": None, "lag_seconds": None,
             }
-            for (topic, partition), mapping in sorted(self.ledger.offsets.items())
+            for (topic, partition), mapping in sorted(self.control.offsets.items())
         ]  # fmt: skip
 
     def status(self, now_s: float | None = None) -> list[dict[str, Any]]:
         """One row for each partition: by how many offsets it is behind, and the age of the first record there, in s.
         Of topics that were handed over only what `known` says."""
-        self.ledger.load()
+        self.control.load()
         topics = self.chosen()
         ends = self.source.ends((topic, p) for topic, count in topics.items() for p in range(count))
         rows = []
         for (topic, partition), end in sorted(ends.items()):
-            mapping = self.ledger.offsets.get((topic, partition), Offsets())
+            mapping = self.control.offsets.get((topic, partition), Offsets())
             records, oldest = self._left(topic, partition, mapping.source_end(), end)
             age = None if oldest is None else max(0.0, (time.time() if now_s is None else now_s) - oldest)
             rows.append({
                 "topic": topic, "partition": partition, "mirror": self.route.prefix + topic,
-                "role": self.ledger.roles.get(self.route.prefix + topic, "none"), "source_end": end,
+                "role": self.control.roles.get(self.route.prefix + topic, "none"), "source_end": end,
                 "copied_to": mapping.source_end(), "lag_records": records, "lag_seconds": age,
             })  # fmt: skip
         wanted = re.compile(self.route.topics)
@@ -349,11 +349,11 @@ class Mirror:
 
     def exists(self) -> bool:
         """Whether it has ever run: its control topic is at the destination. Raises KafkaError, OSError."""
-        return bool(self.ledger.client.partitions([self.ledger.topic]))
+        return bool(self.control.client.partitions([self.control.topic]))
 
     def others(self) -> list[str]:
         """Names of the sources that have mirrors at the destination. Raises KafkaError, OSError."""
-        return [name.removeprefix(PREFIX) for name in self.ledger.client.topics() if name.startswith(PREFIX)]
+        return [name.removeprefix(PREFIX) for name in self.control.client.topics() if name.startswith(PREFIX)]
 
     def _left(self, topic: str, partition: int, start: Offset, end: Offset) -> tuple[int, float | None]:
         if start >= end:

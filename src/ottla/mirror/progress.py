@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ottla.mirror.ledger import Ledger
+from ottla.mirror.control_topic import ControlTopic
 
 KEPT: Final = 100
 
@@ -32,15 +32,15 @@ class Progress:
     def lastProgress(self) -> dict[str, Any] | None:
         return self.recentProgress[-1] if self.recentProgress else None
 
-    def begin(self, ledger: Ledger) -> None:
-        """Start: records in the ledger now were copied before."""
-        self._records, self._at = ledger.records, time.monotonic()
+    def begin(self, control: ControlTopic) -> None:
+        """Start: what the control topic has now was copied before."""
+        self._records, self._at = control.records, time.monotonic()
 
-    def add(self, ledger: Ledger, topics: Mapping[str, int]) -> None:
+    def add(self, control: ControlTopic, topics: Mapping[str, int]) -> None:
         """Add the records copied since the last call."""
-        now, records = time.monotonic(), ledger.records
+        now, records = time.monotonic(), control.records
         ends = {
-            topic: {str(partition): ledger.offsets[topic, partition].source_end() for partition in range(count)}
+            topic: {str(partition): control.offsets[topic, partition].source_end() for partition in range(count)}
             for topic, count in topics.items()
         }
         self.recentProgress.append({

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from ottla.mirror.ledger import MirrorError
+from ottla.mirror.control_topic import MirrorError
 from ottla.mirror.mirror import Mirror, Policy, Route
 from ottla.mirror.names import DESTINATION, SOURCE
 from ottla.pipelines.runner import Job, PipelineError, Setting

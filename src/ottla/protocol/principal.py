@@ -5,11 +5,14 @@ Two bytes of version, then `DefaultPrincipalData`: type, name, and whether a del
 
 from __future__ import annotations
 
-import io
 import struct
 
 from ottla.model import Buffer
-from ottla.protocol.messages import MalformedRequest, is_about_bytes, writer
+from ottla.protocol import schemas
+from ottla.protocol.layout import Malformed
+from ottla.protocol.messages import MalformedRequest
+from ottla.protocol.reader import Reader
+from ottla.protocol.writer import Writer
 
 _INT16 = struct.Struct(">h")
 VERSION = 0
@@ -23,29 +26,22 @@ class TokenPrincipal(str):
 
 def encode_principal(principal: str) -> bytes:
     """`principal` as `User:name`."""
-    from kio.schema.default_principal_data.v0.data import DefaultPrincipalData
-
     kind, _, name = principal.partition(":")
+    writer = Writer(_INT16.pack(VERSION))
     by_token = isinstance(principal, TokenPrincipal)
-    out = io.BytesIO()
-    out.write(_INT16.pack(VERSION))
-    writer(DefaultPrincipalData)(out, DefaultPrincipalData(type_=kind, name=name, token_authenticated=by_token))
-    return out.getvalue()
+    values = {"type": kind, "name": name, "token_authenticated": by_token}
+    writer.write(schemas.layout("DefaultPrincipalData", VERSION), values)
+    return writer.done()
 
 
 def decode_principal(data: Buffer) -> str:
     """The inverse. Raises MalformedRequest."""
-    from kio.schema.default_principal_data.v0.data import DefaultPrincipalData
-    from kio.serial import entity_reader
-
     try:
         (version,) = _INT16.unpack_from(data)
         if version != VERSION:
             raise MalformedRequest(f"a principal in version {version}")
-        found = entity_reader(DefaultPrincipalData)(memoryview(data).toreadonly(), _INT16.size)[0]
-    except Exception as error:
-        if not is_about_bytes(error):
-            raise
+        found = Reader(data, _INT16.size).read(schemas.layout("DefaultPrincipalData", VERSION))
+    except (Malformed, struct.error) as error:
         raise MalformedRequest(f"a principal that cannot be read: {error}") from error
-    text = f"{found.type_}:{found.name}"
+    text = f"{found.type}:{found.name}"
     return TokenPrincipal(text) if found.token_authenticated else text

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.model import ZERO_UUID, Buffer
-from ottla.protocol.limits import ELEMENTS_MAX as ELEMENTS_MAX
-from ottla.protocol.limits import STRING_BYTES_MAX
+from ottla.protocol.layout import ELEMENTS_MAX as ELEMENTS_MAX
+from ottla.protocol.layout import STRING_BYTES_MAX
 from ottla.protocol.messages import MalformedRequest, skip_tagged_fields
 from ottla.protocol.varint import read_length, read_uvarint, write_uvarint
 

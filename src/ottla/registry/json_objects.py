@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
+from ottla.registry.json_comparison import Comparison
 from ottla.registry.json_nodes import Node
-
-if TYPE_CHECKING:
-    from ottla.registry.json_diff import Comparison
 
 
 def compare_objects(comparison: Comparison, old: Node, new: Node) -> None:

@@ -15,7 +15,7 @@ import referencing.exceptions
 import referencing.jsonschema
 from referencing import Registry, Resource
 
-from ottla.registry import json_diff
+from ottla.registry import json_comparison, json_diff
 from ottla.registry.json_nodes import Node, Places
 from ottla.registry.parsed import InvalidSchema, Resolved, json_of
 
@@ -76,7 +76,7 @@ class JsonSchema:
 
     def differences(self, older: JsonSchema) -> list[str]:
         found = json_diff.compare(older.root, self.root)
-        return [str(each) for each in found if each.kind not in json_diff.COMPATIBLE]
+        return [str(each) for each in found if each.kind not in json_comparison.COMPATIBLE]
 
 
 def parse(text: str, references: Sequence[Resolved]) -> JsonSchema:

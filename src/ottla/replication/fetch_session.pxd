@@ -7,16 +7,28 @@ cdef class CachedPartition:
     cdef public long long high_watermark
     cdef public object key
     cdef public long long log_start_offset
+    cdef public long long looks
+    cdef public long long order
     cdef public object request
+    cdef public FetchSession session
+    cdef public object watched
 
     cpdef bint is_news(self, long long error, long long high_watermark, long long log_start_offset, bint has_more)
 
 
 cdef class FetchSession:
+    cdef public dict changed
+    cdef public long long changes
     cdef public long long created_ms
     cdef public long long epoch
+    cdef public long long generation
     cdef public long long id
+    cdef public bint is_kept
+    cdef public long long last_order
     cdef public long long last_used_ms
+    cdef public long long looks
     cdef public dict partitions
     cdef public bint privileged
+    cdef public object topics
     cdef public bint uses_topic_ids
+    cdef public dict waiting

@@ -7,12 +7,14 @@ session simply sends full requests.
 
 from __future__ import annotations
 
+import operator
 import random as random_module
-from collections.abc import Hashable, Iterable, Iterator
-from typing import Any
+from collections.abc import Collection, Hashable, Iterable, Iterator
+from typing import Any, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis, Offset
+from ottla.replication.purgatory import EVERYBODY
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -26,10 +28,22 @@ PartitionKey = Hashable
 """(topic name or topic id, partition number), as the request names it."""
 
 
+class Watchable(Protocol):
+    """A partition as a session sees it."""
+
+    sessions: dict[CachedPartition, None]
+    """Told once, of the next change that shows in a fetch (`CachedPartition.on_change`)."""
+    waiters: dict[Any, None]
+    traffic: Any
+
+
 class CachedPartition:
     """One partition of a fetch or of a session: what to fetch, and what the client was last sent."""
 
-    __slots__ = ("found", "generation", "high_watermark", "key", "log_start_offset", "request")
+    __slots__ = (
+        "found", "generation", "high_watermark", "key", "log_start_offset", "looks", "order", "request", "session",
+        "watched",
+    )  # fmt: skip
 
     def __init__(self, key: PartitionKey, request: Any) -> None:
         self.key = key
@@ -40,6 +54,19 @@ class CachedPartition:
         self.found: Any = None
         """The partition that `key` names, valid while `generation` equals that of the node's partitions."""
         self.generation = -1
+        self.session: FetchSession | None = None
+        self.order = 0
+        """Its place in the round robin of the session: lower ones are read first."""
+        self.watched: Watchable | None = None
+        """Where it waits to be told of a change. Invariant: then it is in `watched.sessions`, not in
+        `session.changed`, and a look at it would find nothing new."""
+        self.looks = 0
+        """`session.looks` when that began."""
+
+    @property
+    def topic(self) -> Any:
+        """Name or id."""
+        return self.key[0]  # type: ignore[index]
 
     def is_news(self, error: int, high_watermark: Offset, log_start_offset: Offset, has_more: bool) -> bool:
         """Whether the client must hear about this partition, and remember that it did.
@@ -63,11 +90,52 @@ class CachedPartition:
         """The client does not get the answer that said this; it is news still."""
         self.high_watermark = -1
 
+    def watch(self, partition: Watchable) -> bool:
+        """There is nothing new: look at it no more until the partition says that something has changed. Returns False
+        where it cannot be told."""
+        session = self.session
+        if session is None or not session.is_kept:
+            return False
+        session.changed.pop(self.key, None)
+        self.watched = partition
+        self.looks = session.looks
+        partition.sessions[self] = None
+        return True
+
+    def on_change(self, size_bytes: int) -> None:
+        """Called by the watched partition, which does not call again: `size_bytes` more can be fetched, or another
+        change is to be seen. Those who wait wait for more of it now."""
+        partition, session = self.watched, self.session
+        assert partition is not None and session is not None
+        self.look_again()
+        session.changes += 1
+        for waiting in list(session.waiting):
+            waiting.join(partition.waiters)
+            waiting.on_bytes(size_bytes)
+
+    def look_again(self) -> None:
+        """Let the next request look at it."""
+        partition, session = self.watched, self.session
+        if session is None:
+            return
+        if partition is not None:
+            partition.sessions.pop(self, None)
+            partition.traffic.fetches += session.looks - self.looks
+            self.watched = None
+        session.changed[self.key] = self
+
 
 class FetchSession:
-    """The partitions of one consumer, in the order in which they are to be read."""
+    """The partitions of one consumer, in the order in which they are to be read.
 
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "privileged", "uses_topic_ids")
+    A request looks only at the partitions in `changed`. All others were found to have nothing new, and wait to be told
+    by their `Partition` of the next change. So a request costs what has changed, not what is in the session.
+    """
+
+    __slots__ = (
+        "changed", "changes", "created_ms", "epoch", "generation", "id", "is_kept", "last_order", "last_used_ms",
+        "looks", "partitions", "privileged", "topics", "uses_topic_ids", "waiting",
+    )  # fmt: skip
 
     def __init__(self, session_id: int, now_ms: Millis, *, privileged: bool, uses_topic_ids: bool) -> None:
         self.id = session_id
@@ -78,21 +146,79 @@ class FetchSession:
         self.privileged = privileged
         self.uses_topic_ids = uses_topic_ids
         self.partitions: dict[PartitionKey, CachedPartition] = {}
+        self.changed: dict[PartitionKey, CachedPartition] = {}
+        """Those of `partitions` that may have something new."""
+        self.changes = 0
+        """Number of times that a watched partition has changed."""
+        self.generation = -1
+        """That of the node's partitions at the latest request: another one says that a key may name another
+        partition."""
+        self.is_kept = True
+        """Whether it is in the cache; a session that is not watches no more partitions."""
+        self.last_order = 0
+        self.looks = 0
+        """Number of times that requests have looked for changes."""
+        self.topics: Collection[Any] | None = None
+        """Names or ids of the topics of `partitions`; None if unknown."""
+        self.waiting: dict[Any, None] = {}
+        """Its fetches in the purgatory."""
 
     def update(self, requested: Iterable[tuple[PartitionKey, Any]], forgotten: Iterable[PartitionKey]) -> None:
         """Take over new and changed partitions, and drop forgotten ones."""
         for key, request in requested:
             cached = self.partitions.get(key)
             if cached is None:
-                self.partitions[key] = CachedPartition(key, request)
+                cached = self.partitions[key] = CachedPartition(key, request)
+                cached.session = self
+                self.last_order += 1
+                cached.order = self.last_order
+                self.topics = None
             else:
                 cached.request = request
+            cached.look_again()
         for key in forgotten:
-            self.partitions.pop(key, None)
+            cached = self.partitions.pop(key, None)
+            if cached is not None:
+                cached.look_again()
+                del self.changed[key]
+                cached.session = self.topics = None
 
     def move_to_end(self, key: PartitionKey) -> None:
         """A partition that gave data goes last, so that a busy one does not starve the others."""
-        self.partitions[key] = self.partitions.pop(key)
+        cached = self.partitions[key] = self.partitions.pop(key)
+        self.last_order += 1
+        cached.order = self.last_order
+
+    def to_read(self) -> list[CachedPartition]:
+        """The partitions to look at, in their order."""
+        self.looks += 1
+        changed = self.changed
+        if self.is_kept and len(changed) == len(self.partitions):
+            return list(self.partitions.values())
+        return sorted(changed.values(), key=_order) if len(changed) > 1 else list(changed.values())
+
+    def known_topics(self) -> Collection[Any]:
+        """Names or ids of the topics of its partitions."""
+        if self.topics is None:
+            self.topics = {cached.topic: None for cached in self.partitions.values()}
+        return self.topics
+
+    def count_fetches(self) -> None:
+        """Count the looks at partitions that were spared, as those that were not are counted."""
+        for cached in self.partitions.values():
+            if cached.watched is not None:
+                cached.watched.traffic.fetches += self.looks - cached.looks
+                cached.looks = self.looks
+
+
+_order = operator.attrgetter("order")
+
+
+def tell(sessions: dict[CachedPartition, None], size_bytes: int) -> None:
+    """`size_bytes` more of a partition can be fetched, or another change is to be seen. After `notify`: whoever waits
+    for a session becomes one of the partition's waiters here."""
+    for cached in list(sessions):
+        cached.on_change(size_bytes)
 
 
 class FetchSessionCache:
@@ -103,6 +229,8 @@ class FetchSessionCache:
         self._random = random
         self._sessions: dict[int, FetchSession] = {}
         """Keyed by id, least recently used first."""
+        self._dropped: list[FetchSession] = []
+        """Sessions that still watch partitions."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -111,7 +239,23 @@ class FetchSessionCache:
         return iter(self._sessions.values())
 
     def remove(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.is_kept = False
+            self._dropped.append(session)
+
+    def unwatch(self, count: int) -> None:
+        """Let so many partitions of dropped sessions be watched no more. Whoever fills a session calls it as often, so
+        that what dropped ones still hold stays below what the cache has held."""
+        while count > 0 and self._dropped:
+            partitions = self._dropped[-1].partitions
+            while count > 0 and partitions:
+                _, cached = partitions.popitem()
+                if cached.watched is not None:
+                    cached.on_change(EVERYBODY)  # whoever still waits looks for itself
+                count -= 1
+            if not partitions:
+                self._dropped.pop()
 
     def create(self, size: int, now_ms: Millis, *, privileged: bool, uses_topic_ids: bool) -> FetchSession | None:
         """A new session for `size` partitions, or None when the cache is full of sessions that may stay."""
@@ -144,7 +288,7 @@ class FetchSessionCache:
             return False
         oldest = next(iter(self._sessions.values()))
         if now_ms - oldest.last_used_ms > EVICTION_MS:
-            del self._sessions[oldest.id]
+            self.remove(oldest.id)
             return True
         evictable = [session for session in self._sessions.values() if now_ms - session.created_ms > EVICTION_MS]
         if privileged:
@@ -156,5 +300,5 @@ class FetchSessionCache:
         victim = min(evictable, key=lambda session: (session.privileged, len(session.partitions)))
         if len(victim.partitions) >= size and victim.privileged >= privileged:
             return False
-        del self._sessions[victim.id]
+        self.remove(victim.id)
         return True

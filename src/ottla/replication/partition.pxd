@@ -26,6 +26,7 @@ cdef class Partition:
     cdef public object on_caught_up
     cdef public long long partition_epoch
     cdef public object replicas
+    cdef public dict sessions
     cdef public bint sole_in_sync
     cdef public object topic_id
     cdef public object topic_partition

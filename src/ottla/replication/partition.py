@@ -17,7 +17,8 @@ from ottla.metadata.image import PartitionRegistration
 from ottla.metrics.instruments import TopicTraffic
 from ottla.model import NO_LEADER_EPOCH, NOT_TRANSACTIONAL, LeaderEpoch, Millis, NodeId, Offset, TopicId, TopicPartition
 from ottla.replication.commits import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Done, OffsetQueue, Wait
-from ottla.replication.purgatory import DelayedFetch
+from ottla.replication.fetch_session import CachedPartition, tell
+from ottla.replication.purgatory import EVERYBODY, DelayedFetch, notify
 from ottla.replication.replica import AT_FIRST_LOOK, NEVER, Replica
 from ottla.replication.replica_log import Appended, ReplicaLog
 
@@ -29,9 +30,6 @@ LAG_MS_MAX = 30_000
 FOLLOWED_MS = 1000
 """A follower asks again after replica.fetch.wait.max.ms (500) at the latest, whatever there is to fetch."""
 
-EVERYBODY = 1 << 62
-"""So many bytes that every waiting fetch looks again."""
-
 
 class Partition:
     """State of one partition. Only the event loop's thread touches it."""
@@ -39,8 +37,8 @@ class Partition:
     __slots__ = (
         "_commits", "_deletions", "_fsyncs", "_live_epoch", "_now_ms", "_pending_isr", "_remote", "_sizes",
         "end_waiters", "epoch_start", "is_leader", "isr", "lag_ms_max", "leader_epoch", "leader_id", "log", "min_isr",
-        "node_id", "on_caught_up", "partition_epoch", "replicas", "sole_in_sync", "topic_id", "topic_partition",
-        "traffic", "waiters",
+        "node_id", "on_caught_up", "partition_epoch", "replicas", "sessions", "sole_in_sync", "topic_id",
+        "topic_partition", "traffic", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -84,6 +82,8 @@ class Partition:
         """Fetches waiting for more bytes below the high watermark, in the order they came."""
         self.end_waiters: dict[DelayedFetch, None] = {}
         """Fetches of followers, waiting for more bytes below the log end."""
+        self.sessions: dict[CachedPartition, None] = {}
+        """Entries of fetch sessions that know all that a consumer can see: each is told once when that changes."""
         self.on_caught_up: Callable[[Partition, tuple[NodeId, ...]], None] | None = None
         """Called with the in-sync set that there could be, when a follower has all it takes to join it."""
         self._commits = OffsetQueue()
@@ -94,7 +94,7 @@ class Partition:
         """Waiters for the low watermark."""
         self._sizes: deque[tuple[Offset, int]] = deque()
         """(end offset, bytes) of what was appended and is not committed; what is older counts as EVERYBODY."""
-        log.observe(self._on_fsynced, self._on_offline, self._on_truncated)
+        log.observe(self._on_fsynced, self._on_offline, self._on_truncated, self._on_start_moved)
 
     # Following the controller.
 
@@ -132,6 +132,7 @@ class Partition:
             self._sizes.clear()
             if self.is_leader and self.log.log_end_offset > self.log.high_watermark:
                 self._sizes.append((self.log.log_end_offset, EVERYBODY))
+            tell(self.sessions, EVERYBODY)
         self._count_in_sync()
         self._advance()
         if self.is_leader and self.log.safe_end_offset < self.log.log_end_offset:  # of an earlier epoch
@@ -142,7 +143,7 @@ class Partition:
         """A copy with the same records in another directory takes the place of the log (KIP-113)."""
         log.producer_state.verifications = self.log.producer_state.verifications
         self.log = log
-        log.observe(self._on_fsynced, self._on_offline, self._on_truncated)
+        log.observe(self._on_fsynced, self._on_offline, self._on_truncated, self._on_start_moved)
         if self.is_leader:
             log.assign_epoch(self.leader_epoch)
         self._on_fsynced()
@@ -195,6 +196,10 @@ class Partition:
         self._fsyncs.fail_above(offset, ErrorCode.not_leader_or_follower)
         while self._sizes and self._sizes[-1][0] > offset:
             self._sizes.pop()
+        tell(self.sessions, EVERYBODY)
+
+    def _on_start_moved(self) -> None:  # nobody waits for that, but the next fetch is to say it
+        tell(self.sessions, 0)
 
     def _on_offline(self) -> None:
         """The log can be used no more: its disk failed, or it is closed."""
@@ -255,11 +260,13 @@ class Partition:
         if self.sole_in_sync and not info.needs_flush:
             self.log.high_watermark = last + 1  # nobody else has to have it
             if self.waiters:
-                _notify(self.waiters, size)
+                notify(self.waiters, size)
+            if self.sessions and size:
+                tell(self.sessions, size)
         else:
             self._appended(info)
         if self.end_waiters and size:
-            _notify(self.end_waiters, size)
+            notify(self.end_waiters, size)
         return info
 
     def _repeated_or_refused(self, records: Any, now_ms: Millis, origin: Any) -> Appended:
@@ -444,7 +451,9 @@ class Partition:
         while sizes and sizes[0][0] <= reached:
             size += sizes.popleft()[1]
         if self.waiters and (size or reached > before):
-            _notify(self.waiters, size or EVERYBODY)  # nothing is counted where a follower has part of an append
+            notify(self.waiters, size or EVERYBODY)  # nothing is counted where a follower has part of an append
+        if self.sessions and reached > before:
+            tell(self.sessions, size or EVERYBODY)
         if self._commits:
             self._commits.complete(reached, self._reached())
 
@@ -531,7 +540,7 @@ class Partition:
         if log_start > log.log_start_offset:
             log.advance_log_start(min(log_start, log.high_watermark))  # records above may still be truncated
         if self.waiters and log.high_watermark > before:
-            _notify(self.waiters, EVERYBODY)
+            notify(self.waiters, EVERYBODY)
 
     # Deleting records.
 
@@ -564,8 +573,9 @@ class Partition:
 
     def wake(self) -> None:
         """Called after a change that shows in no bytes (leadership, deletion): every waiting fetch checks again."""
-        _notify(self.waiters, EVERYBODY)
-        _notify(self.end_waiters, EVERYBODY)
+        notify(self.waiters, EVERYBODY)
+        notify(self.end_waiters, EVERYBODY)
+        tell(self.sessions, EVERYBODY)
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """(epoch, end offset) for OffsetForLeaderEpoch: the current epoch ends at the log end (KIP-101, KIP-279)."""
@@ -579,12 +589,6 @@ def _count_append(traffic: TopicTraffic, size: int, first: Offset, last: Offset)
     traffic.bytes_in += size
     traffic.messages_in += last - first + 1
     traffic.produces += 1
-
-
-def _notify(waiters: dict[DelayedFetch, None], size_bytes: int) -> None:
-    """`size_bytes` more can be fetched."""
-    for waiter in list(waiters):
-        waiter.on_bytes(size_bytes)
 
 
 def nearest_replica(partition: Partition, rack: str, offset: Offset, rack_of: Callable[[NodeId], str | None]) -> NodeId:

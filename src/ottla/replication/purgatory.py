@@ -15,6 +15,9 @@ from ottla.errors import ErrorCode
 from ottla.model import LeaderEpoch, Offset
 from ottla.replication.commits import ACKS_ALL, Done, Wait
 
+EVERYBODY = 1 << 62
+"""So many bytes that every waiting fetch looks again."""
+
 
 class Waitable(Protocol):
     waiters: dict[DelayedFetch, None]
@@ -29,15 +32,25 @@ class DelayedFetch:
     __slots__ = ("_entered", "_ready", "lacking")
 
     def __init__(
-        self, partitions: Iterable[Waitable], lacking: int, ready: Callable[[], None], *, at_end: bool = False
-    ) -> None:
-        """`at_end`: it is a follower's, and waits for the log end."""
+        self, partitions: Iterable[Waitable], lacking: int, ready: Callable[[], None], *, at_end: bool = False,
+        session: dict[DelayedFetch, None] | None = None,
+    ) -> None:  # fmt: skip
+        """`at_end`: it is a follower's, and waits for the log end. `session`: the fetches that wait for the partitions
+        of a session of which nothing else is to be seen; it is told of them by `join`."""
         self._entered = [each.end_waiters if at_end else each.waiters for each in partitions]
+        if session is not None:
+            self._entered.append(session)
         self.lacking = lacking
         """Bytes still missing to the fetch's min_bytes; positive while it waits."""
         self._ready = ready
         for waiters in self._entered:
             waiters[self] = None
+
+    def join(self, waiters: dict[DelayedFetch, None]) -> None:
+        """Wait there too: a partition of the session has changed, and may change again."""
+        if self not in waiters:
+            waiters[self] = None
+            self._entered.append(waiters)
 
     def on_bytes(self, count: int) -> None:
         """`count` bytes were committed to one of its partitions. Calls `ready` once, when that is enough."""
@@ -52,6 +65,12 @@ class DelayedFetch:
             waiters.pop(self, None)
         self._entered = []
         self.lacking = 0
+
+
+def notify(waiters: dict[DelayedFetch, None], size_bytes: int) -> None:
+    """`size_bytes` more can be fetched."""
+    for waiter in list(waiters):
+        waiter.on_bytes(size_bytes)
 
 
 class AppendedTo(Protocol):

@@ -85,10 +85,11 @@ class ReplicaLog(Protocol):
     def producer_state(self) -> Any: ...
 
     def observe(
-        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[Offset], None]
-    ) -> None:
-        """Have `fsynced` called whenever more may be on disk, `offline` once the log can be used no more, and
-        `truncated` when records from an offset on are gone."""
+        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[Offset], None],
+        start_moved: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Have `fsynced` called whenever more may be on disk, `offline` once the log can be used no more, `truncated`
+        when records from an offset on are gone, and `start_moved` when those below the log start are."""
 
     def begin_flush(self) -> None:
         """See to it that an fsync of what is in the log now begins soon; it serves every append of the moment."""

@@ -359,30 +359,29 @@ def api(
     `needs` are the permissions of its clients; those that are enforced are asked before it is called.
     `on_error` builds the response for a KafkaError (pass one where the response has no top-level `error_code`). Where
     it has a row for each of the request, it makes them one by one (`long_answers.RowsOf`) or is a generator.
-    `decode` replaces kio's codec: a generator that yields where the request is a long one; `decode_plain` comes before
-    it, and gives None for what it leaves to it. `pipelined`: while its awaitable is pending, the connection's next
-    requests of this API are handled already; responses keep their order. Without it, and for any other request,
+    `decode` replaces the codec by schema: a generator that yields where the request is a long one; `decode_plain` comes
+    before it, and gives None for what it leaves to it. `pipelined`: while its awaitable is pending, the connection's
+    next requests of this API are handled already; responses keep their order. Without it, and for any other request,
     the connection waits, as Kafka mutes the channel.
     `learn` is called after a request that was answered at once.
     """
 
     def mark(handle: H) -> H:
-        def by_kio(version: int, frame: Buffer, offset: int) -> Any:
-            # A copy: the frame lies in a receive buffer that is used again while a coroutine still holds its request.
-            return messages.decode_request(key, version, bytes(frame), offset)
+        def by_schema(version: int, frame: Buffer, offset: int) -> Any:
+            return messages.decode_request(key, version, frame, offset)
 
-        def by_kio_in_steps(version: int, frame: Buffer, offset: int) -> Generator[int, None, Any]:
+        def by_schema_in_steps(version: int, frame: Buffer, offset: int) -> Generator[int, None, Any]:
             return stepwise.decode_request(key, version, memoryview(frame), offset)
 
         handle.__ottla_api__ = Api(  # type: ignore[attr-defined]
             key,
             versions,
             _guarded(handle, needs),
-            by_kio if decode is None else _whole(decode, decode_plain),
+            by_schema if decode is None else _whole(decode, decode_plain),
             on_error,
             pipelined,
             learn,
-            decode_in_steps=decode or by_kio_in_steps,
+            decode_in_steps=decode or by_schema_in_steps,
             long_bytes=LONG_REQUEST_BYTES if decode is None else LONG_RECORDS_BYTES,
             cost_shift=cost_shift,
             needs=needs,

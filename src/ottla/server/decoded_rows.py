@@ -18,8 +18,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from ottla.protocol.limits import ELEMENTS_MAX
-from ottla.protocol.stepwise import ROW_COST
+from ottla.protocol.layout import ELEMENTS_MAX, ROW_COST
 
 ROWS_MAX: Final = 2 * ELEMENTS_MAX
 """Rows of all large requests in progress: some 120 MB. More at once would not be answered any sooner: decoding is work

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from ottla.replication.fetch_session import CachedPartition
+from ottla.replication.fetch_session import CachedPartition, FetchSession
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.authorization import is_allowed, is_allowed_on_cluster
 from ottla.server.permissions import Need, of_topics
@@ -68,3 +68,25 @@ def without_session(requested: Sequence[tuple[Any, Any]]) -> Generator[int, None
         entries += [CachedPartition(key, asked) for key, asked in requested[start : start + PARTITIONS_AT_ONCE]]
         yield PARTITIONS_AT_ONCE // 4
     return entries
+
+
+def recheck(session: FetchSession, generation: int, permissions: Permissions | None) -> Generator[int, None, None]:
+    """Find the partitions of a session that may have something new though no partition has said so: all, where others
+    were created or deleted, and those of a topic that the client may not read (any more)."""
+    again: list[CachedPartition] = []
+    if session.generation != generation:
+        session.generation = generation
+        again = list(session.partitions.values())
+    elif permissions is not None:
+        denied = set()
+        for count, topic in enumerate(session.known_topics()):
+            if permissions.denies((topic, 0)):
+                denied.add(topic)
+            if count % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+                yield PARTITIONS_AT_ONCE
+        if denied:
+            again = [cached for cached in session.partitions.values() if cached.topic in denied]
+    for start in range(0, len(again), PARTITIONS_AT_ONCE):
+        for cached in again[start : start + PARTITIONS_AT_ONCE]:
+            cached.look_again()
+        yield PARTITIONS_AT_ONCE // 4

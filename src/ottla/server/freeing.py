@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any, Final
 from uuid import UUID
+
+from ottla.protocol.schemas import Message
 
 COST_AT_ONCE: Final = 500
 ROW_COST: Final = 5
@@ -38,9 +40,9 @@ def _inner(value: Any) -> list[Any]:
     """Nested rows of a row."""
     if isinstance(value, dict):
         return [each for each in value.values() if isinstance(each, list | tuple | dict)]
-    names = getattr(type(value), "__dataclass_fields__", ())
-    found = [getattr(value, name) for name in names]
-    return [each for each in found if isinstance(each, list | tuple) or hasattr(type(each), "__dataclass_fields__")]
+    names: Sequence[str] = getattr(type(value), "__slots__", ())
+    found = [getattr(value, name, None) for name in names]
+    return [each for each in found if isinstance(each, list | tuple | Message)]
 
 
 def without_frames(error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""Responses with thousands of rows, made and encoded in batches, so that no other client waits for them."""
+"""Responses with thousands of rows, made in batches, so that no other client waits for them."""
 
 from __future__ import annotations
 
@@ -8,39 +8,13 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, 
 from typing import Any, TypeVar
 
 from ottla.drivers.cooperative import run_yielding
-from ottla.protocol.messages import ROWS_PER_STEP, encode_response_in_steps
-from ottla.server.api import EncodedResponse, RequestContext, Response
+from ottla.server.api import RequestContext, Response
 
 T = TypeVar("T")
 
 SORTED_AT_ONCE = 1000
-COUNTED_AT_ONCE = 500
-"""Rows that cost a microsecond at most."""
-
-
-async def encoded(
-    context: RequestContext, values: Mapping[str, Any], rows: str, *, shared: str | None = None
-) -> Response:
-    """`values` as a response; see `encode_response_in_steps`."""
-    if len(values[rows]) <= ROWS_PER_STEP:
-        return values
-    from ottla.server.freeing import freeing  # an idle node does without
-
-    held = [values]
-    del values
-    await run_yielding(_counting(context, held[0][rows]))
-    parts = await run_yielding(
-        encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, held[0], rows, shared)
-    )
-    await run_yielding(freeing(held))
-    return EncodedResponse([b"".join(parts)])  # thousands of parts would cost more to send than to join
-
-
-def _counting(context: RequestContext, rows: Sequence[Mapping[str, Any]]) -> Generator[int, None, None]:
-    for start in range(0, len(rows), COUNTED_AT_ONCE):
-        some = rows[start : start + COUNTED_AT_ONCE]
-        count_failures(context, (code for row in some if (code := row.get("error_code"))))
-        yield COUNTED_AT_ONCE // 2
+ROWS_PER_STEP = 16
+"""Rows of a handler's own making: some have a millisecond's work in them."""
 
 
 def count_failures(context: RequestContext, codes: Iterable[int]) -> None:
@@ -50,18 +24,16 @@ def count_failures(context: RequestContext, codes: Iterable[int]) -> None:
 
 
 def row_by_row(
-    context: RequestContext, name: str, items: Sequence[T], row_of: Callable[[T], Mapping[str, Any]]
+    name: str, items: Sequence[T], row_of: Callable[[T], Mapping[str, Any]]
 ) -> Response | Awaitable[Response]:
-    """A response of one row for each of `items`; where they are many, it is made in batches too."""
+    """A response of one row for each of `items`; where they are many, it is made in batches."""
     if len(items) <= ROWS_PER_STEP:
         return {name: [row_of(item) for item in items]}
-    return _row_by_row(context, name, items, row_of)
+    return _row_by_row(name, items, row_of)
 
 
-async def _row_by_row(
-    context: RequestContext, name: str, items: Sequence[T], row_of: Callable[[T], Mapping[str, Any]]
-) -> Response:
-    return await encoded(context, {name: await run_yielding(in_steps(items, row_of))}, name)
+async def _row_by_row(name: str, items: Sequence[T], row_of: Callable[[T], Mapping[str, Any]]) -> Response:
+    return {name: await run_yielding(in_steps(items, row_of))}
 
 
 class RowsOf(Sequence[Any]):

@@ -2,6 +2,7 @@
 cimport cython
 
 from ottla.replication.fetch_session cimport CachedPartition
+from ottla.replication.partition cimport Partition
 
 
 cdef class Read:
@@ -16,7 +17,8 @@ cdef class Read:
     cdef public object traffic
 
 
-cpdef bint has_nothing_new(CachedPartition cached, object partition) except -1
+@cython.locals(epoch=cython.longlong)
+cpdef bint has_nothing_new(CachedPartition cached, Partition partition) except -1
 
 
 @cython.locals(found=Read, high_watermark=cython.longlong, stable=cython.longlong, up_to=cython.longlong)
@@ -43,3 +45,10 @@ cpdef Read read_as_follower(
 
 @cython.locals(read=Read, cold=list, length=cython.longlong)
 cpdef list take_cached(object reads)
+
+
+@cython.locals(read=Read)
+cpdef bint is_plain(list rows) except -1
+
+
+cpdef fetched(number, Read read)

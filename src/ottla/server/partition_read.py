@@ -11,7 +11,7 @@ from typing import Any
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.instruments import TopicTraffic
 from ottla.model import NO_LEADER_EPOCH, LeaderEpoch, Millis, NodeId, Offset
-from ottla.protocol.fetch import FetchPartition
+from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchPartition
 from ottla.replication.fetch_session import CachedPartition
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import Throttle
@@ -219,3 +219,23 @@ def warm(slices: Sequence[Any]) -> None:
         end = records.position + records.length
         for position in range(records.position, end, WARM_STEP_BYTES):
             records.file.pread(min(WARM_STEP_BYTES, end - position), position)
+
+
+def is_plain(rows: list[tuple[Any, Read]]) -> bool:
+    """Whether there is nothing in an answer but records and watermarks."""
+    for _, read in rows:
+        if read.error or read.aborted is not None or read.diverging is not None or read.preferred >= 0:
+            return False
+    return True
+
+
+def fetched(number: int, read: Read) -> FetchedPartition:
+    answer = FetchedPartition(number, read.error, read.high_watermark, read.last_stable_offset, read.log_start_offset)
+    if read.records is not None:
+        answer.records = read.records
+    if read.aborted is not None:
+        answer.aborted_transactions = [(each.producer_id, each.first_offset) for each in read.aborted]
+    if read.diverging is not None:
+        answer.diverging_epoch = EpochEndOffset(*read.diverging)
+    answer.preferred_read_replica = read.preferred
+    return answer

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.clock import elapsed_s
 from ottla.drivers.controller_channel import THE_BROKER, LocalControllerChannel, Requester
-from ottla.errors import ErrorCode
 from ottla.model import Buffer, Millis
 from ottla.protocol import fetch, messages, produce
 from ottla.protocol.fetch import FetchResponse
+from ottla.protocol.layout import KINDS
 from ottla.protocol.messages import ApiKey
 from ottla.quotas.arithmetic import Windows
 from ottla.quotas.limits import IP, AddressLimits
@@ -340,13 +340,11 @@ def throttle_offset(api_key: int, version: int) -> int | None:
     """Where an encoded response says for how long its client is held back; None if there is no such field, or if it is
     behind one of variable size (ApiVersions, which is never encoded early).
     """
-    from dataclasses import fields
-
     offset = len(messages.response_header(api_key, version, 0))
-    for field in fields(messages.response_class(api_key, version)):
+    for field in messages.response_layout(api_key, version).fields:
         if field.name == "throttle_time":
             return offset
-        if field.type is not ErrorCode and getattr(field.type, "__name__", "") not in ("i16", "ErrorCode"):
+        if field.is_array or field.kind not in (KINDS["int16"], KINDS["error"]):
             return None
         offset += 2
     return None

@@ -107,7 +107,7 @@ class Supervisor:
                 self._start(node)
             self._attend()
         except BaseException:
-            # Left to themselves the nodes would end too, but hold the directory for a while when nobody knows of them.
+            # Orphaned nodes end too, but later: until then the directory is in use, and nothing says by whom.
             self._say, self._ready, self._afterwards = _nothing, _nothing, None
             self._stop_all()
             self._attend()

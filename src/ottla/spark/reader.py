@@ -15,7 +15,7 @@ from ottla.client.cluster import Cluster, Leader, Retry
 from ottla.client.fetcher import OffsetOutOfRange, TopicRecreated
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
-from ottla.spark import bounds, kept
+from ottla.spark import bounds, connection_pool
 from ottla.spark.dead_letters import DeadLetters
 from ottla.spark.filters import Narrowing, narrow
 from ottla.spark.layout import Layout
@@ -89,7 +89,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options, narrowing = self.options, self.narrowing
-        with kept.cluster(kept.client_config(options.client)) as cluster:
+        with connection_pool.cluster(connection_pool.client_config(options.client)) as cluster:
             leaders = bounds.all_subscribed(cluster, options.subscription)
             last = bounds.latest(cluster, leaders, options)
             first = bounds.earliest(cluster, leaders, options)
@@ -114,8 +114,8 @@ def records(partition: InputPartition, options: SourceOptions, layout: Layout) -
     """A task: the columns of `layout` for what a slice has. Raises DataLoss, BadRecord, KafkaError, OSError."""
     if not isinstance(partition, Slice):  # Spark's own, in place of no slices at all
         return
-    config = kept.client_config(options.client)
-    with kept.cluster(config) as cluster, DeadLetters(config, layout.dead_letter_topic) as dead_letters:
+    config = connection_pool.client_config(options.client)
+    with connection_pool.cluster(config) as cluster, DeadLetters(config, layout.dead_letter_topic) as dead_letters:
         for batch in _decoded(cluster, partition, options, layout.decoded):
             finished, letters = layout.finish(batch)
             dead_letters.send(letters)
@@ -132,7 +132,7 @@ def _decoded(cluster: Cluster, slice_: Slice, options: SourceOptions, fields: pa
             _check_topic(cluster, slice_)
             yield from arrow.batches(
                 cluster, topic, partition, start, stop, fields, read_committed=client.read_committed,
-                limits=kept.fetch_limits(client),
+                limits=connection_pool.fetch_limits(client),
             )  # fmt: skip
             return
         except OffsetOutOfRange as error:

@@ -24,7 +24,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.producer import Producer
 from ottla.client.transactions import ONGOING, describe_transactions
 from ottla.errors import KafkaError
-from ottla.spark import kept
+from ottla.spark import connection_pool
 from ottla.spark.digest import Digest
 from ottla.spark.exactly_once import Committer, State, WriteFailed, Written
 from ottla.spark.rows import Rows, rows_of
@@ -144,7 +144,7 @@ def write_rows(batches: Iterator[pa.RecordBatch], rows: Rows, options: SinkOptio
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return TaskWritten(place, 0, None)
-    with kept.cluster(options.client) as cluster:
+    with connection_pool.cluster(options.client) as cluster:
         producer = _producer(cluster, options, place)
         digest, records = Digest(), rows.records()
         try:

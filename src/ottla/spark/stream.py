@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import (
 from ottla.client.cluster import Cluster, Leader, Retry
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
-from ottla.spark import bounds, kept
+from ottla.spark import bounds, connection_pool
 from ottla.spark.layout import Layout
 from ottla.spark.offsets import (
     LATEST,
@@ -76,7 +76,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def cluster(self) -> Cluster:
         """This instance's own client: it plans one batch after the other until the query stops."""
         if self._cluster is None:
-            self._cluster = Cluster(kept.client_config(self.options.client))
+            self._cluster = Cluster(connection_pool.client_config(self.options.client))
         return self._cluster
 
     # Offsets

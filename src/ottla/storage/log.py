@@ -408,9 +408,7 @@ class Log:
         if offset >= up_to or offset == end:
             return None
         try:
-            return self._segments.read(
-                offset, max_bytes, up_to=up_to, end=end, min_one_batch=min_one_batch, nowait=nowait
-            )
+            return self._segments.read(offset, max_bytes, up_to, end, min_one_batch, nowait)
         except OSError as error:
             raise self._health.refuse(error) from error
         except KafkaError as error:
@@ -521,9 +519,11 @@ class Log:
         self._flusher.fsync_later(path)
 
     def observe(
-        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[Offset], None]
-    ) -> None:
+        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[Offset], None],
+        start_moved: Callable[[], None],
+    ) -> None:  # fmt: skip
         """See `ReplicaLog.observe`."""
+        self._state.on_start_moved = start_moved
         self._flusher.on_fsynced = fsynced
         self._health.on_offline = offline
         self.truncator.on_truncated = truncated

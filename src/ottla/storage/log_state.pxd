@@ -8,6 +8,7 @@ cdef class LogState:
     cdef public long long log_end
     cdef public long long log_start
     cdef public long long now_ms
+    cdef public object on_start_moved
     cdef public long long recovery_point
     cdef public long long truncations
 

@@ -5,6 +5,8 @@ The parts of a `Log` share one `LogState`. All changes of offsets are made here,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ottla.model import Millis, Offset
 
 
@@ -12,7 +14,8 @@ class LogState:
     """Offsets of one log: log_start <= high_watermark <= log_end, recovery_point <= durable <= log_end."""
 
     __slots__ = (
-        "cleaned", "durable", "high_watermark", "log_end", "log_start", "now_ms", "recovery_point", "truncations",
+        "cleaned", "durable", "high_watermark", "log_end", "log_start", "now_ms", "on_start_moved",
+        "recovery_point", "truncations",
     )  # fmt: skip
 
     def __init__(self, now_ms: Millis) -> None:
@@ -32,6 +35,8 @@ class LogState:
         """Compacted up to here; None if it never was."""
         self.truncations = 0
         """How often the log was cut since it was loaded."""
+        self.on_start_moved: Callable[[], None] | None = None
+        """Called after the log start has moved up."""
 
     def holds_nothing(self, offset: Offset, high_watermark: Offset, log_start: Offset) -> bool:
         """Whether a reader at `offset` gets neither records nor an error, and both watermarks are still these."""
@@ -45,6 +50,8 @@ class LogState:
         """Records below `offset` are not served any more; they count as committed."""
         self.log_start = offset
         self.high_watermark = max(self.high_watermark, offset)
+        if self.on_start_moved is not None:
+            self.on_start_moved()
 
     def truncate(self, offset: Offset) -> None:
         """Records from `offset` on are gone."""

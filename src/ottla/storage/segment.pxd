@@ -47,3 +47,14 @@ cdef class Segment:
     cpdef bint should_roll(
         self, long long size, long long last_offset, long long max_timestamp, long long now_ms, RollLimits limits
     ) except -1
+
+    @cython.locals(index=OffsetIndex, position=cython.longlong, following=cython.longlong, last_offset=cython.longlong)
+    cpdef find(self, long long offset, bint nowait=*)
+
+    @cython.locals(position=cython.longlong, size=cython.longlong, length=cython.longlong)
+    cpdef read(self, long long offset, long long max_bytes, long long end, bint min_one_batch, bint nowait=*)
+
+    @cython.locals(boundary=cython.longlong, length=cython.longlong, index=OffsetIndex)
+    cdef long long _whole_batches(
+        self, long long position, long long first_size, long long max_bytes, bint min_one, bint nowait
+    ) except -1

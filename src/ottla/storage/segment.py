@@ -322,12 +322,14 @@ class Segment:
     def _corrupt(self, position: int) -> KafkaError:
         return corrupt(self.path(LOG), position)
 
-    def find(self, offset: Offset, *, nowait: bool = False) -> FoundBatch | None:
+    def find(self, offset: Offset, nowait: bool = False) -> FoundBatch | None:
         """The first batch that ends at or above `offset`, None if the segment ends before."""
         if nowait and self._indexes.offset is None and self.size:
             self._indexes.check_warm()
         index = self._indexes.offset
-        position, following, last_offset = (self.offset_index if index is None else index).around(offset)
+        if index is None:
+            index = self.offset_index
+        position, following, last_offset = index.around(offset)
         if following - position > SCAN_BYTES:
             # The batch of an index entry ends below `offset`. Where batches are large the next entry is the next batch,
             # which nearly always is the one, and need not be reached by way of the one before.
@@ -385,14 +387,14 @@ class Segment:
         self._hint_offset = -1
 
     def read(
-        self, offset: Offset, max_bytes: int, *, end: int, min_one_batch: bool, nowait: bool = False
+        self, offset: Offset, max_bytes: int, end: int, min_one_batch: bool, nowait: bool = False
     ) -> LogSlice | None:
         """Batches from the one that holds `offset` up to position `end`. Empty if none fits, None if there are none."""
         if self._hint_offset == offset:
             position, size = self._hint_position, self._hint_size
             first_offset = offset
         else:
-            batch = self.find(offset, nowait=nowait)
+            batch = self.find(offset, nowait)
             if batch is None:
                 return None
             position, first_offset, size = batch.position, batch.base_offset, batch.size
@@ -409,7 +411,10 @@ class Segment:
         """How long the batches from `position` on are that fit into `max_bytes`, to the nearest index entry."""
         if first_size > max_bytes:
             return first_size if min_one else 0  # a batch larger than the limit is sent alone (KIP-74)
-        boundary = self.offset_index.boundary_at_or_before(position + max_bytes)
+        index = self._indexes.offset
+        if index is None:
+            index = self.offset_index
+        boundary = index.boundary_at_or_before(position + max_bytes)
         if boundary >= position + first_size:
             return boundary - position
         length = first_size

@@ -1,4 +1,6 @@
 # C types for `segment_list.py`; see there.
+cimport cython
+
 from ottla.storage.segment cimport Segment
 
 
@@ -13,3 +15,8 @@ cdef class SegmentList:
     cdef public list items
     cdef public list scheduled_deletions
     cdef public long long size_bytes
+
+    @cython.locals(bases=list, number=cython.Py_ssize_t, segment=Segment, stop=cython.longlong)
+    cpdef read(
+        self, long long offset, long long max_bytes, long long up_to, long long end, bint min_one_batch, bint nowait
+    )

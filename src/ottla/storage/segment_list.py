@@ -212,7 +212,7 @@ class SegmentList:
     # Look-ups
 
     def read(
-        self, offset: Offset, max_bytes: int, *, up_to: Offset, end: Offset, min_one_batch: bool, nowait: bool
+        self, offset: Offset, max_bytes: int, up_to: Offset, end: Offset, min_one_batch: bool, nowait: bool
     ) -> LogSlice | None:
         """`Log.read` without the checks; `end` is the log end. Raises `OSError`, `KafkaError`, `ColdRead`."""
         bases = self.bases
@@ -226,7 +226,7 @@ class SegmentList:
                 stop = segment.size
             else:
                 stop = segment.position_of(up_to)
-            found = segment.read(offset, max_bytes, end=stop, min_one_batch=min_one_batch, nowait=nowait)
+            found = segment.read(offset, max_bytes, stop, min_one_batch, nowait)
             if found is not None:
                 return found if found.length else None
         return None

@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ottla.client.ends import end_offset
 from ottla.tail.files import Position
 from ottla.tail.state import StateFile, TailError
 
 UNACKNOWLEDGED_BYTES_MAX = 16 << 20
 """Reading stops while more than this is on its way: memory stays bounded while no broker answers."""
+LOAD_S = 30.0
 SAVE_S = 1.0
 """Between two writes of the state file; what was acknowledged since is sent again after a crash."""
 TRANSACTION_TIMEOUT_MS = 30_000
@@ -185,7 +187,7 @@ class ExactlyOnce:
 
         reading = {"group.id": f"ottla-tail-{self._agent}", "enable.auto.commit": False, "enable.partition.eof": True}
         uncommitted = self._open_consumer(reading | {"isolation.level": "read_uncommitted"})
-        _, end = uncommitted.get_watermark_offsets(TopicPartition(self._positions_topic, 0), timeout=30)
+        end = end_offset(uncommitted, self._positions_topic, 0, LOAD_S)
         uncommitted.close()
         consumer = self._open_consumer(reading | {"isolation.level": "read_committed"})
         consumer.assign([TopicPartition(self._positions_topic, 0, 0)])

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ottla.testing.exchange import Exchange
 from ottla.testing.lifetime import Lifetime
 from ottla.testing.process import BrokerError, Process, ending, with_output
-from ottla.testing.records import Exchange
 
 PORT_MAX = 65535
 ALIKE = 0.75

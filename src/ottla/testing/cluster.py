@@ -15,10 +15,10 @@ from typing import Any
 
 from ottla.server.local_cluster import Place, node_settings
 from ottla.testing.broker import Setting, Topics, as_text, ensure_settings, topic_request, topic_requests
+from ottla.testing.exchange import Exchange
 from ottla.testing.lifetime import Lifetime
 from ottla.testing.packet_source import source
 from ottla.testing.process import BrokerError, Process, ending, reserve, with_output
-from ottla.testing.records import Exchange
 
 NODES_MAX = 100
 

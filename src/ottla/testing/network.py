@@ -18,12 +18,17 @@ import errno
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast
 
 from ottla.network import AcceptFailed, MakeProtocol
 from ottla.testing.loop import SimulatedLoop, SimulatedTime, State
-from ottla.testing.transport import RETRANSMIT_SECONDS, RETRANSMIT_SECONDS_MAX, SimulatedSender, SimulatedTransport
+from ottla.testing.transport import (
+    RETRANSMIT_SECONDS,
+    RETRANSMIT_SECONDS_MAX,
+    Link,
+    SimulatedSender,
+    SimulatedTransport,
+)
 
 WINDOWS = (3_000, 20_000, 200_000)
 """Bytes that may be under way and unread; a connection has one of these."""
@@ -31,15 +36,6 @@ WINDOWS = (3_000, 20_000, 200_000)
 
 def refused(code: int) -> OSError:
     return OSError(code, os.strerror(code))
-
-
-@dataclass(slots=True)
-class Link:
-    """What happens to bytes from one host to another."""
-
-    delay_s: tuple[float, float]
-    is_cut: bool = False
-    clogged_until_s: float = 0.0
 
 
 class SimulatedNetwork:

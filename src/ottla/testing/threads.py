@@ -13,12 +13,33 @@ import _thread
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ottla.testing.disk_nodes import SimulatedCrash
 
-if TYPE_CHECKING:
-    from ottla.testing.loop import Event, SimulatedLoop
+
+class Working(Protocol):
+    """The simulation that the loop is of."""
+
+    work: BlockingWork | None
+    """The piece of work whose thread is awake."""
+
+
+class Cancellable(Protocol):
+    """What is to happen later."""
+
+    def cancel(self) -> None: ...
+
+
+class WorkLoop(Protocol):
+    """What a piece of work needs of its event loop: `SimulatedLoop`."""
+
+    working: dict[BlockingWork, None]
+
+    @property
+    def simulation(self) -> Working: ...
+    def create_future(self) -> asyncio.Future[Any]: ...
+    def exactly_in(self, seconds: float, callback: Callable[[], None], /) -> Cancellable: ...
 
 
 class _Thread:
@@ -57,13 +78,13 @@ class _Thread:
 class BlockingWork:
     """One piece of work in a thread of a process. `pause_s` says at each disk call for how long it stops there."""
 
-    def __init__(self, loop: SimulatedLoop, work: Callable[[], Any], pause_s: Callable[[], float | None]) -> None:
+    def __init__(self, loop: WorkLoop, work: Callable[[], Any], pause_s: Callable[[], float | None]) -> None:
         self.future: asyncio.Future[Any] = loop.create_future()
         self._loop = loop
         self._work = work
         self._pause_s = pause_s
         self._thread: _Thread | None = None
-        self._wake: Event | None = None
+        self._wake: Cancellable | None = None
         self._next_s = 0.0
         self._result: Any = None
         self._error: BaseException | None = None
@@ -127,7 +148,7 @@ class BlockingWork:
 class SimulatedMutex:
     """Implements `ottla.filesystem.Mutex`: a thread that waits lets others run, a loop lets the holder."""
 
-    def __init__(self, loop: SimulatedLoop) -> None:
+    def __init__(self, loop: WorkLoop) -> None:
         self._loop = loop
         self._holder: BlockingWork | None = None
         self._is_held = False

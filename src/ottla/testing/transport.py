@@ -6,17 +6,16 @@ import asyncio
 import errno
 import os
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple, Protocol, cast
 
 from ottla.filesystem import File
 from ottla.model import Buffer
 from ottla.network import COPY_BYTES_MAX, MakeProtocol
-from ottla.testing.loop import SimulatedLoop, State
-
-if TYPE_CHECKING:
-    from ottla.testing.network import SimulatedNetwork
+from ottla.testing.loop import SimulatedLoop, SimulatedTime, State
 
 RETRANSMIT_SECONDS_MAX = 20.0
 """After so long without an acknowledgement a connection is given up; Linux takes a quarter of an hour."""
@@ -26,6 +25,36 @@ RETRANSMIT_SECONDS = 0.2
 
 WRITE_BUFFER_BYTES = 65_536
 """A transport that has more unsent bytes pauses its protocol."""
+
+
+@dataclass(slots=True)
+class Link:
+    """What happens to bytes from one host to another."""
+
+    delay_s: tuple[float, float]
+    is_cut: bool = False
+    clogged_until_s: float = 0.0
+
+
+class Between(Protocol):
+    """What lies between the two ends: `SimulatedNetwork`."""
+
+    @property
+    def time(self) -> SimulatedTime: ...
+    @property
+    def random(self) -> Random: ...
+    @property
+    def loop(self) -> SimulatedLoop: ...
+    @property
+    def counts(self) -> Counter[str]: ...
+    @property
+    def trace(self) -> Callable[[str, str], None]: ...
+    def link(self, source: str, target: str, /) -> Link: ...
+    def passes(self, source: str, target: str, /) -> bool: ...
+    def is_up(self, host: str, /) -> bool: ...
+    def arrives_s(self, source: str, target: str, /) -> float: ...
+    def strand(self, end: SimulatedTransport, seconds: float, /) -> None: ...
+    def drop(self, end: SimulatedTransport, /) -> None: ...
 
 
 class _Chunk(NamedTuple):
@@ -40,7 +69,7 @@ class SimulatedTransport(asyncio.Transport):
     peer: SimulatedTransport
 
     def __init__(
-        self, network: SimulatedNetwork, loop: SimulatedLoop, host: str, number: int, window: int, *, is_client: bool
+        self, network: Between, loop: SimulatedLoop, host: str, number: int, window: int, *, is_client: bool
     ) -> None:
         super().__init__()
         self.loop = loop

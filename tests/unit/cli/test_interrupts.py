@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ottla.cli import interrupts
+from ottla.cli import interrupts, main
 
 END_LATE = interrupts._end_late
 
@@ -165,3 +165,13 @@ def test_a_report_may_take_longer_than_the_end_of_other_commands(monkeypatch: py
     monkeypatch.setattr(interrupts, "end", ended.append)
     END_LATE(130)
     assert (slept, ended) == ([interrupts.GRACE_S, 300.0 - interrupts.GRACE_S], [130])
+
+
+def test_while_an_error_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def complain(*_: object) -> int:
+        interrupt()
+        return 2
+
+    monkeypatch.setattr(main, "_complain", complain)
+    monkeypatch.setattr(interrupts._state, "installed", False)  # the process does not end
+    assert main.main(["nonsense"]) == 130

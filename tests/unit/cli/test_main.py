@@ -16,8 +16,8 @@ import pytest
 
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE
 from ottla.cli.main import _complain, main
-from ottla.cli.produce import Delivered, _conclude
-from ottla.cli.topic_missing import _is_wanted
+from ottla.cli.records.missing_topic import _is_wanted
+from ottla.cli.records.produce import Delivered, _conclude
 from ottla.testing import Broker
 
 

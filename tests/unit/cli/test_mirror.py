@@ -13,7 +13,7 @@ import pytest
 from ottla.cli import mirror, wire
 from ottla.cli.exits import FAILED, OK, UNREACHABLE
 from ottla.cli.main import main
-from ottla.mirror.ledger import Ledger
+from ottla.mirror.control_topic import ControlTopic
 from ottla.pipelines.runner import load
 from ottla.testing import Broker
 
@@ -49,7 +49,7 @@ NAMED = {
 def test_a_mirror_that_is_not_there_is_said_to_be_missing(
     command: str, bootstrap: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Ledger(bootstrap, "known").ensure()
+    ControlTopic(bootstrap, "known").ensure()
     arguments = ["mirror", command.split(",")[0], *NAMED[command], "-b", bootstrap]
     for more in [], ["--json"], ["--from", bootstrap]:
         if more[:1] == ["--from"] and command == "offsets":
@@ -60,7 +60,7 @@ def test_a_mirror_that_is_not_there_is_said_to_be_missing(
 
 
 def test_a_mirror_without_topics_says_so(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Ledger(bootstrap, "new").ensure()
+    ControlTopic(bootstrap, "new").ensure()
     assert main(["mirror", "status", "new", "-b", bootstrap]) == OK
     assert capsys.readouterr().out == "the mirror of new has no topics yet: it has copied nothing\n"
     assert main(["mirror", "status", "new", "-b", bootstrap, "--from", bootstrap, "--topics", "other"]) == OK
@@ -68,9 +68,9 @@ def test_a_mirror_without_topics_says_so(bootstrap: str, capsys: pytest.CaptureF
 
 
 def test_topics_that_were_handed_over_are_shown(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
-    ledger = Ledger(bootstrap, "handed")
-    ledger.ensure()
-    ledger.note([(["origin", "t", 0], 0), (["role", "t"], "owned")])
+    control = ControlTopic(bootstrap, "handed")
+    control.ensure()
+    control.note([(["origin", "t", 0], 0), (["role", "t"], "owned")])
     for more in [], ["--from", bootstrap, "--topics", "t"]:
         assert main(["mirror", "status", "handed", "-b", bootstrap, "--json", *more]) == OK
         (row,) = json.loads(capsys.readouterr().out)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cli import argument_secrets, security
+from ottla.cli import argument_secrets, client_security
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE
 from ottla.cli.main import main
 from ottla.cli.options import asked_at
@@ -58,8 +58,8 @@ def test_the_environment_and_its_file(
     with SecureBroker(users=USERS, mechanisms=("SCRAM-SHA-256",)) as broker:
         properties.write_text(f"{properties.read_text()}bootstrap.servers={broker.address}\n")
         monkeypatch.setenv("OTTLA_CLIENT_CONFIG", str(properties))
-        security.use(None)
-        assert security.bootstrap_of_file() == broker.address
+        client_security.use(None)
+        assert client_security.bootstrap_of_file() == broker.address
         main(["topic", "list"])  # the broker answers no more than Metadata
         assert broker.names and set(broker.names) == {"ann"}
         monkeypatch.setenv("OTTLA_CLIENT_SASL_PASSWORD", "other")
@@ -125,36 +125,36 @@ def test_a_wrong_certificate_file(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_hints_name_the_file_too(properties: Path) -> None:
-    security.use(properties)
+    client_security.use(properties)
     try:
         assert asked_at("ottla topic list", "h:1") == f"ottla topic list -b h:1 --config {properties}"
     finally:
-        security.use(None)
+        client_security.use(None)
 
 
 def test_a_mirror_sends_nothing_of_one_cluster_to_the_other(
     properties: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    security.use(properties)
-    assert security.current().login is not None and security.of_source().login is None
+    client_security.use(properties)
+    assert client_security.current().login is not None and client_security.of_source().login is None
     both = tmp_path / "mirror.properties"
     both.write_text(
         "source.security.protocol=SASL_PLAINTEXT\nsource.sasl.mechanism=PLAIN\nsource.sasl.username=s\n"
         f"source.sasl.password={CANARY}\ntarget.security.protocol=SSL\n"
     )
-    security.use(both)
-    source = security.of_source()
+    client_security.use(both)
+    source = client_security.of_source()
     assert source.login is not None and source.login.username == "s"
-    assert security.current().protocol == "SSL" and security.current().login is None
-    security.use(both, properties)
-    source = security.of_source()
+    assert client_security.current().protocol == "SSL" and client_security.current().login is None
+    client_security.use(both, properties)
+    source = client_security.of_source()
     assert source.login is not None and (source.login.mechanism, source.login.username) == ("SCRAM-SHA-256", "ann")
     for name, value in (("SECURITY_PROTOCOL", "SASL_PLAINTEXT"), ("SASL_MECHANISM", "PLAIN"), ("SASL_USERNAME", "e"),
                         ("SASL_PASSWORD", "p")):  # fmt: skip
         monkeypatch.setenv(f"OTTLA_MIRROR_FROM_{name}", value)
-    security.use(None)
-    source = security.of_source()
-    assert source.login is not None and source.login.username == "e" and security.current().login is None
+    client_security.use(None)
+    source = client_security.of_source()
+    assert source.login is not None and source.login.username == "e" and client_security.current().login is None
 
 
 def test_secrets_among_arguments_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:

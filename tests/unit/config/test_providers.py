@@ -204,7 +204,7 @@ def test_a_secret_of_a_secret_is_the_same() -> None:
 
 
 def test_the_command_reads_real_files(tmp_path: Path) -> None:
-    from ottla.cli.start import outside
+    from ottla.cli.server.start import outside
 
     (tmp_path / "link").symlink_to("/etc/hostname")
     found = outside({"A": "b"})

@@ -15,7 +15,7 @@ from ottla.metadata.image import ConfigResource, ConfigResourceType
 from ottla.model import NO_GUARD
 from ottla.protocol.internal.consumer_group_records import ConsumerGroupPartitionMetadataValue
 from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-from ottla.protocol.internal.unserved_group_records import UnservedKey
+from ottla.protocol.internal.modern_group_records import ModernKey
 from tests.unit.coordinator.consumer_groups import Groups
 from tests.unit.coordinator.harness import WALL_START_MS
 
@@ -390,13 +390,13 @@ def test_an_empty_group_is_deleted_or_goes_with_its_last_offset() -> None:
 def test_records_of_older_brokers_are_read() -> None:
     groups = shared()
     old = ConsumerGroupPartitionMetadataValue()
-    groups.driver.log.append([GroupRecord(UnservedKey(4, "g"), old)])
+    groups.driver.log.append([GroupRecord(ModernKey(4, "g"), old)])
     offset = OffsetCommitValue(5, 0, "", WALL_START_MS, -1)
     groups.driver.log.insert(0, [GroupRecord(OffsetCommitKey("g", "t", 0), offset)])
     groups.driver.of_transactions.insert(0, -1)
     assert_reloads_with_flag(groups)
     groups.poll("a")
-    assert GroupRecord(UnservedKey(4, "g"), None) in groups.driver.log[-1]
+    assert GroupRecord(ModernKey(4, "g"), None) in groups.driver.log[-1]
     [topic] = groups.driver.shard.fetch_offsets("g", None)
     assert topic.partitions[0].offset == 5
 

@@ -23,7 +23,7 @@ from ottla.protocol.internal.group_records import (
     encode_key,
     encode_value,
 )
-from ottla.protocol.internal.unserved_group_records import UnservedKey
+from ottla.protocol.internal.modern_group_records import ModernKey
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -79,7 +79,7 @@ def test_values_of_old_versions_are_read(version: int) -> None:
 
 def test_values_of_protocols_that_are_not_served_are_left_alone() -> None:
     value = b"\0\0\0\0\0\1\0"
-    for key, decoded in ((b"\0\x0b\0\1g", UnservedKey(11, "g")), (b"\0\x0d\0\1g\0\1m", UnservedKey(13, "g", "m"))):
+    for key, decoded in ((b"\0\x0b\0\1g", ModernKey(11, "g")), (b"\0\x0d\0\1g\0\1m", ModernKey(13, "g", "m"))):
         assert decode_record(key, value) == GroupRecord(decoded, value)
         assert encode_key(decoded) == key
         assert encode_value(value) == value

@@ -15,8 +15,8 @@ from ottla.coordinator.group.streams.reconcile import reconciled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD
 from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord, OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.internal.modern_group_records import ModernKey
 from ottla.protocol.internal.streams_group_records import StreamsEndpoint, StreamsGroupTopologyValue, TopicInfo
-from ottla.protocol.internal.unserved_group_records import UnservedKey
 from tests.unit.coordinator.harness import WALL_START_MS
 from tests.unit.coordinator.streams_groups import COUNTING, SIMPLE, Groups, rows, statuses, subtopology
 
@@ -637,7 +637,7 @@ def test_empty_groups_change_hands() -> None:
     groups.driver.restart()
     assert groups.driver.shard.state.groups["g"].group_type == "classic"
     assert [each.name for each in groups.driver.shard.fetch_offsets("g", None)] == ["t"]
-    assert not [key for key in in_log(groups) if key.startswith("UnservedKey")]
+    assert not [key for key in in_log(groups) if key.startswith("ModernKey")]
 
 
 def test_states_in_filters() -> None:
@@ -665,7 +665,7 @@ def test_an_empty_group_is_deleted_with_all_its_records() -> None:
     assert groups.state() == "Empty"
     assert delete() is ErrorCode.none
     assert in_log(groups) == {}
-    kinds = [record.key.type for record in groups.driver.log[-1] if isinstance(record.key, UnservedKey)]
+    kinds = [record.key.type for record in groups.driver.log[-1] if isinstance(record.key, ModernKey)]
     assert kinds == [20, 17, 23], "in the order that Kafka checks"
     assert delete() is ErrorCode.group_id_not_found
     groups.driver.restart()
@@ -753,7 +753,7 @@ def test_a_compacted_log_in_any_order_is_read() -> None:
     assert (after.members, after.targets, after.topology) == (before.members, before.targets, before.topology)
     groups.settle()
     assert groups.state() == "Stable" and groups.group().epoch == before.epoch
-    tombstones = [GroupRecord(key, None) for key in (GroupMetadataKey("g"), UnservedKey(22, "g", "gone"))]
+    tombstones = [GroupRecord(key, None) for key in (GroupMetadataKey("g"), ModernKey(22, "g", "gone"))]
     groups.driver.log += [[each] for each in tombstones]
     groups.driver.restart()
     assert groups.group().members == before.members

@@ -10,12 +10,12 @@ from typing import Any
 
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.coordinator.group.modern import ModernGroup
 from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, OffsetToCommit, SyncGroup
 from ottla.coordinator.group.share import heartbeat as shares
 from ottla.coordinator.group.share import offsets as share_offsets
 from ottla.coordinator.group.share.group import ShareGroup
 from ottla.coordinator.group.streams.group import StreamsGroup
-from ottla.coordinator.group.unserved import UnservedGroup
 from ottla.errors import ErrorCode, KafkaError
 from tests.unit.coordinator import streams_groups
 from tests.unit.coordinator.consumer_groups import Groups
@@ -164,7 +164,7 @@ class Walk:
         for group in state.groups.values():
             if isinstance(group, ShareGroup):
                 assert {*group.deadlines} == {*group.share_members}, what
-                assert not group.deadlines or ("unserved", group.group_id) in state.timers, what
+                assert not group.deadlines or ("share session", group.group_id) in state.timers, what
             elif not isinstance(group, ClassicGroup):
                 for member_id in group.members:
                     assert (f"{group.group_type} session", group.group_id, member_id) in state.timers, (what, member_id)
@@ -173,13 +173,13 @@ class Walk:
 def is_owned(state: Any, kind: str, group_id: str, member_id: str = "") -> bool:
     """Whether what a timer was set for is there."""
     group = state.groups.get(group_id)
-    if kind == "unserved":
+    if kind == "share session":
         return isinstance(group, ShareGroup) and bool(group.deadlines)
     if kind.startswith("consumer"):
         return isinstance(group, ConsumerGroup) and member_id in group.members
     if kind.startswith("streams"):
         return isinstance(group, StreamsGroup) and (kind == "streams initial" or member_id in group.members)
-    if not isinstance(group, ClassicGroup) or isinstance(group, UnservedGroup):
+    if not isinstance(group, ClassicGroup) or isinstance(group, ModernGroup):
         return False
     if kind == "join":
         return group.state is State.PREPARING_REBALANCE

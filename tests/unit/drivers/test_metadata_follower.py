@@ -125,7 +125,8 @@ class Scripted(NodeClient):
         found = answer(values)
         if isinstance(found, KafkaError):
             raise found
-        return Answer(versions[1], messages.build(messages.response_class(api_key, versions[1]), found))
+        frame = messages.encode_response(api_key, versions[1], 0, found)
+        return Answer(versions[1], messages.decode_response(api_key, versions[1], frame)[1])
 
 
 def fetched(epoch: int = 4, leader: int = 1, **row: Any) -> Callable[[Mapping[str, Any]], Any]:

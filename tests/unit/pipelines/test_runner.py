@@ -13,9 +13,9 @@ import pytest
 
 from ottla.cli.exits import CommandFailed
 from ottla.cli.main import main
-from ottla.cli.pipeline_new import create
-from ottla.cli.pipeline_options import options_of
-from ottla.cli.pipeline_view import Lines, print_statuses, waiting
+from ottla.cli.pipeline.new import create
+from ottla.cli.pipeline.options import options_of
+from ottla.cli.pipeline.view import Lines, print_statuses, waiting
 from ottla.model import TopicPartition
 from ottla.pipelines.runner import Job, Options, PipelineError, Run, Setting, load, names
 from ottla.pipelines.runner import run as runner
@@ -24,6 +24,7 @@ from ottla.pipelines.runner.job import Started
 from ottla.pipelines.runner.pipeline import Pipeline, about
 from ottla.pipelines.runner.progress import Watch, _offsets
 from ottla.pipelines.runner.state import Directory, QueryStatus, Status, all_statuses
+from ottla.pipelines.runner.topics import Topics
 from ottla.testing import Broker
 
 SETTINGS = (Setting("gap", "1 minute", ""), Setting("limit", 5, ""), Setting("share", 0.5, ""), Setting("on", True, ""))
@@ -241,6 +242,32 @@ def test_steps_run_to_the_end_and_once_more(bootstrap: str, tmp_path: Path, monk
     assert json.loads((tmp_path / "played" / "status.json").read_text())["state"] == "stopped"
 
 
+def test_what_a_query_feeds_back_is_waited_for_until_its_transaction_has_ended(
+    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last batch's EndTxn is answered, but its markers are not there yet: the records cannot be read, and come."""
+    monkeypatch.setattr(runner, "LOOK_S", 0.0)
+    query = Query(0)
+    query.recentProgress = [progress(1, 5, "1")]  # up to 10
+    at, looks = TopicPartition("t", 0), []
+
+    def ends(_topics: object, topics: set[str], *, read_committed: bool = True) -> dict[TopicPartition, int]:
+        looks.append(read_committed)
+        return {at: 10 if read_committed and len(looks) < 9 else 12}
+
+    def start() -> Query:
+        query.recentProgress.append({**progress(2, 2, "2"), "sources": [{"endOffset": '{"t":{"0":12}}'}]})
+        return query.start()
+
+    def build(job: Job) -> None:
+        job.feedback.add("t")
+        job.queries.append(Started("q", start, query.start()))
+
+    monkeypatch.setattr(Topics, "ends", ends)
+    assert Run(pipeline(build, ()), Options(bootstrap, directory=tmp_path, once=True), {}).run().state == "done"
+    assert query.starts == 2 and len(looks) > 9
+
+
 def test_mistakes_of_a_pipeline_are_reported(bootstrap: str, tmp_path: Path) -> None:
     def asks(job: Job) -> None:
         job["nothing"]
@@ -345,8 +372,8 @@ def test_what_a_run_waits_for_is_said(
     def show(status: Status) -> None:
         told.append((status.state, list(status.waits_for)))
         if status.state == "stopping":
-            monkeypatch.setattr("ottla.cli.pipeline.SAY_S", 0.0)
-            monkeypatch.setattr("ottla.cli.pipeline.STOP_S", 0.0)
+            monkeypatch.setattr("ottla.cli.pipeline.command.SAY_S", 0.0)
+            monkeypatch.setattr("ottla.cli.pipeline.command.STOP_S", 0.0)
             assert main(["pipeline", "stop", "played", "--directory", str(tmp_path)]) == 1
             query.isActive = False
 

@@ -10,6 +10,7 @@ from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.server import api
 from ottla.server.handlers import TABLE
+from tests import kio_oracle
 from tests.fuzz.tree import SIZED, Value, body, frame, length, null, tree, uvarint
 
 VERSIONS = [
@@ -30,7 +31,7 @@ def draw(field: Any, kind: str, nullable: bool, is_array: bool) -> Any:
 
 def requests(key: ApiKey, version: int) -> list[tuple[Value, Value]]:
     """The same request again and again, each time with another of its values."""
-    cls = messages.request_class(key, version)
+    cls = kio_oracle.request_class(key, version)
     made = [tree(cls, draw) for _ in tree(cls, draw).walk()]
     return [(each, list(each.walk())[number]) for number, each in enumerate(made)]
 

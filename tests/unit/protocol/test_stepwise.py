@@ -1,4 +1,4 @@
-"""What is encoded in steps is what kio makes in one piece, and no step is long: not with one long row either."""
+"""What is encoded in steps is the same as in one piece, and no step is long: not with one long row either."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ottla.protocol import messages, stepwise
 from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
 from ottla.steps import at_once
+from tests import kio_oracle
 from tests.unit.server.counting import filled, kinds
 
 CALLS_MAX = 6_000
@@ -56,7 +57,7 @@ def test_long_arrays_of_scalars_are_encoded_in_steps(is_request: bool) -> None:
     walked = 0
     for key in sorted(TABLE):
         version = TABLE[key].max_version
-        cls = messages.request_class(key, version) if is_request else messages.response_class(key, version)
+        cls = kio_oracle.request_class(key, version) if is_request else kio_oracle.response_class(key, version)
         for path in long_scalars(cls):
             values = filled(cls, path, True)
             client = ("c",) if is_request else ()

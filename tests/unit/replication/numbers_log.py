@@ -34,15 +34,18 @@ class NumbersLog:
         self._fsynced: Callable[[], None] = lambda: None
         self._offline: Callable[[], None] = lambda: None
         self._truncated: Callable[[int], None] = lambda offset: None
+        self._start_moved: Callable[[], None] = lambda: None
 
     @property
     def safe_end_offset(self) -> int:
         return self.log_end_offset if self.log_end_offset - self.durable < self.flush_messages else self.durable
 
     def observe(
-        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[int], None]
-    ) -> None:
+        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[int], None],
+        start_moved: Callable[[], None],
+    ) -> None:  # fmt: skip
         self._fsynced, self._offline, self._truncated = fsynced, offline, truncated
+        self._start_moved = start_moved
 
     def append_as_leader(self, records: bytes, leader_epoch: int, **options: Any) -> Any:
         if not self.is_open:
@@ -86,6 +89,7 @@ class NumbersLog:
         if target > self.high_watermark:
             raise KafkaError(ErrorCode.offset_out_of_range)
         self.log_start_offset = max(self.log_start_offset, target)
+        self._start_moved()
         return self.log_start_offset
 
     def holds_nothing(self, offset: int, high_watermark: int, log_start: int) -> bool:

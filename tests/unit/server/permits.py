@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode
-from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import SUPPORTED_OPERATIONS, Operation, ResourceType
 from ottla.server.authorization import ERRORS, rules_changed
+from tests import kio_oracle
 from tests.unit.server.counting import filled
 from tests.unit.server.node import batch
 
@@ -85,7 +85,7 @@ def refusals(answer: Any) -> set[ErrorCode]:
 
 def requests(key: int, version: int, topic_id: UUID) -> Iterator[dict[str, Any]]:
     """Requests in good form, about the topic `t`."""
-    values = filled(messages.request_class(key, version), (), True)
+    values = filled(kio_oracle.request_class(key, version), (), True)
     _of_topic(values, topic_id)
     values.update({name: value for name, value in _OWN.get(ApiKey(key), {}).items() if name in values})
     if key == ApiKey.PRODUCE:

@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from ottla.cli.start import outside
+from ottla.cli.server.start import outside
 from ottla.clock import SystemClock
 from ottla.config.server import ServerConfig, SettingsFile
 from ottla.filesystem import OsFileSystem

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.dump.decoders import decode_metadata
+from ottla.cli.log.decoders import decode_metadata
 from ottla.config import definitions
 from ottla.config.describe import broker_entries, cluster_entries
 from ottla.config.effective import EffectiveConfig

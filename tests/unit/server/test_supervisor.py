@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import signal
 import time
@@ -60,7 +59,6 @@ def test_an_output_that_fails_leaves_no_node_behind(tmp_path: Path, monkeypatch:
             Supervisor(nodes, restart=True, ready=full, say=lambda text: None).run()
     finally:
         signal.set_wakeup_fd(-1)
-        gc.unfreeze()
         for number, handler in before.items():
             signal.signal(number, handler)
     pids = [int(each.name) for each in tmp_path.iterdir()]

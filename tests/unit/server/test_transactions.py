@@ -320,7 +320,7 @@ def test_what_is_described(tmp_path: Path) -> None:
         producer = await session.init()
         fresh, nobody, nothing = await session.describe("x", "nobody", "")
         assert (fresh["transaction_state"], fresh["transaction_timeout"]) == ("Empty", 60_000)
-        assert fresh["transaction_start_time"] == 0
+        assert fresh["transaction_start_time"] == -1
         assert nobody["error_code"] == ErrorCode.transactional_id_not_found
         assert nothing["error_code"] == ErrorCode.invalid_request
         await session.add(producer, 1, 0)

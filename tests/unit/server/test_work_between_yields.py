@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from ottla.clock import SystemClock
-from ottla.protocol import _records, messages, produce
+from ottla.protocol import _records, produce
 from ottla.protocol.compression import Codec
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from ottla.protocol.record_batch import INLINE_RECORDS_MAX, MAGIC, BatchHeader, assemble, build_batch, compress
 from ottla.server import api
 from ottla.server.handlers import TABLE
+from tests import kio_oracle
 from tests.unit.server.counting import (
     CALLS_MAX,
     PARTITIONS,
@@ -38,9 +39,9 @@ from tests.unit.server.counting import (
 @pytest.mark.parametrize("key", sorted(TABLE), ids=lambda key: ApiKey(key).name.lower())
 def test_long_arrays_of_every_api(tmp_path: Path, key: int) -> None:
     version = TABLE[key].max_version
-    cls = messages.request_class(key, version)
+    cls = kio_oracle.request_class(key, version)
     api.load(key)  # imports are once, and not counted
-    messages.response_class(key, version)
+    kio_oracle.response_class(key, version)
     asked = 0
     frames = [
         (path, known, request(key, version, filled(cls, path, known)))

@@ -31,6 +31,7 @@ from ottla.server import api
 from ottla.server.controller_handlers import CONTROLLER_TABLE, FORWARDABLE
 from ottla.server.handlers import TABLE
 from ottla.server.node import Node
+from tests import kio_oracle
 from tests.unit.server.counting import CALLS_MAX, PARTITIONS, ROWS, TOPIC, CountingLoop, arrays, filled, request
 
 OWN = sorted(key for key, served in CONTROLLER_TABLE.items() if served.module.startswith("controller_handlers."))
@@ -145,8 +146,8 @@ def too_much(members: list[Member], *what: object) -> list[str]:
 
 
 def long_requests(key: int, version: int) -> list[tuple[tuple[str, ...], dict[str, Any]]]:
-    cls = messages.request_class(key, version)
-    messages.response_class(key, version)
+    cls = kio_oracle.request_class(key, version)
+    kio_oracle.response_class(key, version)
     return [(path, filled(cls, path, True)) for path in arrays(cls)]
 
 
@@ -202,7 +203,7 @@ def test_no_kind_of_request_breaks_a_controller(tmp_path: Path) -> None:
     """UpdateRaftVoter that is refused is answered in its own form."""
     key = ApiKey.UPDATE_RAFT_VOTER
     with cluster(tmp_path, 1) as members:
-        values = filled(messages.request_class(key, 0), (), True)
+        values = filled(kio_oracle.request_class(key, 0), (), True)
         answer = ask(members[0].node.ports["CONTROLLER"], request(key, 0, values))
         assert answer is not None
         _, found = messages.decode_response(key, 0, answer)

@@ -15,10 +15,11 @@ import pytest
 
 from ottla.controller.decision import ITEMS_PER_STEP
 from ottla.model import ZERO_UUID
-from ottla.protocol import messages
-from ottla.protocol.messages import ROWS_PER_STEP, ApiKey
+from ottla.protocol import messages, stepwise
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.metadata import TOPICS_PER_STEP
 from ottla.server.handlers.describe_configs import RESOURCES_AT_ONCE_MAX
+from ottla.server.long_answers import ROWS_PER_STEP
 from ottla.server.node import Node
 from ottla.server.replica_manager import DELETIONS_PER_STEP, LOGS_PER_STEP
 from ottla.steps import at_once
@@ -164,24 +165,22 @@ NAMED = {"error_code": 3, "error_message": "why"}
 
 
 @pytest.mark.parametrize(
-    ("key", "versions", "rows", "row", "shared"),
+    ("key", "versions", "rows", "row"),
     [
-        (ApiKey.CREATE_TOPICS, range(2, 8), "topics", {"name": "n", "topic_id": UUID(int=5), **NAMED}, "configs"),
-        (ApiKey.DELETE_TOPICS, range(1, 7), "responses", {"name": "n", "topic_id": UUID(int=5), **NAMED}, None),
-        (ApiKey.CREATE_PARTITIONS, range(4), "results", {"name": "n", **NAMED}, None),
-        (ApiKey.DESCRIBE_CONFIGS, range(1, 5), "results", {"resource_type": 2, "resource_name": "n"}, "configs"),
-        (ApiKey.INCREMENTAL_ALTER_CONFIGS, range(2), "responses", {"resource_type": 2, **NAMED}, None),
+        (ApiKey.CREATE_TOPICS, range(2, 8), "topics", {"name": "n", "topic_id": UUID(int=5), **NAMED}),
+        (ApiKey.DELETE_TOPICS, range(1, 7), "responses", {"name": "n", "topic_id": UUID(int=5), **NAMED}),
+        (ApiKey.CREATE_PARTITIONS, range(4), "results", {"name": "n", **NAMED}),
+        (ApiKey.DESCRIBE_CONFIGS, range(1, 5), "results", {"resource_type": 2, "resource_name": "n"}),
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, range(2), "responses", {"resource_type": 2, **NAMED}),
     ],
 )
-def test_a_response_in_steps_is_the_same(
-    key: ApiKey, versions: range, rows: str, row: dict[str, Any], shared: str | None
-) -> None:
+def test_a_response_in_steps_is_the_same(key: ApiKey, versions: range, rows: str, row: dict[str, Any]) -> None:
     for version in versions:
         for count in (0, 1, 126, 127, 200):
             several = [{**row, **({} if number % 3 else {"configs": CONFIGS})} for number in range(count)]
             values = {rows: several}
-            steps = messages.encode_response_in_steps(key, version, 7, values, rows, shared)
-            assert b"".join(at_once(steps)) == messages.encode_response(key, version, 7, values)
+            steps = stepwise.encode_response(key, version, 7, values)
+            assert at_once(steps) == messages.encode_response(key, version, 7, values)
 
 
 @pytest.mark.parametrize(
@@ -193,5 +192,5 @@ def test_a_response_in_steps_may_begin_with_a_message(
     key: ApiKey, version: int, rows: str, message: str | None
 ) -> None:
     values = {"error_code": 3, "error_message": message, rows: [{"name": f"t{n}", "partitions": []} for n in range(40)]}
-    steps = messages.encode_response_in_steps(key, version, 7, values, rows)
-    assert b"".join(at_once(steps)) == messages.encode_response(key, version, 7, values)
+    steps = stepwise.encode_response(key, version, 7, values)
+    assert at_once(steps) == messages.encode_response(key, version, 7, values)

@@ -12,14 +12,15 @@ import pytest
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.drivers.cooperative import SLICE
 from ottla.errors import ErrorCode
-from ottla.protocol import messages
-from ottla.protocol.messages import ROWS_PER_STEP, ApiKey
+from ottla.protocol import messages, stepwise
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.offset_delete import encode_response
 from ottla.protocol.record_batch import iterate_batches
 from ottla.server.api import ROW_COST
 from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.handlers.leave_group import LEAVING_AT_ONCE
 from ottla.server.handlers.offset_commit import COMMITTED_AT_ONCE
+from ottla.server.long_answers import ROWS_PER_STEP
 from ottla.steps import at_once
 from tests.unit.server.node import Client, running
 from tests.unit.server.test_yielding import turns_of
@@ -210,8 +211,8 @@ def test_a_response_in_steps_is_the_same(key: ApiKey, versions: range, rows: str
     for version in versions:
         for count in (0, 1, 127, 200):
             values = {"error_code": ErrorCode.none, rows: [row] * count}
-            steps = messages.encode_response_in_steps(key, version, 7, values, rows)
-            assert b"".join(at_once(steps)) == messages.encode_response(key, version, 7, values)
+            steps = stepwise.encode_response(key, version, 7, values)
+            assert at_once(steps) == messages.encode_response(key, version, 7, values)
 
 
 def test_many_members_leave_in_steps_and_one_rebalance_follows(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ pytest.importorskip("pyspark", reason="Spark is not set up: no pyspark here")
 
 from ottla.client.fetcher import NoProgress
 from ottla.errors import KafkaError
-from ottla.spark import kept, stream
+from ottla.spark import connection_pool, stream
 from ottla.spark import reader as reading
 from ottla.spark.offsets import of_checkpoint, to_topics
 from ottla.spark.planning import DataLoss
@@ -224,7 +224,7 @@ def test_a_batch_read_has_what_it_was_planned_with_or_fails(fail: bool, monkeypa
         cluster = Simulated()
         cluster.create(TOPIC, 2, 5)
         before = set(cluster.written)
-        monkeypatch.setattr(kept, "cluster", lambda _, cluster=cluster: nullcontext(cluster))
+        monkeypatch.setattr(connection_pool, "cluster", lambda _, cluster=cluster: nullcontext(cluster))
         source = OttlaDataSource({"kafka.bootstrap.servers": "a:1", "failOnDataLoss": str(fail), **subscription})
         batch: Any = source.reader(source.schema())
         slices = batch.partitions()

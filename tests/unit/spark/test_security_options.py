@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.spark import kept
+from ottla.spark import connection_pool
 from ottla.spark.options import batch_options, stream_options
 from ottla.spark.sink_options import sink_options
 
@@ -33,13 +33,15 @@ def test_tasks_have_what_the_driver_read(tmp_path: Path) -> None:
     given = {**HERE, **LOGIN, "kafka.ssl.ca.location": str(ca)}
     source = batch_options({**given, "subscribe": "t"})
     sink = sink_options({**given, "topic": "t"}, is_stream=True)
-    assert CANARY not in repr(source) + repr(sink) + repr(kept.client_config(source.client))
+    assert CANARY not in repr(source) + repr(sink) + repr(connection_pool.client_config(source.client))
     ca.unlink()
     there, written = pickle.loads(pickle.dumps((source, sink)))
-    for security in (kept.client_config(there.client).security, written.client.security):
+    for security in (connection_pool.client_config(there.client).security, written.client.security):
         assert security.login.password.reveal() == f"{CANARY} "
         assert security.tls.trusted.read() == PEM.encode()
-    assert kept.client_config(there.client) == kept.client_config(source.client), "workers keep connections by it"
+    assert connection_pool.client_config(there.client) == connection_pool.client_config(source.client), (
+        "workers keep connections by it"
+    )
 
 
 def test_a_file_of_the_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,9 @@ def test_a_log_that_fails_is_offline_and_the_others_are_cut() -> None:
     fs = new_disk()
     managed, logs = filled(fs, 3)
     heard: list[str] = []
-    logs[1].observe(lambda: None, lambda: heard.append("offline"), lambda offset: heard.append(f"cut {offset}"))
+    logs[1].observe(
+        lambda: None, lambda: heard.append("offline"), lambda offset: heard.append(f"cut {offset}"), lambda: None
+    )
     fs.fail("truncate", errno.EIO, path="/data/t-1/", times=1)
     failed = asyncio.run(managed.logs.truncate(dict.fromkeys(logs, 5)))
     assert {log.topic_partition: error.code for log, error in failed.items()} == {key(1): ErrorCode.kafka_storage_error}
@@ -258,7 +260,7 @@ def test_appends_reads_and_fsyncs_race_with_truncations() -> None:
         def on_truncated(offset: int) -> None:
             del model[offset:]
 
-        log.observe(lambda: None, lambda: None, on_truncated)
+        log.observe(lambda: None, lambda: None, on_truncated, lambda: None)
 
         async def cut() -> None:
             for _ in range(6):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.classic import ClassicGroup
 from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord, Value
-from ottla.protocol.internal.unserved_group_records import STREAMS, UnservedKey, types_of
+from ottla.protocol.internal.modern_group_records import STREAMS, ModernKey, types_of
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.state import GroupState
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Undo = Callable[[], None]
 
 
-def replay(state: GroupState, key: UnservedKey, value: Value | None) -> None:
+def replay(state: GroupState, key: ModernKey, value: Value | None) -> None:
     """Apply a record of the log, or of a decision."""
     if types_of(key) is STREAMS:
         from ottla.coordinator.group.streams.replay import replay as replay_streams
@@ -33,7 +33,7 @@ def apply(state: GroupState, records: Sequence[GroupRecord]) -> Undo:
     """Replay the records of a decision; returns what undoes that."""
     undone: list[Undo] = []
     for key, value in records:
-        if isinstance(key, UnservedKey):
+        if isinstance(key, ModernKey):
             undone.append(_saved(state, key))
             replay(state, key, value)
         else:
@@ -49,7 +49,7 @@ def apply(state: GroupState, records: Sequence[GroupRecord]) -> Undo:
     return undo
 
 
-def _saved(state: GroupState, key: UnservedKey) -> Undo:
+def _saved(state: GroupState, key: ModernKey) -> Undo:
     if types_of(key) is STREAMS:
         from ottla.coordinator.group.streams.replay import saved as saved_streams
 

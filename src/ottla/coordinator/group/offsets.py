@@ -9,10 +9,10 @@ from uuid import UUID
 
 from ottla.coordinator.effects import InTransaction, Marker, Token, Write
 from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.modern import ModernGroup
 from ottla.coordinator.group.offset_store import CommittedOffset
 from ottla.coordinator.group.requests import OffsetCommit
 from ottla.coordinator.group.state import RECORDS_PER_PART_MAX, GroupState
-from ottla.coordinator.group.unserved import UnservedGroup
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
 from ottla.protocol.group_responses import FetchedOffset, FetchedTopic
@@ -94,7 +94,7 @@ def _checked_for_commit(state: GroupState, request: OffsetCommit) -> Group | Non
             return None
         unknown = ErrorCode.group_id_not_found if request.knows_unknown_group else ErrorCode.illegal_generation
         raise KafkaError(unknown, f"Group {request.group_id} not found.")
-    if isinstance(group, UnservedGroup):
+    if isinstance(group, ModernGroup):
         raise group.refuse_commit()
     if not isinstance(group, ClassicGroup):
         if group.group_type == "consumer":
@@ -127,7 +127,7 @@ def _checked_in_transaction(state: GroupState, request: OffsetCommit) -> None:
     if group is None:
         if request.generation >= 0:
             raise KafkaError(ErrorCode.illegal_generation)
-    elif isinstance(group, UnservedGroup):
+    elif isinstance(group, ModernGroup):
         raise group.refuse_commit()
     elif not isinstance(group, ClassicGroup):
         if is_named:
@@ -268,7 +268,7 @@ def _expired(state: GroupState, group: Group) -> list[GroupRecord]:
     if group.protocol_type is not None and isinstance(group, ClassicGroup):
         if group.state is State.EMPTY:
             since_empty = group.state_timestamp_ms
-        elif isinstance(group, UnservedGroup):
+        elif isinstance(group, ModernGroup):
             pass
         elif not (group.state is State.STABLE and group.uses_consumer_protocol and group.subscribed is not None):
             return []

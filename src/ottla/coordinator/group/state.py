@@ -34,7 +34,7 @@ Failed = Callable[[ErrorCode], None] | None
 MEMBER_PREFIX_LENGTH_MAX = 8_000
 """Characters of a client id in a member id, which must stay a string of Kafka's: 32767 bytes."""
 
-GROUP_TIMERS = ("join", "sync", "unserved", "streams initial")
+GROUP_TIMERS = ("join", "sync", "share session", "streams initial")
 """Kinds of timers that are a group's, not a member's."""
 
 RECORDS_PER_PART_MAX = 500

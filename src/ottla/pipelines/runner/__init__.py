@@ -21,8 +21,10 @@ any other:
         job.write("totals", totals, "output", key="customer", mode="update")
 """
 
+from ottla.pipelines.runner.errors import PipelineError
 from ottla.pipelines.runner.job import Job
-from ottla.pipelines.runner.pipeline import Pipeline, PipelineError, Setting, load, names
-from ottla.pipelines.runner.run import Options, Run
+from ottla.pipelines.runner.options import Options
+from ottla.pipelines.runner.pipeline import Pipeline, Setting, load, names
+from ottla.pipelines.runner.run import Run
 
 __all__ = ["Job", "Options", "Pipeline", "PipelineError", "Run", "Setting", "load", "names"]

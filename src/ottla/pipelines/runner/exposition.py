@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final
 
 from ottla.metrics.text import TEXT_TYPE, labels
-from ottla.pipelines.runner.pipeline import PipelineError
+from ottla.pipelines.runner.errors import PipelineError
 from ottla.pipelines.runner.state import RUNNING, STOPPING, QueryStatus, Status
 from ottla.server.exposure import is_loopback
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.client.security import PLAINTEXT, Security
-from ottla.pipelines.runner.pipeline import Pipeline, PipelineError, Value
+from ottla.pipelines.runner.errors import PipelineError, Value
 from ottla.pipelines.runner.registry import FORMATS, fitted, format_of
 from ottla.pipelines.runner.topics import Topics
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-    from ottla.pipelines.runner.run import Options
+    from ottla.pipelines.runner.options import Options
 
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
@@ -50,11 +50,18 @@ class Step:
     """Security of the cluster there."""
 
 
+class Named(Protocol):
+    """The pipeline of a job: `Pipeline`."""
+
+    @property
+    def name(self) -> str: ...
+
+
 class Job:
     """One run of a pipeline. `job["name"]` is the value of a setting."""
 
     def __init__(
-        self, pipeline: Pipeline, options: Options, settings: dict[str, Value], spark: Callable[[], SparkSession],
+        self, pipeline: Named, options: Options, settings: dict[str, Value], spark: Callable[[], SparkSession],
         checkpoints: str,
     ) -> None:  # fmt: skip
         self.pipeline = pipeline

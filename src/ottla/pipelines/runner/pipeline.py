@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from ottla.pipelines.runner.errors import PipelineError, Value
+
 if TYPE_CHECKING:
     from ottla.pipelines.runner.job import Job
-
-Value = str | int | float | bool
 
 SHIPPED: Final = (
     "activity", "join", "lake", "ledger", "logs", "metrics", "mirror", "postgres", "replay", "ticks",
@@ -26,10 +26,6 @@ SHIPPED: Final = (
 _EXTRAS: Final = {"psycopg": "postgres", "delta": "lake", "pyiceberg": "lake"}
 """The extra of Ottla that has a library, by what is missing."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-
-
-class PipelineError(ValueError):
-    """A pipeline that cannot run as it is written or set; the text says what to change."""
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,12 @@ class Watch:
         ends = self._topics.ends({at.topic for at in reached})
         return any(ends.get(at, offset) > offset for at, offset in reached.items())
 
+    def has_open_transaction(self, topics: set[str]) -> bool:
+        """Whether there is more in one of these topics than can be read yet: EndTxn is answered before the markers of
+        the transaction are written. Raises KafkaError, OSError."""
+        stable = self._topics.ends(topics)
+        return any(end > stable.get(at, end) for at, end in self._topics.ends(topics, read_committed=False).items())
+
     def _add(self, name: str, progress: Any, status: QueryStatus) -> None:
         rows = int(progress["numInputRows"])
         if rows:

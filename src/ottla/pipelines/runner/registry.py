@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.pipelines.runner.pipeline import PipelineError
+from ottla.pipelines.runner.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

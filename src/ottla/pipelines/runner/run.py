@@ -9,21 +9,17 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client.properties import read_file, replaced, security_from
 from ottla.client.secret_names import shown
-from ottla.client.security import Security
-from ottla.client.security_settings import Sides, WrongSecurity, normalized, sides_of
 from ottla.errors import KafkaError
 from ottla.pipelines.runner import session, state
+from ottla.pipelines.runner.errors import PipelineError, Value
 from ottla.pipelines.runner.exposition import MetricsServer
 from ottla.pipelines.runner.job import Job, Started, Step
-from ottla.pipelines.runner.pipeline import Pipeline, PipelineError, Value
+from ottla.pipelines.runner.options import Options
+from ottla.pipelines.runner.pipeline import Pipeline
 from ottla.pipelines.runner.progress import Watch
 from ottla.pipelines.runner.registry import FORMATS
 from ottla.pipelines.runner.state import Directory, QueryStatus, Status
@@ -39,68 +35,6 @@ STOP_S: Final = 30.0
 """How long a batch may take to its end when a run is stopped; then it is cut off, and done again by the next run."""
 PAUSE_S: Final = 1.0
 PAUSE_S_MAX: Final = 30.0
-SOURCE_ENVIRONMENT: Final = "OTTLA_MIRROR_FROM_"
-"""Prefix of the variables for the cluster that a mirror reads."""
-RESTARTS_MAX: Final = 10
-"""Failures of a query in a row, without a batch between them."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run a pipeline, whichever it is."""
-
-    bootstrap: str
-    directory: Path = field(default_factory=state.default_directory)
-    checkpoints: str | None = None
-    """Where checkpoints are, if not in the directory: on a cluster a URL that executors reach."""
-    master: str | None = "local[*]"
-    """Spark's; None: what `spark-submit` was told."""
-    once: bool = False
-    every: str | None = None
-    """Time between two batches, as `10 seconds`; the next one begins at once by default."""
-    partitions: int = 3
-    """Partitions of topics that are created."""
-    batch_records: int | None = None
-    """Records that a batch takes of a topic at most."""
-    restarts_max: int = RESTARTS_MAX
-    registry: str | None = None
-    """URL of a schema registry, several with commas."""
-    format: str = "json"
-    """Format of values that queries write: json, or with a registry avro or protobuf."""
-    metrics: tuple[str, int] | None = None
-    archive: Path | None = None
-    spark: Mapping[str, str] = field(default_factory=dict)
-    """Settings of Spark."""
-    client_config: Path | None = None
-    """A client.properties with the security of the cluster; the environment (OTTLA_CLIENT_...) says what it does not.
-    Settings with the prefix `source.` are for the cluster that is mirrored."""
-    source_config: Path | None = None
-    """A client.properties for the cluster that is mirrored."""
-
-    @cached_property
-    def security(self) -> Security:
-        """Raises PipelineError."""
-        return _security(lambda: security_from(self._sides.target))
-
-    @cached_property
-    def source_security(self) -> Security:
-        """Security of the cluster that is mirrored: no secret of the other one is sent there. Raises PipelineError."""
-        return _security(lambda: security_from(self._source(), prefix=SOURCE_ENVIRONMENT))
-
-    @property
-    def _sides(self) -> Sides:
-        return sides_of({} if self.client_config is None else read_file(self.client_config))
-
-    def _source(self) -> dict[str, str]:
-        own = {} if self.source_config is None else normalized(read_file(self.source_config))
-        return replaced(normalized(self._sides.source), own)
-
-
-def _security(read: Callable[[], Security]) -> Security:
-    try:
-        return read()
-    except WrongSecurity as error:
-        raise PipelineError(str(error)) from None
 
 
 class Run:
@@ -212,9 +146,8 @@ class Run:
                         continue
                     if self._keep_running(started, status, resume_at, failures):
                         running = True
-                    elif job.feedback and _is_behind(watch, started, job.feedback):
-                        started.query = started.start()
-                        running = True
+                    elif job.feedback:
+                        running |= self._feed_back(started, watch, job.feedback)
                 self._count_dead_letters(job, topics)
                 if stopping:
                     self._show_progress(job, watch)
@@ -260,6 +193,18 @@ class Run:
             status.restarts += 1
             started.query = started.start()
         return True
+
+    def _feed_back(self, started: Started, watch: Watch, topics: set[str]) -> bool:
+        """Start a query again that reads what it writes, if there is more. Returns whether there is, or may be soon.
+        Where the cluster does not answer the query looks for itself."""
+        try:
+            is_open = watch.has_open_transaction(topics)  # before the look at what can be read
+            is_behind = watch.is_behind(started.name, topics)
+        except (KafkaError, OSError):
+            is_open, is_behind = False, True
+        if is_behind:
+            started.query = started.start()
+        return is_behind or is_open
 
     def _steps(self, job: Job, *, last: bool) -> None:
         for step in job.steps:
@@ -328,14 +273,6 @@ class _Beside:
 
     def close(self) -> None:
         self._topics.close()
-
-
-def _is_behind(watch: Watch, started: Started, topics: set[str]) -> bool:
-    """Also where the cluster does not answer: the query looks for itself then."""
-    try:
-        return watch.is_behind(started.name, topics)
-    except (KafkaError, OSError):
-        return True
 
 
 def _batch(started: Started) -> int:

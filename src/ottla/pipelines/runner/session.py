@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.pipelines.runner.pipeline import PipelineError
+from ottla.pipelines.runner.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from ottla.pipelines.runner.pipeline import PipelineError
+from ottla.pipelines.runner.errors import PipelineError
 
 STARTING, RUNNING, STOPPING, DONE = "starting", "running", "stopping", "done"
 STOPPED, FAILED, DIED = "stopped", "failed", "died"

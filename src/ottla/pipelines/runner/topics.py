@@ -43,10 +43,10 @@ class Topics:
         """Id of a topic; a recreated topic has another one. Zeros if the cluster has none."""
         return str(next(iter(self._cluster.partitions([topic]).values())).topic_id)
 
-    def ends(self, topics: set[str]) -> dict[TopicPartition, Offset]:
-        """Where each partition ends for readers of committed records."""
+    def ends(self, topics: set[str], *, read_committed: bool = True) -> dict[TopicPartition, Offset]:
+        """Where each partition ends for readers of committed records, or of all. Raises KafkaError, OSError."""
         found = self._cluster.partitions(topics)
-        known = self._cluster.offsets(dict.fromkeys(found, LATEST), read_committed=True)
+        known = self._cluster.offsets(dict.fromkeys(found, LATEST), read_committed=read_committed)
         return {at: one.offset for at, one in known.items()}
 
     def committed(self, group: str) -> dict[TopicPartition, Offset]:

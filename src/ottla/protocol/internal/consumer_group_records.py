@@ -1,6 +1,6 @@
 """The values of the records of consumer groups (KIP-848) in `__consumer_offsets`, in Kafka's format.
 
-Names are Kafka's; all are of version 0. `unserved_group_records.py` has their keys.
+Names are Kafka's; all are of version 0. `modern_group_records.py` has their keys.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The records of `__consumer_offsets`: committed offsets and the state of classic groups, in Kafka's format.
 
 A record's key starts with an int16 that names its type; its value starts with an int16 version, or is null, which
-deletes what the key names. Values of consumer groups (KIP-848) are in `consumer_group_records.py`; those of protocols
-that are not served (`unserved_group_records.py`) are not decoded.
+deletes what the key names. Keys of consumer, share and streams groups are in `modern_group_records.py`, their values in
+`consumer_group_records.py`, `share_group_records.py` and `streams_group_records.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec
-from ottla.protocol.internal.unserved_group_records import UnservedKey, decode_unserved_key, encode_unserved_key
+from ottla.protocol.internal.modern_group_records import ModernKey, decode_modern_key, encode_modern_key
 from ottla.protocol.varint import write_uvarint
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class GroupMetadataValue:
     members: tuple[MemberMetadata, ...] = spec([MemberMetadata])
 
 
-Key = OffsetCommitKey | GroupMetadataKey | UnservedKey
+Key = OffsetCommitKey | GroupMetadataKey | ModernKey
 Value: TypeAlias = "OffsetCommitValue | GroupMetadataValue | GroupValue | bytes"
 
 
@@ -116,8 +116,8 @@ _INT = struct.Struct(">i")
 def encode_key(key: Key) -> bytes:
     if isinstance(key, OffsetCommitKey):
         return _offset_key_prefix(key.group, key.topic) + _INT.pack(key.partition)
-    if isinstance(key, UnservedKey):
-        return encode_unserved_key(key)
+    if isinstance(key, ModernKey):
+        return encode_modern_key(key)
     return _SHORT.pack(2) + _text(key.group)
 
 
@@ -154,7 +154,7 @@ def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:
 
 
 def _decode_newer(key: Buffer, value: Buffer | None) -> GroupRecord | None:
-    decoded = decode_unserved_key(key)
+    decoded = decode_modern_key(key)
     if decoded is None:
         return None
     if value is None:

@@ -1,6 +1,6 @@
 """The values of the records of share groups (KIP-932) in `__consumer_offsets`, in Kafka's format.
 
-Names are Kafka's; all are of version 0. `unserved_group_records.py` has their keys. What is delivered to whom is in
+Names are Kafka's; all are of version 0. `modern_group_records.py` has their keys. What is delivered to whom is in
 another topic (`share_records.py`).
 """
 

@@ -1,6 +1,6 @@
 """The values of the records of streams groups (KIP-1071) in `__consumer_offsets`, in Kafka's format.
 
-Names are Kafka's; all are of version 0. `unserved_group_records.py` has their keys. A task is a subtopology's
+Names are Kafka's; all are of version 0. `modern_group_records.py` has their keys. A task is a subtopology's
 partition: number n of it reads partition n of each topic that the subtopology reads.
 """
 

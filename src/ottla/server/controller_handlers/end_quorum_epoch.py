@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.drivers import quorum_requests
-from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
 from ottla.quorum.voters import ReplicaKey
 from ottla.security.acls import Operation
@@ -17,13 +16,8 @@ from ottla.server.permissions import cluster
 @api(ApiKey.END_QUORUM_EPOCH, versions=(0, 1), needs=(cluster(Operation.CLUSTER_ACTION),))
 async def handle(context: RequestContext, request: Any) -> Response:
     partition = asked_partition(context, request)
-    if hasattr(partition, "preferred_candidates"):
-        successors = [
-            ReplicaKey(each.candidate_id, each.candidate_directory_id or ZERO_UUID)
-            for each in partition.preferred_candidates
-        ]
-    else:
-        successors = [ReplicaKey(node_id) for node_id in partition.preferred_successors]
+    successors = [ReplicaKey(each.candidate_id, each.candidate_directory_id) for each in partition.preferred_candidates]
+    successors += [ReplicaKey(node_id) for node_id in partition.preferred_successors]  # version 0
     answer = await quorum_requests.end_epoch(
         context.node.metadata.quorum,
         partition.leader_id,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.drivers import quorum_requests
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
-from ottla.protocol.messages import ApiKey, millis
+from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID
+from ottla.protocol.messages import ApiKey
 from ottla.quorum.voters import ReplicaKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
@@ -57,7 +57,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
         return {"error_code": ErrorCode.invalid_request}
     epoch = getattr(asked, "current_leader_epoch", -1)
     last_epoch = getattr(asked, "last_fetched_epoch", -1)
-    max_wait_ms = millis(request.max_wait)
+    max_wait_ms = request.max_wait
     if max_wait_ms < 0 or asked.fetch_offset < 0 or not 0 <= last_epoch <= epoch:
         return _response(context, request, ErrorCode.invalid_request)
     quorum, loop = node.metadata.quorum, asyncio.get_running_loop()
@@ -96,14 +96,14 @@ def _metadata_partition(request: Any) -> Any:
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
     topic = request.topics[0]
-    is_it = topic.topic_id == METADATA_TOPIC_ID if hasattr(topic, "topic_id") else topic.topic == METADATA_TOPIC
+    is_it = topic.topic_id == METADATA_TOPIC_ID or topic.topic == METADATA_TOPIC
     partition = topic.partitions[0]
     return partition if is_it and partition.partition == 0 else None
 
 
 def _replica(request: Any, asked: Any) -> ReplicaKey:
-    replica_id = request.replica_id if hasattr(request, "replica_id") else request.replica_state.replica_id
-    return ReplicaKey(replica_id, getattr(asked, "replica_directory_id", None) or ZERO_UUID)
+    replica_id = request.replica_state.replica_id if request.replica_id < 0 else request.replica_id
+    return ReplicaKey(replica_id, asked.replica_directory_id)
 
 
 def _response(

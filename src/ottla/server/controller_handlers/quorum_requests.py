@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.drivers.quorum_requests import VoterAnswer
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import METADATA_TOPIC, ZERO_UUID, NodeId
+from ottla.model import METADATA_TOPIC, NodeId
 from ottla.network import Address
 from ottla.quorum.voters import ReplicaKey
 from ottla.server.api import RequestContext
@@ -64,9 +64,9 @@ def leader_endpoints(context: RequestContext) -> list[dict[str, Any]]:
 
 def voter_asked(request: Any, row: Any) -> ReplicaKey | None:
     """The replica that a request is meant for; before KIP-853 it did not say."""
-    if not hasattr(request, "voter_id"):
+    if request.voter_id < 0:
         return None
-    return ReplicaKey(request.voter_id, row.voter_directory_id or ZERO_UUID)
+    return ReplicaKey(request.voter_id, row.voter_directory_id)
 
 
 def named_endpoints(context: RequestContext, leader_id: NodeId, listeners: Iterable[Any]) -> dict[NodeId, Address]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ottla.drivers import quorum_changes
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import ZERO_UUID
 from ottla.protocol.internal.quorum_records import VoterEndpoint
-from ottla.protocol.messages import ApiKey, millis
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.stepwise import plain
 from ottla.quorum.voters import ReplicaKey, voter
 from ottla.security.acls import Operation
@@ -34,7 +35,7 @@ def asked_voter(node: Node, request: Any, word: str) -> ReplicaKey:
     if has_other_cluster(node, request.cluster_id):
         what = f'The given id "{request.cluster_id}" doesn\'t match the cluster id "{node.cluster_id}"'
         raise KafkaError(ErrorCode.inconsistent_cluster_id, what)
-    if request.voter_id < 0 or not request.voter_directory_id:
+    if request.voter_id < 0 or request.voter_directory_id == ZERO_UUID:
         raise KafkaError(ErrorCode.invalid_request, f"{word} voter request didn't include a valid voter")
     return ReplicaKey(request.voter_id, request.voter_directory_id)
 
@@ -61,7 +62,7 @@ async def _change(context: RequestContext, request: Any) -> Response:
     if quorum.settings.listener not in {each.name for each in endpoints}:
         what = f"the voter has no listener {quorum.settings.listener}, which controllers are reached at"
         raise KafkaError(ErrorCode.invalid_request, what)
-    await quorum_changes.add(quorum, new, millis(request.timeout), wait=wait)
+    await quorum_changes.add(quorum, new, request.timeout, wait=wait)
     if node.audit is not None:
         node.audit.administered(context, "VOTER", str(request.voter_id))
     return {"error_code": ErrorCode.none, "error_message": None}

@@ -10,7 +10,6 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, authorize, refusal
-from ottla.server.long_answers import encoded
 from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.share_groups import check_enabled
 
@@ -36,8 +35,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
     }
     refused = _unauthorized(context, topics)
     rows = await context.node.share.groups.alter_offsets(request.group_id, topics)
-    answer = {"error_code": ErrorCode.none, "error_message": None, "responses": [*rows, *refused]}
-    return await encoded(context, answer, "responses")
+    return {"error_code": ErrorCode.none, "error_message": None, "responses": [*rows, *refused]}
 
 
 def _unauthorized(context: RequestContext, topics: dict[str, dict[int, Offset]]) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.
 @api(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
     check_enabled(context)
-    return row_by_row(context, "groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
+    return row_by_row("groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
 
 
 def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:

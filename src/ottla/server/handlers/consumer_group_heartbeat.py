@@ -20,7 +20,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.features import GROUP_VERSION
 from ottla.model import ZERO_UUID, Millis
 from ottla.protocol.group_responses import encode_consumer_heartbeat
-from ottla.protocol.messages import ApiKey, millis, response_header
+from ottla.protocol.messages import ApiKey, response_header
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, RequestContext, Response, api
 from ottla.server.authorization import allowed, authorize, refusal, visible_topics
@@ -104,7 +104,7 @@ def _says_more(request: Any) -> bool:
         request.rack_id, request.subscribed_topic_names, request.server_assignor, request.topic_partitions,
         getattr(request, "subscribed_topic_regex", None),
     )  # fmt: skip
-    return request.member_epoch <= 0 or millis(request.rebalance_timeout) != -1 or any(x is not None for x in said)
+    return request.member_epoch <= 0 or request.rebalance_timeout != -1 or any(x is not None for x in said)
 
 
 NEEDS: Final = (
@@ -129,7 +129,7 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         rack_id=request.rack_id,
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
-        rebalance_timeout_ms=millis(request.rebalance_timeout),
+        rebalance_timeout_ms=request.rebalance_timeout,
         topics=request.subscribed_topic_names,
         pattern=getattr(request, "subscribed_topic_regex", None),
         assignor=request.server_assignor,

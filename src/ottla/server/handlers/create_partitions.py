@@ -14,7 +14,7 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, decides_here, refusal
 from ottla.server.forwarding import to_controller
-from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import of_topics
 
 
@@ -31,9 +31,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
     asked = [await run_yielding(plain(request))]
     refused = await run_yielding(_unauthorized(context, asked[0]))
     answer = await to_controller(context, asked.pop())
-    return await encoded(
-        context, {**answer, "results": [*answer["results"], *refused]} if refused else answer, "results"
-    )
+    return {**answer, "results": [*answer["results"], *refused]} if refused else answer
 
 
 def _unauthorized(context: RequestContext, asked: dict[str, Any]) -> Generator[int, None, list[dict[str, Any]]]:

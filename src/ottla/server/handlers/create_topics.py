@@ -19,7 +19,7 @@ from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, decides_here, refusal
 from ottla.server.forwarding import to_controller
 from ottla.server.freeing import freeing, without_frames
-from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import Refused, of_topics
 
 
@@ -58,7 +58,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
         if context.api_version >= CONFIGS_SINCE:
             rows = await run_yielding(_shown(context, rows))
         answer = {**answer, "topics": [*rows, *refused]}
-    return await encoded(context, answer, "topics", shared="configs")
+    return answer
 
 
 def _unauthorized(context: RequestContext, asked: dict[str, Any]) -> Generator[int, None, list[dict[str, Any]]]:

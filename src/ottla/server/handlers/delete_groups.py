@@ -12,7 +12,7 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import authorize
 from ottla.server.coordinator_replies import AwaitedReply
-from ottla.server.long_answers import RowsOf, encoded, in_steps
+from ottla.server.long_answers import RowsOf, in_steps
 from ottla.server.permissions import of_groups
 
 
@@ -42,7 +42,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
         results.append({"group_id": group_id, "error_code": error})
         if context.node.audit is not None:
             context.node.audit.administered(context, "GROUP", group_id, error)
-    return await encoded(context, {"results": results}, "results")
+    return {"results": results}
 
 
 def _delete(context: RequestContext, group_id: str) -> AwaitedReply:

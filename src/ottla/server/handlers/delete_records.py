@@ -59,7 +59,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
                 context.node.audit.administered(context, "TOPIC", topic.name, row["error_code"], [change])
             yield ROW_COST if row["error_code"] else DELETION_COST
     response = {"topics": [{"name": name, "partitions": list(rows.values())} for name, rows in topics.items()]}
-    return _when_deleted(response, list(behind.values()), request.timeout.total_seconds()) if behind else response
+    return _when_deleted(response, list(behind.values()), request.timeout / 1000) if behind else response
 
 
 def _start(context: RequestContext, topic: str, row: Mapping[str, Any]) -> Offset | None:

@@ -10,7 +10,6 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, authorize, refusal
-from ottla.server.long_answers import encoded
 from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.share_groups import check_enabled
 
@@ -38,8 +37,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
         else:
             refused.append(_refused(context, topic.topic_name))
     rows = await context.node.share.groups.delete_offsets(request.group_id, names)
-    answer = {"error_code": ErrorCode.none, "error_message": None, "responses": [*refused, *rows]}
-    return await encoded(context, answer, "responses")
+    return {"error_code": ErrorCode.none, "error_message": None, "responses": [*refused, *rows]}
 
 
 def _refused(context: RequestContext, name: str) -> dict[str, Any]:

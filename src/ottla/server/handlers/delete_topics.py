@@ -16,7 +16,7 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, decides_here, is_allowed_on_cluster, refusal
 from ottla.server.forwarding import to_controller
-from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import of_topics
 
 
@@ -46,7 +46,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
     answer = await to_controller(context, asked.pop())
     if refused:
         answer = {**answer, "responses": [*answer["responses"], *refused]}
-    return await encoded(context, answer, "responses")
+    return answer
 
 
 def _unauthorized(context: RequestContext, asked: dict[str, Any]) -> Generator[int, None, list[dict[str, Any]]]:

@@ -19,7 +19,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import authorize_config
-from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import Need, Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def _describe_many(context: RequestContext, request: Any) -> Response:
                 yield
         return done
 
-    return await encoded(context, {"results": await run_yielding(results())}, "results", shared="configs")
+    return {"results": await run_yielding(results())}
 
 
 class _Rows:

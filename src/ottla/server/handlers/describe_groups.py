@@ -26,7 +26,7 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
 
 @api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), needs=(of_groups(Operation.DESCRIBE, "groups"),), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
-    return row_by_row(context, "groups", request.groups, lambda group_id: _describe(context, request, group_id))
+    return row_by_row("groups", request.groups, lambda group_id: _describe(context, request, group_id))
 
 
 def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:

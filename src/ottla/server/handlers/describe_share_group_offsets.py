@@ -14,7 +14,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, authorize, refusal
-from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.share_groups import check_enabled
 
@@ -64,4 +64,4 @@ async def handle(context: RequestContext, request: Any) -> Response:
             rows.append({"group_id": group.group_id, "topics": topics, "error_code": ErrorCode.none})
         except KafkaError as error:
             rows.append(_failed(group.group_id, error))
-    return await encoded(context, {"groups": rows}, "groups")
+    return {"groups": rows}

@@ -28,7 +28,7 @@ NEEDS: Final = (
 @api(ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
     ids = request.transactional_ids
-    return row_by_row(context, "transaction_states", ids, lambda each: _describe(context, each))
+    return row_by_row("transaction_states", ids, lambda each: _describe(context, each))
 
 
 def _describe(context: RequestContext, transactional_id: str) -> dict[str, Any]:

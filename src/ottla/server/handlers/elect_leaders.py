@@ -12,7 +12,7 @@ from ottla.protocol.stepwise import plain
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.forwarding import to_controller
-from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import cluster
 
 
@@ -30,5 +30,4 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 
 @api(ApiKey.ELECT_LEADERS, versions=(0, 2), needs=(cluster(Operation.ALTER, at_controller=True),), on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    answer = await to_controller(context, await run_yielding(plain(request)))
-    return await encoded(context, answer, "replica_election_results")
+    return await to_controller(context, await run_yielding(plain(request)))

@@ -54,13 +54,5 @@ cdef class Fetch:
 
     cpdef _prefer(self, partition, long long offset, Read read)
 
-    @cython.locals(cached=CachedPartition)
-    cpdef list _partitions(self)
-
-
-@cython.locals(read=Read)
-cpdef bint _is_plain(list rows) except -1
-
-
-@cython.locals(read=Read)
-cpdef _fetched(number, Read read)
+    @cython.locals(pairs=object)
+    cpdef list _partitions(self, _Found found)

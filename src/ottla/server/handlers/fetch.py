@@ -18,22 +18,24 @@ from typing import Any
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import fetch
-from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
+from ottla.protocol.fetch import FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
 from ottla.protocol.fetch_plain import decode_plain, encode_plain
 from ottla.protocol.messages import ApiKey
 from ottla.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, CachedPartition, FetchSession
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import DelayedFetch
 from ottla.server.api import RECORDS_COST_SHIFT, Deferred, EncodedResponse, Handling, RequestContext, Response, api
-from ottla.server.fetch_entries import NEEDS, PARTITIONS_AT_ONCE, Permissions, distinct, without_session
+from ottla.server.fetch_entries import NEEDS, PARTITIONS_AT_ONCE, Permissions, distinct, recheck, without_session
 from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of, known_leader
 from ottla.server.partition_read import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Follower,
     Read,
+    fetched,
     has_nothing_new,
     have_undecided,
+    is_plain,
     read_as_follower,
     take_cached,
     warm,
@@ -146,6 +148,7 @@ class Fetch:
             return self._begin_in_steps()
         if request.session_epoch != FINAL_EPOCH or request.session_id or not self._take_distinct():
             at_once(self._open_session())
+            self._look()
         if len(self._entries) <= PARTITIONS_AT_ONCE:
             return self._attempt()
         return self._attempt_in_steps()
@@ -164,6 +167,7 @@ class Fetch:
 
     def _begin_in_steps(self) -> Handling:
         yield from self._open_session()
+        self._look()
         return (yield from self._attempt_in_steps())
 
     def _open_session(self) -> Generator[int, None, None]:
@@ -201,13 +205,18 @@ class Fetch:
                 yield 2 + PARTITIONS_AT_ONCE // 4
         if session.partitions:
             self._session = session
-            self._entries = list(session.partitions.values())
-            if not self._may_cache(len(self._entries)):
+            if not self._may_cache(len(session.partitions)):
                 sessions.remove(session.id)  # answered once more; then the client begins a new one, or gets none
+            yield from recheck(session, self._replicas.generation, self._permissions)
         else:
             # As if there had been none: what is both asked for and forgotten is answered once more.
             sessions.remove(session.id)
             self._entries = yield from without_session(requested)
+
+    def _look(self) -> None:
+        """Look at those partitions of a session that may have something new."""
+        if self._session is not None:
+            self._entries = self._session.to_read()
 
     # Reading and waiting.
 
@@ -221,7 +230,7 @@ class Fetch:
             return self._answer_later()
         if self._is_enough(found):
             return self._finish(found.reads)
-        self._wait(self._partitions(), found.size)  # nothing ran in between: no append is missed
+        self._wait(self._partitions(found), found.size)  # nothing ran in between: no append is missed
         return self._answer_later()
 
     def _attempt_in_steps(self) -> Handling:
@@ -230,43 +239,50 @@ class Fetch:
             found = _Found()
             partitions: list[Partition] = []
             seen: list[int] = []
+            changes = 0 if self._session is None else self._session.changes
             try:
                 for start in range(0, len(self._entries), PARTITIONS_AT_ONCE):
                     some = self._entries[start : start + PARTITIONS_AT_ONCE]
                     count = found.count
                     self._read(some, found)
-                    for cached in some:
+                    for cached, read in zip(some, found.reads[start:], strict=False):
                         partition = cached.found
-                        if isinstance(partition, Partition):
+                        if read is not None and isinstance(partition, Partition):
                             partitions.append(partition)
                             seen.append(self._end_of(partition))
                     yield (found.count - count) * READ_COST + len(some) * READ_COST // 20
             except ColdRead as cold:
                 self._cold_reads += 1
                 yield self._node.fs.run(cold.warm)
+                self._look()
                 continue
             if self._is_enough(found):
                 return (yield from self._finish_in_steps(found.reads))
             if self._follower is not None:
                 self._follower.is_retry = True
-            if seen == [self._end_of(partition) for partition in partitions]:
+            if seen == [self._end_of(partition) for partition in partitions] and (
+                self._session is None or changes == self._session.changes
+            ):
                 self._wait(partitions, found.size)
                 return self._answer_later()
+            self._look()
 
     def _end_of(self, partition: Partition) -> int:
         """The offset whose growth a fetch of the partition waits for."""
         log = partition.log
         return log.high_watermark if self._follower is None else log.log_end_offset
 
-    def _partitions(self) -> list[Partition]:
-        return [cached.found for cached in self._entries if isinstance(cached.found, Partition)]
+    def _partitions(self, found: _Found) -> list[Partition]:
+        """Those that were read; what is watched by the session is not."""
+        pairs = zip(self._entries, found.reads, strict=True)
+        return [each.found for each, read in pairs if read is not None and isinstance(each.found, Partition)]
 
     def _is_enough(self, found: _Found) -> bool:
         return (
             found.size >= self._min_bytes
             or found.urgent
             or self._expired
-            or not self._entries
+            or (not self._entries and self._session is None)
             or self._request.max_wait_ms <= 0
             or self._node.stopping
         )
@@ -296,7 +312,8 @@ class Fetch:
                     read = read_as_follower(
                         partition, asked, min(remaining, asked[2]), follower, min_one_batch=not size, nowait=nowait
                     )
-                elif in_session and has_nothing_new(cached, partition):  # KIP-227: left out of the answer
+                elif in_session and has_nothing_new(cached, partition) and cached.watch(partition):
+                    # KIP-227: left out of the answer
                     reads.append(None)
                     continue
                 else:
@@ -349,7 +366,8 @@ class Fetch:
         lacking = self._min_bytes - size
         if self._request.isolation_level == READ_COMMITTED and have_undecided(partitions):
             lacking = min(lacking, 1)  # a marker may be all that the bytes lack which are there
-        self._delayed = DelayedFetch(partitions, lacking, self._ready, at_end=follower is not None)
+        session = None if self._session is None else self._session.waiting
+        self._delayed = DelayedFetch(partitions, lacking, self._ready, at_end=follower is not None, session=session)
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._request.max_wait_ms / 1000, self._expire)
@@ -370,6 +388,7 @@ class Fetch:
         if deferred is None or deferred.done or deferred.cancelled:
             return
         self._leave()
+        self._look()
         if len(self._entries) > PARTITIONS_AT_ONCE:
             self._node.spawn(self._retry_in_steps(deferred))
             return
@@ -468,7 +487,7 @@ class Fetch:
                 for cached, read in zip(some, reads[start : start + PARTITIONS_AT_ONCE], strict=True):
                     assert read is not None  # there is no session
                     rows.append((cached.key, read))
-        if len(rows) <= PARTITIONS_AT_ONCE and _is_plain(rows):
+        if len(rows) <= PARTITIONS_AT_ONCE and is_plain(rows):
             context = self._context
             answer = EncodedResponse(*encode_plain(context.api_version, context.correlation_id, session_id, rows))
         else:
@@ -489,7 +508,7 @@ class Fetch:
                 topic = FetchedTopic(name if by_name else None, None if by_name else name, [])
                 response.topics.append(topic)
                 last = name
-            topic.partitions.append(_fetched(number, read))
+            topic.partitions.append(fetched(number, read))
             count += 1
             if count == PARTITIONS_AT_ONCE:
                 count = 0
@@ -538,6 +557,7 @@ class Fetch:
         for start in range(0, len(reads), PARTITIONS_AT_ONCE):
             some = self._entries[start : start + PARTITIONS_AT_ONCE]
             session.update([(cached.key, cached.request) for cached in some], ())
+            self._node.sessions.unwatch(2 * len(some))
             for cached, read in zip(some, reads[start : start + PARTITIONS_AT_ONCE], strict=True):
                 assert read is not None  # there was no session yet
                 known = session.partitions[cached.key]
@@ -558,26 +578,6 @@ class Fetch:
             yield 4 + len(topic.partitions) // 8
         if node_ids:
             response.node_endpoints = endpoints_of(self._context, node_ids)
-
-
-def _is_plain(rows: list[tuple[Any, Read]]) -> bool:
-    """Whether there is nothing in an answer but records and watermarks."""
-    for _, read in rows:
-        if read.error or read.aborted is not None or read.diverging is not None or read.preferred >= 0:
-            return False
-    return True
-
-
-def _fetched(number: int, read: Read) -> FetchedPartition:
-    answer = FetchedPartition(number, read.error, read.high_watermark, read.last_stable_offset, read.log_start_offset)
-    if read.records is not None:
-        answer.records = read.records
-    if read.aborted is not None:
-        answer.aborted_transactions = [(each.producer_id, each.first_offset) for each in read.aborted]
-    if read.diverging is not None:
-        answer.diverging_epoch = EpochEndOffset(*read.diverging)
-    answer.preferred_read_replica = read.preferred
-    return answer
 
 
 def _encode(context: RequestContext, response: FetchResponse) -> EncodedResponse:

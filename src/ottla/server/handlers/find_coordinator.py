@@ -22,7 +22,7 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server import topic_creation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import EVERYTHING, allowed, authorize_cluster, refusal
-from ottla.server.long_answers import RowsOf, encoded, in_steps
+from ottla.server.long_answers import RowsOf, in_steps
 from ottla.server.permissions import Need, of_groups, of_ids
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
@@ -61,7 +61,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
     if context.api_version < 4:
         return _find(context, key_type, visible, "NONE", "The coordinator is not available.", request.key)
     found = await run_yielding(in_steps(keys, partial(_find, context, key_type, visible, "", "")))
-    return await encoded(context, {"coordinators": found}, "coordinators")
+    return {"coordinators": found}
 
 
 def _visible(context: RequestContext, key_type: int, keys: Sequence[str]) -> Container[str]:

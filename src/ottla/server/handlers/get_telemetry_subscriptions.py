@@ -7,8 +7,10 @@ node would lose.
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 from ottla.errors import ErrorCode
+from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.permissions import Open
@@ -23,7 +25,8 @@ from ottla.telemetry.clients import COMPRESSION_TYPES
 )
 def handle(context: RequestContext, request: Any) -> Response:
     telemetry = telemetry_of(context.node)
-    instance = telemetry.instance(context, request.client_instance_id or telemetry.new_id())
+    asked: UUID = request.client_instance_id
+    instance = telemetry.instance(context, telemetry.new_id() if asked == ZERO_UUID else asked)
     telemetry.clients.get(instance, telemetry.now_s())
     return {
         "error_code": ErrorCode.none,

@@ -17,7 +17,6 @@ from ottla.server.api import RequestContext, Response, api
 from ottla.server.handlers import alter_configs
 from ottla.server.handlers.alter_configs import altered, on_error
 from ottla.server.log_levels import alter_log_levels
-from ottla.server.long_answers import encoded
 from ottla.server.permissions import Refused, of_cluster
 
 NEEDS = (
@@ -34,7 +33,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
         rows[place] if place in rows else _logger_row(context, each, asked["validate_only"])
         for place, each in enumerate(asked["resources"])
     ]
-    return await encoded(context, {"responses": responses}, "responses")
+    return {"responses": responses}
 
 
 def _logger_row(context: RequestContext, resource: dict[str, Any], validate_only: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ottla.coordinator.transaction.requests import InitProducerId, ProducerIdAndEpoch
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from ottla.protocol.messages import ApiKey, millis
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, RequestContext, Response, api
 from ottla.server.authorization import authorize, is_allowed_for_any, is_allowed_on_cluster, refusal
@@ -55,7 +55,7 @@ def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Respon
         return {**NOTHING, **answer, "error_code": fenced_before(4, context, answer["error_code"])}
 
     reply = DeferredReply(finish)
-    asked = InitProducerId(request.transactional_id, millis(request.transaction_timeout), expected)
+    asked = InitProducerId(request.transactional_id, request.transaction_timeout, expected)
     context.node.transactions.init_producer_id(reply, asked)
     return reply.deferred
 

@@ -12,7 +12,7 @@ from ottla.coordinator.group import replies
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.errors import KafkaError
 from ottla.protocol.group_responses import encode_join
-from ottla.protocol.messages import ApiKey, millis
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import Deferred, RequestContext, Response, api
 from ottla.server.authorization import visible_topics
@@ -26,7 +26,7 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
 
 @api(ApiKey.JOIN_GROUP, versions=(0, 9), needs=(group(Operation.READ),), on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Deferred:
-    session_timeout_ms = millis(request.session_timeout)
+    session_timeout_ms = request.session_timeout
     asked = JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -34,7 +34,7 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
         session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=millis(request.rebalance_timeout) if context.api_version else session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout if context.api_version else session_timeout_ms,
         protocol_type=request.protocol_type,
         protocols={protocol.name: protocol.metadata for protocol in request.protocols},
         require_known_member_id=context.api_version >= 4,

@@ -17,7 +17,6 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import Deferred, RequestContext, Response, api
 from ottla.server.coordinator_replies import AwaitedReply, DeferredReply
-from ottla.server.long_answers import encoded
 from ottla.server.permissions import group
 
 LEAVING_AT_ONCE = 200
@@ -52,7 +51,7 @@ async def _many(context: RequestContext, group_id: str, members: Sequence[Any]) 
         waiter = AwaitedReply()
         context.node.groups.leave(waiter, group_id, _leaving(members[start : start + LEAVING_AT_ONCE]))
         rows += (await waiter.result)["members"]
-    return await encoded(context, {"error_code": ErrorCode.none, "members": rows}, "members")
+    return {"error_code": ErrorCode.none, "members": rows}
 
 
 def _of_one(response: Mapping[str, Any]) -> Mapping[str, Any]:

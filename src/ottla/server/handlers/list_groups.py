@@ -13,7 +13,6 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed
-from ottla.server.long_answers import encoded
 from ottla.server.permissions import Refused, of_groups
 
 NEEDS: Final = (
@@ -29,7 +28,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
         operation, kind = Operation.DESCRIBE, ResourceType.GROUP
         visible = allowed(context, operation, kind, log_denial=False, on_cluster=operation)
         found = await run_yielding(_visible(found, visible))
-    return await encoded(context, {"error_code": ErrorCode.none, "groups": found}, "groups")
+    return {"error_code": ErrorCode.none, "groups": found}
 
 
 def _visible(rows: Sequence[dict[str, Any]], visible: Container[str]) -> Generator[int, None, list[dict[str, Any]]]:

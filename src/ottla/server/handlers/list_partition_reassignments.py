@@ -11,7 +11,7 @@ from ottla.protocol.stepwise import plain
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.forwarding import to_controller
-from ottla.server.long_answers import RowsOf, encoded
+from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import cluster
 
 
@@ -30,5 +30,4 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     on_error=_on_error,
 )
 async def handle(context: RequestContext, request: Any) -> Response:
-    answer = await to_controller(context, await run_yielding(plain(request)))
-    return await encoded(context, answer, "topics")
+    return await to_controller(context, await run_yielding(plain(request)))

@@ -11,11 +11,10 @@ from ottla.coordinator.transaction.admin import Filter
 from ottla.coordinator.transaction.transaction import STATES_BY_TITLE
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import ROWS_PER_STEP, ApiKey, encode_response_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.regular_expression import InvalidRegularExpression, RegularExpression
-from ottla.protocol.varint import write_uvarint
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import EncodedResponse, RequestContext, Response, api
+from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed
 from ottla.server.permissions import Refused, of_ids
 
@@ -39,18 +38,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
         found = await context.node.fs.run(partial(_matching, found, pattern))
     if context.node.authorizer is not None:
         found = await run_yielding(_visible(context, found))
-    answer = {"error_code": ErrorCode.none, "unknown_state_filters": unknown, "transaction_states": found}
-    if len(unknown) + len(found) <= ROWS_PER_STEP:
-        return answer
-    rows = "transaction_states"
-    around = {**answer, "unknown_state_filters": ()}
-    steps = encode_response_in_steps(context.api_key, context.api_version, context.correlation_id, around, rows)
-    data = b"".join(await run_yielding(steps))
-    return EncodedResponse([data[:UNKNOWN_AT], await run_yielding(_encoded(unknown)), data[UNKNOWN_AT + 1 :]])
-
-
-UNKNOWN_AT: Final = 4 + 1 + 4 + 2
-"""Where the unknown states are in an answer, behind correlation id, tags, throttle time and error: a zero if none."""
+    return {"error_code": ErrorCode.none, "unknown_state_filters": unknown, "transaction_states": found}
 
 
 def _matching(rows: Rows, pattern: RegularExpression) -> Rows:
@@ -78,18 +66,6 @@ def _unknown_states(titles: Sequence[str]) -> Generator[int, None, list[str]]:
             unknown[title] = None
         yield 1
     return list(unknown)
-
-
-def _encoded(texts: Sequence[str]) -> Generator[int, None, bytes]:
-    """A compact array of strings."""
-    out = bytearray()
-    write_uvarint(out, len(texts) + 1)
-    for text in texts:
-        data = text.encode()
-        write_uvarint(out, len(data) + 1)
-        out += data
-        yield 1
-    return bytes(out)
 
 
 def _pattern(text: str | None) -> RegularExpression | None:

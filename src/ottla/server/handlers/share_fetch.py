@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -17,7 +16,7 @@ from ottla.clock import elapsed_s
 from ottla.drivers.share_partitions import LedSharePartition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, Offset
-from ottla.protocol.messages import ApiKey, millis
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import ABORT_KEY, BatchHeader, iterate_batches, iterate_records
 from ottla.replication.purgatory import DelayedFetch
 from ottla.replication.share.aborted import ReadBatch, aborted_ranges
@@ -41,7 +40,6 @@ from ottla.storage.log import ColdRead
 READ_BYTES: Final = 65_536
 """Bytes read first of a partition; more if that does not cover what may be acquired."""
 GROWTH: Final = 4
-NO_TIME: Final = timedelta()
 
 RECORD_LIMIT: Final = 1
 """ShareAcquireMode."""
@@ -98,7 +96,7 @@ async def _session(context: RequestContext, request: Any, key: SessionKey, ackno
         )
     except KafkaError as error:
         if error.code is ErrorCode.share_session_limit_reached:  # as long as a fetch would: the client asks again
-            await asyncio.sleep(max(0, request.max_wait.total_seconds()))
+            await asyncio.sleep(max(0, request.max_wait / 1000))
         raise
     if connection is not None and session is not None:
         connection.when_lost(lambda: manager.disconnected(id(connection)))
@@ -158,8 +156,8 @@ class _ShareFetch:
 
     async def run(self) -> dict[SharedPartition, Found]:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + millis(self._request.max_wait) / 1000
-        self._is_over = self._request.max_wait <= NO_TIME
+        deadline = loop.time() + self._request.max_wait / 1000
+        self._is_over = self._request.max_wait <= 0
         self._find()
         if not self._led or self._max_bytes <= 0 or self._request.max_records <= 0:
             return self._found

@@ -27,7 +27,7 @@ NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.
 @api(ApiKey.SHARE_GROUP_DESCRIBE, versions=(1, 1), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
     check_enabled(context)
-    return row_by_row(context, "groups", request.group_ids, lambda each: _describe(context, request, each))
+    return row_by_row("groups", request.group_ids, lambda each: _describe(context, request, each))
 
 
 def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ HIDDEN: Final = "The described group uses topics that the client is not authoriz
 @api(ApiKey.STREAMS_GROUP_DESCRIBE, versions=(0, 0), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
     check_enabled(context)
-    return row_by_row(context, "groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
+    return row_by_row("groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
 
 
 def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:

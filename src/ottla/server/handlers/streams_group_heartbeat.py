@@ -24,7 +24,7 @@ from ottla.protocol.internal.streams_group_records import (
     TopicConfig,
     TopicInfo,
 )
-from ottla.protocol.messages import ApiKey, millis
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Handling, RequestContext, Response, api
 from ottla.server.authorization import allowed, authorize, refusal
@@ -71,7 +71,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
         rack_id=request.rack_id,
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
-        rebalance_timeout_ms=millis(request.rebalance_timeout),
+        rebalance_timeout_ms=request.rebalance_timeout,
         topology=topology,
         owned=(
             (yield from _tasks(request.active_tasks)),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.config.listeners import HTTP
 from ottla.coordinator.group.classic import ClassicGroup, State
-from ottla.coordinator.group.unserved import UnservedGroup
+from ottla.coordinator.group.modern import ModernGroup
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.quorum_metrics import state_of, vote_of
 from ottla.metrics.instruments import TopicTraffic
@@ -181,6 +181,8 @@ class Collector:
         count = leaders = under_replicated = under_min_isr = at_min_isr = failed = late = producers = 0
         late_ms = node.clock.now_ms() - node.config["transaction.max.timeout.ms"] - LATE_TRANSACTION_MS
         waiting: set[Any] = set()
+        for session in node.sessions:
+            waiting.update(session.waiting)
         sizes: dict[str, int] = {}
         prefix = "kafka_log_log_"
         size_lines, start_lines = page.lines(f"{prefix}size"), page.lines(f"{prefix}logstartoffset")
@@ -244,6 +246,9 @@ class Collector:
         topics = [(name, traffic) for name, traffic in metrics.topics.items() if name in sizes]
         total = TopicTraffic()
         total.add(metrics.deleted_topics)
+        for session in list(self._node.sessions):
+            session.count_fetches()
+            await self._breathe()
         for traffic in metrics.topics.values():
             total.add(traffic)
         for word, attribute in TRAFFIC.items():
@@ -387,7 +392,7 @@ class Collector:
                 states[group.state] += 1
                 waiting += group.awaiting_join_count
             name = escape(group.group_id)
-            members = group.member_ids if isinstance(group, UnservedGroup) else group.members
+            members = group.member_ids if isinstance(group, ModernGroup) else group.members
             page.add("kafka_consumergroup_members", len(members), f'{{consumergroup="{name}"}}')
             for topic, committed in list(commits.items()):
                 offsets += len(committed)

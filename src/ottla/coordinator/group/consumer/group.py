@@ -16,7 +16,7 @@ from ottla.protocol.internal.consumer_group_records import (
     TargetPartitions,
 )
 from ottla.protocol.internal.group_records import GroupRecord, Value
-from ottla.protocol.internal.unserved_group_records import UnservedKey
+from ottla.protocol.internal.modern_group_records import ModernKey
 
 METADATA, PARTITION_METADATA, MEMBER, TARGET, MEMBER_TARGET, MEMBER_CURRENT, PATTERN = 3, 4, 5, 6, 7, 8, 16
 """Types of records."""
@@ -190,8 +190,8 @@ class ConsumerGroup:
 
     # Records
 
-    def key(self, number: int, name: str | None = None) -> UnservedKey:
-        return UnservedKey(number, self.group_id, name)
+    def key(self, number: int, name: str | None = None) -> ModernKey:
+        return ModernKey(number, self.group_id, name)
 
     def removal(self, member_id: str) -> list[GroupRecord]:
         """Records that delete a member, in the order that Kafka checks."""
@@ -283,7 +283,7 @@ def target_value(partitions: Partitions) -> ConsumerGroupTargetAssignmentMemberV
     return ConsumerGroupTargetAssignmentMemberValue(tuple(TargetPartitions(*row) for row in rows))
 
 
-def put(key: UnservedKey, value: Value) -> GroupRecord:
+def put(key: ModernKey, value: Value) -> GroupRecord:
     return GroupRecord(key, value)
 
 

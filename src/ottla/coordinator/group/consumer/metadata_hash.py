@@ -9,12 +9,14 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
+from xxhash import xxh3_64_digest
+
 from ottla.metadata.image import MetadataImage, TopicImage
-from ottla.protocol.xxh3 import xxh3_64
 
 _MAGIC: Final = b"\0"
 _INT = struct.Struct("<i")
 _LONG = struct.Struct("<q")
+_HASH = struct.Struct(">q")
 Hashes = dict[str, tuple[TopicImage, int]]
 """Keyed by name, of topics that groups read; one that has changed since is another TopicImage."""
 
@@ -31,7 +33,7 @@ def group_hash(topics: Iterable[str], image: MetadataImage, cache: Hashes) -> in
         if cached is None or cached[0] is not topic:
             cached = cache[name] = topic, _topic_hash(topic, image)
         found.append(_LONG.pack(cached[1]))
-    return xxh3_64(b"".join(found)) if found else 0
+    return _hash(b"".join(found)) if found else 0
 
 
 def _topic_hash(topic: TopicImage, image: MetadataImage) -> int:
@@ -44,7 +46,13 @@ def _topic_hash(topic: TopicImage, image: MetadataImage) -> int:
         brokers = [image.brokers.get(replica) for replica in (() if registration is None else registration.replicas)]
         for rack in sorted(broker.rack for broker in brokers if broker is not None and broker.rack is not None):
             parts += (_INT.pack(_length(rack)), _string(rack))
-    return xxh3_64(b"".join(parts))
+    return _hash(b"".join(parts))
+
+
+def _hash(data: bytes) -> int:
+    """XXH3 of 64 bits without a seed, as a signed number: hash4j's, which Kafka uses, gives a Java long."""
+    found: int = _HASH.unpack(xxh3_64_digest(data))[0]
+    return found
 
 
 def _length(text: str) -> int:

@@ -32,9 +32,9 @@ from ottla.coordinator.group.consumer.group import (
 from ottla.coordinator.group.consumer.member import NOTHING, ConsumerMember, with_epoch
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.member import Member
+from ottla.coordinator.group.modern import ModernGroup
 from ottla.coordinator.group.rebalance import prepare, refuse_waiters
 from ottla.coordinator.group.state import GroupState
-from ottla.coordinator.group.unserved import UnservedGroup
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis
 from ottla.protocol.internal.codec import MalformedRecord
@@ -89,7 +89,7 @@ def consumer_group(state: GroupState, group_id: str, *, create: bool) -> Convers
         return Conversion(group, [])
     if group is None and create:
         return Conversion(ConsumerGroup(group_id), [])
-    if not create or not isinstance(group, ClassicGroup) or isinstance(group, UnservedGroup):
+    if not create or not isinstance(group, ClassicGroup) or isinstance(group, ModernGroup):
         raise not_found(group_id, group, "Consumer group")
     if group.state is State.EMPTY:
         return Conversion(ConsumerGroup(group_id), group.tombstones(), group)

@@ -27,13 +27,13 @@ from ottla.protocol.internal.consumer_group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 from ottla.protocol.internal.group_records import Value
-from ottla.protocol.internal.unserved_group_records import UnservedKey
+from ottla.protocol.internal.modern_group_records import ModernKey
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.state import GroupState
 
 
-def replay(state: GroupState, key: UnservedKey, value: Value | None) -> None:
+def replay(state: GroupState, key: ModernKey, value: Value | None) -> None:
     """Apply a record of the log, or of a decision."""
     group = state.groups.get(key.group)
     if not isinstance(group, ConsumerGroup):
@@ -98,7 +98,7 @@ def _unsubscribe(state: GroupState, group: ConsumerGroup) -> None:
         state.groups_by_topic.get(topic, set()).discard(group.group_id)
 
 
-def saved(state: GroupState, key: UnservedKey) -> Undo:
+def saved(state: GroupState, key: ModernKey) -> Undo:
     """A function that restores what a record is about to change."""
     group = state.groups.get(key.group)
     if not isinstance(group, ConsumerGroup) or key.type == METADATA:

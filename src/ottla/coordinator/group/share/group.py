@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from ottla.coordinator.group.unserved import UnservedGroup
+from ottla.coordinator.group.modern import ModernGroup
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.internal.group_values import GroupValue, decode_group_value, encode_group_value
+from ottla.protocol.internal.modern_group_records import SHARE, ModernKey
 from ottla.protocol.internal.share_group_records import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
@@ -30,7 +31,6 @@ from ottla.protocol.internal.share_group_records import (
     TopicInfo,
     TopicPartitionsInfo,
 )
-from ottla.protocol.internal.unserved_group_records import SHARE, UnservedKey
 
 Assignment = Mapping[UUID, frozenset[int]]
 NOTHING: Final[Assignment] = {}
@@ -69,7 +69,7 @@ class StateOf(NamedTuple):
 States = dict[UUID, StateOf]
 
 
-class ShareGroup(UnservedGroup):
+class ShareGroup(ModernGroup):
     def __init__(self, group_id: str) -> None:
         super().__init__(group_id, SHARE)
         self.share_members: dict[str, ShareMember] = {}
@@ -94,7 +94,7 @@ class ShareGroup(UnservedGroup):
 
     # What the records say
 
-    def replay(self, key: UnservedKey, value: bytes | None) -> None:
+    def replay(self, key: ModernKey, value: bytes | None) -> None:
         super().replay(key, value)
         handle = _REPLAYS.get(key.type)
         if handle is not None:
@@ -169,7 +169,7 @@ class ShareGroup(UnservedGroup):
 
     def record(self, number: int, value: GroupValue | None, member_id: str | None = None) -> GroupRecord:
         encoded = None if value is None else encode_group_value(value)
-        return GroupRecord(UnservedKey(number, self.group_id, member_id), encoded)
+        return GroupRecord(ModernKey(number, self.group_id, member_id), encoded)
 
     def states_record(self, initializing: States, initialized: States, deleting: Mapping[UUID, str]) -> GroupRecord:
         value = ShareGroupStatePartitionMetadataValue(

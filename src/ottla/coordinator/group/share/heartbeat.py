@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ottla.coordinator.effects import Token
+from ottla.coordinator.group.modern import SESSION, ModernGroup
 from ottla.coordinator.group.share.group import (
     LEAVING,
     NOTHING,
@@ -26,12 +27,12 @@ from ottla.coordinator.group.share.group import (
     partition_rows,
 )
 from ottla.coordinator.group.state import GroupState
-from ottla.coordinator.group.unserved import SESSION, UnservedGroup
 from ottla.coordinator.share.assignor import assign
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.internal.modern_group_records import SHARE, ModernKey
 from ottla.protocol.internal.share_group_records import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
@@ -39,7 +40,6 @@ from ottla.protocol.internal.share_group_records import (
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataValue,
 )
-from ottla.protocol.internal.unserved_group_records import SHARE, UnservedKey
 
 Initialize = Callable[[str, int, Mapping[UUID, frozenset[int]]], None]
 """(group, its epoch, partitions by topic): has the share coordinator begin to keep their state."""
@@ -299,7 +299,7 @@ def remove(state: GroupState, group: ShareGroup, member_ids: Iterable[str]) -> N
     wait_for_sessions(state, group)
 
 
-def expire(state: GroupState, group: UnservedGroup) -> None:
+def expire(state: GroupState, group: ModernGroup) -> None:
     """A deadline has come: remove the members whose sessions are over."""
     assert isinstance(group, ShareGroup)
     group.session_ms = 0
@@ -334,7 +334,7 @@ def _resume_sessions(state: GroupState, group: ShareGroup) -> None:
     wait_for_sessions(state, group)
 
 
-def start_sessions(state: GroupState, group: UnservedGroup) -> None:
+def start_sessions(state: GroupState, group: ModernGroup) -> None:
     """Start a session for each member that a new coordinator finds in its log."""
     assert isinstance(group, ShareGroup)
     deadline = state.now.timer_ms + state.config.share_session_timeout_ms
@@ -382,9 +382,9 @@ def write(
     """Write records that count at once; what they changed is undone if they cannot be written."""
     if not records:
         return
-    before: dict[UnservedKey, bytes | None] = {}
+    before: dict[ModernKey, bytes | None] = {}
     for record in records:
-        assert isinstance(record.key, UnservedKey)
+        assert isinstance(record.key, ModernKey)
         before.setdefault(record.key, group.records.get(record.key))
         group.replay(record.key, _bytes(record))
 

@@ -16,8 +16,8 @@ from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.model import Offset
+from ottla.protocol.internal.modern_group_records import SHARE
 from ottla.protocol.internal.share_group_records import ShareGroupMetadataValue
-from ottla.protocol.internal.unserved_group_records import SHARE
 
 Partitions = Mapping[UUID, Iterable[int]]
 

@@ -13,13 +13,13 @@ from ottla.coordinator.group.streams.topology import ConfiguredTopology, require
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord, Value
+from ottla.protocol.internal.modern_group_records import ModernKey
 from ottla.protocol.internal.streams_group_records import (
     LastAssignmentConfig,
     StreamsGroupMetadataValue,
     StreamsGroupTopologyValue,
     Subtopology,
 )
-from ottla.protocol.internal.unserved_group_records import UnservedKey
 
 METADATA, MEMBER, TARGET, MEMBER_TARGET, MEMBER_CURRENT, TOPOLOGY = 17, 19, 20, 21, 22, 23
 """Types of records."""
@@ -151,8 +151,8 @@ class StreamsGroup:
 
     # Records
 
-    def key(self, number: int, name: str | None = None) -> UnservedKey:
-        return UnservedKey(number, self.group_id, name)
+    def key(self, number: int, name: str | None = None) -> ModernKey:
+        return ModernKey(number, self.group_id, name)
 
     def metadata_record(
         self, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
@@ -245,5 +245,5 @@ class StreamsGroup:
                         processes.pop((subtopology_id, number), None)
 
 
-def put(key: UnservedKey, value: Value) -> GroupRecord:
+def put(key: ModernKey, value: Value) -> GroupRecord:
     return GroupRecord(key, value)

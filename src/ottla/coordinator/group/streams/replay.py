@@ -19,6 +19,7 @@ from ottla.coordinator.group.streams.group import (
 )
 from ottla.coordinator.group.streams.member import StreamsMember, target_tasks
 from ottla.protocol.internal.group_records import Value
+from ottla.protocol.internal.modern_group_records import ModernKey
 from ottla.protocol.internal.streams_group_records import (
     StreamsGroupCurrentMemberAssignmentValue,
     StreamsGroupMemberMetadataValue,
@@ -27,13 +28,12 @@ from ottla.protocol.internal.streams_group_records import (
     StreamsGroupTargetAssignmentMetadataValue,
     StreamsGroupTopologyValue,
 )
-from ottla.protocol.internal.unserved_group_records import UnservedKey
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.state import GroupState
 
 
-def replay(state: GroupState, key: UnservedKey, value: Value | None) -> None:
+def replay(state: GroupState, key: ModernKey, value: Value | None) -> None:
     """Apply a record of the log, or of a decision."""
     group = state.groups.get(key.group)
     if not isinstance(group, StreamsGroup):
@@ -110,7 +110,7 @@ def _subscribe(state: GroupState, group_id: str, before: Iterable[str], after: I
         state.groups_by_topic.setdefault(topic, set()).add(group_id)
 
 
-def saved(state: GroupState, key: UnservedKey) -> Undo:
+def saved(state: GroupState, key: ModernKey) -> Undo:
     """A function that restores what a record is about to change."""
     group = state.groups.get(key.group)
     if not isinstance(group, StreamsGroup):

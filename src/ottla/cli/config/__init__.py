@@ -1,0 +1,1 @@
+"""`ottla config ...`: settings of topics, groups and brokers; start with `command.py`."""

@@ -1,0 +1,1 @@
+"""`ottla group ...`: consumer groups, share groups and streams groups; start with `command.py`."""

@@ -1,0 +1,1 @@
+"""`ottla pipeline ...`: pipelines on Spark; start with `command.py`."""

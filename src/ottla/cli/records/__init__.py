@@ -1,0 +1,1 @@
+"""`ottla produce` and `ottla consume`: records in and out, and their formats."""

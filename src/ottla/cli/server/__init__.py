@@ -1,0 +1,1 @@
+"""`ottla server ...`: a node is started and watched; `command.py` and `start.py`."""

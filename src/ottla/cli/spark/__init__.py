@@ -1,0 +1,1 @@
+"""`ottla spark ...`: what a Spark cluster needs of Ottla; start with `command.py`."""

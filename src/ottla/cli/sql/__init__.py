@@ -1,0 +1,1 @@
+"""`ottla sql`: SQL over topics; start with `command.py`."""

@@ -1,0 +1,1 @@
+"""`ottla topic ...`: topics and their partitions; start with `command.py`."""

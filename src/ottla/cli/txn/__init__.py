@@ -1,0 +1,1 @@
+"""`ottla txn ...`: transactions that are open; start with `command.py`."""

@@ -1,0 +1,28 @@
+"""Where partitions end, by librdkafka's consumer."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+RETRY_S: Final = 0.1
+ANSWER_S: Final = 10.0
+
+
+def end_offset(consumer: Any, topic: str, partition: int, patience_s: float) -> int:
+    """The high watermark of a partition. Asks again for `patience_s` while the broker that is asked has not heard of
+    the topic, which may be new, or of its leader. Raises KafkaException."""
+    from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+    passing = {
+        KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
+    }  # fmt: skip
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_S)[1])
+        except KafkaException as error:
+            if error.args[0].code() not in passing or time.monotonic() > deadline:
+                raise
+        time.sleep(RETRY_S)

@@ -1,0 +1,359 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False
+"""Reads every message of Kafka's protocol: requests, responses, records and snapshots.
+
+The reader fills the slots of a struct's class directly. It believes no length: a count is compared with the bytes that
+are left before anything is allocated. As Kafka's decoder it takes any negative length for null, any byte but 0 for
+true, and U+FFFD for bytes that are not UTF-8; it skips unknown tagged fields (KIP-482).
+
+`Reader.steps` is for long messages: a generator that yields the cost of what it has done (`drivers/cooperative.py`). A
+row is tried in one piece first; one that holds too much is read again in steps.
+
+Compiled, with C types in `reader.pxd`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Generator
+from typing import Any
+from uuid import UUID
+
+try:
+    import cython
+except ImportError:  # interpreted, where Cython is not installed
+    from ottla import no_cython as cython
+
+from ottla.errors import ErrorCode
+from ottla.model import ZERO_UUID, Buffer
+from ottla.protocol import layout as layouts
+from ottla.protocol.layout import Field, Layout, Malformed, TooLong, of_defaults
+
+UUIDS_MAX = 4_096
+"""UUIDs that are remembered: topic ids recur, and to make a UUID costs more than to find it."""
+
+# C globals when compiled.
+_NUMBERS = 8
+_INT8, _INT16, _UINT16, _INT32, _UINT32, _INT64, _BOOL, _ERROR = range(1, 9)
+_FLOAT64, _UUID, _STRING, _BYTES, _RECORDS, _STRUCT = range(9, 15)
+_TWO_31 = 1 << 31
+_TWO_32 = 1 << 32
+_UNLIMITED = 1 << 62
+_TAGS_MAX = layouts.TAGS_MAX
+_STRING_MAX = layouts.STRING_BYTES_MAX
+_REPLACED_MAX = layouts.STRING_BYTES_MAX // 3
+"""U+FFFD takes three bytes: from here on a string that is not UTF-8 may become too long for older versions."""
+_STEP_COST = layouts.STEP_COST
+_ROW_ITEMS = layouts.ROW_ITEMS_MAX
+_ERRORS = {int(each): each for each in ErrorCode}
+_UUIDS: dict[bytes, UUID] = {bytes(16): ZERO_UUID}
+_MISSING = layouts.MISSING
+_DOUBLE = struct.Struct(">d")
+
+
+def _uuid_of(data):
+    found = _UUIDS.get(data)
+    if found is None:
+        if len(_UUIDS) >= UUIDS_MAX:
+            _UUIDS.clear()
+            _UUIDS[bytes(16)] = ZERO_UUID
+        found = _UUIDS[data] = UUID(bytes=data)
+    return found
+
+
+def _new(cls):
+    if cython.compiled:
+        return new_object(cls)
+    return cls.__new__(cls)
+
+
+def _put(target, field, value):
+    if cython.compiled:
+        put_slot(target, field.offset, value)
+    else:
+        setattr(target, field.name, value)
+
+
+def _default(field):
+    """The value of a field that is not there."""
+    return of_defaults(field.layout) if field.default is _MISSING else field.default
+
+
+class Reader:
+    """Reads structs from `frame`, from `position` on. Raises Malformed at bytes that are not what they should be."""
+
+    def __init__(self, frame: Buffer, position: int = 0, items_max: int = layouts.ELEMENTS_MAX) -> None:
+        if cython.compiled:
+            PyObject_GetBuffer(frame, cython.address(self._buffer), PyBUF_SIMPLE)
+            self._held = True
+            self._data = cython.cast(cython.p_uchar, self._buffer.buf)
+            self._end = self._buffer.len
+        else:
+            self._data = memoryview(frame)
+            self._end = len(frame)
+        self.position = position
+        self._items_left = items_max
+        self._row_items = _UNLIMITED
+        self._cost = 0
+
+    def __dealloc__(self) -> None:
+        self._release()
+
+    def _release(self):
+        if cython.compiled and self._held:
+            self._held = False
+            PyBuffer_Release(cython.address(self._buffer))
+
+    @property
+    def left(self) -> int:
+        """Bytes behind what was read."""
+        return self._end - self.position
+
+    def read(self, layout: Layout) -> Any:
+        """The struct at `position`, which moves behind it."""
+        return self._struct(layout)
+
+    @cython.locals(layout=Layout, field=Field)
+    def steps(self, layout: Layout) -> Generator[int, None, Any]:
+        """What `read` gives; yields the cost of what was read."""
+        made = _new(layout.cls)
+        for field in layout.fields:
+            if field.is_array:
+                count = self._count(field)
+                if count < 0:
+                    _put(made, field, None)
+                    continue
+                rows: list[Any] = []
+                for _ in range(count):
+                    if field.layout is None:
+                        rows.append(self._value(field, False))
+                    else:
+                        row = self._short(field.layout)
+                        if row is None:
+                            row = yield from self.steps(field.layout)
+                        rows.append(row)
+                    self._cost += field.item_cost
+                    if self._cost >= _STEP_COST:
+                        cost = self._cost
+                        self._cost = 0
+                        yield cost
+                _put(made, field, tuple(rows))
+            elif field.layout is not None and field.layout.has_arrays:
+                if field.nullable and self._is_null():
+                    _put(made, field, None)
+                else:
+                    _put(made, field, (yield from self.steps(field.layout)))
+            else:
+                _put(made, field, self._value(field, False))
+        self._rest(layout, made)
+        return made
+
+    def _short(self, layout):
+        """The struct, or None for one that holds too much for one piece: nothing of it is read then."""
+        position = self.position
+        items_left = self._items_left
+        self._row_items = _ROW_ITEMS
+        try:
+            return self._struct(layout)
+        except TooLong:
+            self.position = position
+            self._items_left = items_left
+            return None
+        finally:
+            self._row_items = _UNLIMITED
+
+    def _struct(self, layout):
+        made = _new(layout.cls)
+        for field in layout.fields:
+            _put(made, field, self._array(field) if field.is_array else self._value(field, False))
+        self._rest(layout, made)
+        return made
+
+    def _rest(self, layout, made):
+        """Fields that the version does not have, and tagged ones."""
+        for field in layout.absent:
+            _put(made, field, _default(field))
+        if not layout.flexible:
+            return
+        for field in layout.tagged:
+            _put(made, field, _default(field))
+        count = self._uvarint()
+        if count == 0:
+            return
+        if count > _TAGS_MAX:
+            raise Malformed(f"{count} tagged fields")
+        for _ in range(count):
+            tag = self._uvarint()
+            length = self._uvarint()
+            start = self._take(length)
+            known = layout.by_tag.get(tag)
+            if known is None:
+                continue
+            self.position = start
+            field = known
+            _put(made, field, self._array(field) if field.is_array else self._value(field, True))
+            if self.position != start + length:
+                raise Malformed(f"tagged field {field.name} is not as long as it says")
+
+    def _array(self, field):
+        count = self._count(field)
+        if count < 0:
+            return None
+        if count == 0:
+            return ()
+        self._row_items -= count
+        if self._row_items < 0:
+            raise TooLong
+        if cython.compiled:
+            rows = PyTuple_New(count)
+            for index in range(count):
+                item = self._value(field, False) if field.layout is None else self._struct(field.layout)
+                Py_INCREF(item)
+                PyTuple_SET_ITEM(rows, index, item)
+            return rows
+        if field.layout is None:
+            return tuple([self._value(field, False) for _ in range(count)])
+        return tuple([self._struct(field.layout) for _ in range(count)])
+
+    def _count(self, field):
+        """The number of an array's items, no more than fit into the rest; -1 for null."""
+        count = self._length(field.flexible, True)
+        if count < 0:
+            if not field.nullable:
+                raise Malformed(f"{field.name} is null")
+            return -1
+        if count * field.item_bytes_min > self._end - self.position:
+            raise Malformed(f"an array of {count} items in {self._end - self.position} bytes")
+        self._items_left -= count
+        if self._items_left < 0:
+            raise Malformed("too many array items")
+        return count
+
+    def _is_null(self):
+        """Whether a struct that may be null is: a byte before it says so."""
+        start = self._take(1)
+        return self._data[start] > 0x7F
+
+    def _value(self, field, tagged):
+        """A value that is no array, or one item of one."""
+        kind = field.kind
+        if kind <= _NUMBERS:
+            number = self._number(kind)
+            if kind == _BOOL:
+                return number != 0
+            if kind == _ERROR:
+                return _ERRORS.get(number, number)
+            return number
+        nullable = field.nullable and not field.is_array
+        if kind == _STRING:
+            length = self._length(field.flexible, False)
+            if length < 0:
+                if not nullable:
+                    raise Malformed(f"{field.name} is null")
+                return None
+            return self._text(length)
+        if kind == _UUID:
+            start = self._take(16)
+            return _uuid_of(self._bytes(start, 16))
+        if kind == _STRUCT:
+            if nullable and (self._uvarint() == 0 if tagged else self._is_null()):
+                return None
+            return self._struct(field.layout)
+        if kind == _FLOAT64:
+            start = self._take(8)
+            return _DOUBLE.unpack(self._bytes(start, 8))[0]
+        length = self._length(field.flexible, True)
+        if length < 0:
+            if not nullable:
+                raise Malformed(f"{field.name} is null")
+            return None
+        start = self._take(length)
+        return self._bytes(start, length)
+
+    def _take(self, length):
+        """Where `length` bytes begin, which are behind `position` then."""
+        start = self.position
+        if length > self._end - start:
+            raise Malformed(f"{length} bytes where {self._end - start} are left")
+        self.position = start + length
+        return start
+
+    def _bytes(self, start, length):
+        if cython.compiled:
+            return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._data + start), length)
+        return bytes(self._data[start : start + length])
+
+    def _text(self, length):
+        if length == 0:
+            return ""
+        if length > _STRING_MAX:
+            raise Malformed(f"a string of {length} bytes")
+        start = self._take(length)
+        if cython.compiled:
+            text = PyUnicode_DecodeUTF8(cython.cast(cython.p_char, self._data + start), length, b"replace")
+        else:
+            text = str(self._data[start : start + length], "utf-8", "replace")
+        if length > _REPLACED_MAX and len(text.encode()) > _STRING_MAX:
+            raise Malformed("a long string that is not UTF-8")
+        return text
+
+    def _number(self, kind):
+        data = self._data
+        position = self.position
+        left = self._end - position
+        if kind in (_INT32, _UINT32):
+            if left >= 4:
+                self.position = position + 4
+                value = self._int32(position)
+                return value + _TWO_32 if kind == _UINT32 and value < 0 else value
+        elif kind == _INT64:
+            if left >= 8:
+                self.position = position + 8
+                low = self._int32(position + 4)
+                return self._int32(position) * _TWO_32 + (low if low >= 0 else low + _TWO_32)
+        elif kind in (_INT8, _BOOL):
+            if left >= 1:
+                self.position = position + 1
+                value = data[position]
+                return value - 256 if value > 127 else value
+        elif left >= 2:
+            self.position = position + 2
+            value = (data[position] << 8) | data[position + 1]
+            return value - 65536 if value > 32767 and kind != _UINT16 else value
+        raise Malformed(f"a number where {left} bytes are left")
+
+    def _int32(self, position):
+        data = self._data
+        high = data[position]
+        value = (high << 24) | (data[position + 1] << 16) | (data[position + 2] << 8) | data[position + 3]
+        return value - _TWO_32 if value >= _TWO_31 else value
+
+    def _length(self, flexible, wide):
+        """A length; -1 for null, which any negative one is."""
+        if flexible:
+            if self.position < self._end:
+                value = self._data[self.position]
+                if value < 0x80:
+                    self.position += 1
+                    return value - 1
+            value = self._uvarint() - 1
+            return value if value < _TWO_31 else -1
+        value = self._number(_INT32 if wide else _INT16)
+        return value if value >= 0 else -1
+
+    def _uvarint(self):
+        data = self._data
+        position = self.position
+        end = self._end
+        value = 0
+        shift = 0
+        while position < end:
+            byte = data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                self.position = position
+                return value % _TWO_32
+            shift += 7
+            if shift > 28:
+                raise Malformed("a varint longer than 5 bytes")
+        raise Malformed("a varint where no bytes are left")

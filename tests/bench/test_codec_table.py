@@ -1,0 +1,58 @@
+"""The table of the codec measures the same bytes on all sides, and takes windows that agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from bench import codec
+from bench.codec_messages import MESSAGES, Measured
+from bench.codec_work import kio_encoder, timed
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
+def test_all_sides_are_given_the_same_message(message: Measured) -> None:
+    body = message.body()
+    assert message.decoder()()
+    assert message.encoder()().endswith(body)
+    if message.key is not None:
+        assert kio_encoder(message)() == body
+
+
+class Windows:
+    """A side whose windows take these times."""
+
+    def __init__(self, nanoseconds: Iterator[float]) -> None:
+        self.nanoseconds = nanoseconds
+
+    def time(self, action: str, message: Measured, millis: int) -> float:
+        return next(self.nanoseconds)
+
+    def count(self, action: str, message: Measured, operations: int) -> float | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+def test_windows_count_once_they_agree_after_the_warm_up() -> None:
+    cooling = Windows(iter([100.0, 100.0, 100.0, 60.0, 50.0, 51.0, 50.5, 1.0]))
+    assert codec.steady_ns(cooling, "decode", MESSAGES[0], 500, 2000) == 50.5
+    assert next(cooling.nanoseconds) == 1.0
+    unsteady = Windows(float(n % 3 + 1) for n in range(1000))
+    assert codec.steady_ns(unsteady, "decode", MESSAGES[0], 500, 0) == 2.0
+
+
+def test_rows_say_how_many_times_as_fast() -> None:
+    found = {"Heartbeat: decode": {"ottla ns": 200.0, "ottla instructions": 1234.0, "kio ns": 1000.0, "java ns": 50.0}}
+    (row,) = codec.rows(found)
+    assert row == {
+        "message": "Heartbeat: decode", "ottla ns": "200", "kio ns": "1,000", "java ns": "50", "kio / ottla": "5.00 x",
+        "java / ottla": "0.25 x", "ottla instructions": "1,234",
+    }  # fmt: skip
+
+
+def test_an_operation_is_timed_however_long_it_takes() -> None:
+    calls: list[int] = []
+    nanoseconds, done = timed(lambda: calls.append(1), 0)
+    assert done == len(calls) == 1 and nanoseconds >= 0
