@@ -159,7 +159,7 @@ class Side:
         topic_id = self.image().topics_by_name[name].id
         topics = [{"topic_id": topic_id, "partitions": [{"partition_index": number}]}]
         asked = {
-            "broker_id": node, "broker_epoch": self.epochs[node], "directories": [{"id_": where, "topics": topics}],
+            "broker_id": node, "broker_epoch": self.epochs[node], "directories": [{"id": where, "topics": topics}],
         }  # fmt: skip
         answer = self.ask(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, asked)
         rows = [topic["partitions"] for each in answer["directories"] for topic in each["topics"]]

@@ -41,10 +41,10 @@ def assign_replicas_to_dirs(image: MetadataImage, request: Request, config: Effe
                 if count % ITEMS_PER_STEP == 0:
                     yield
                 number = each["partition_index"]
-                error = assignment.assign(topic["topic_id"] or ZERO_UUID, number, directory["id_"])
+                error = assignment.assign(topic["topic_id"] or ZERO_UUID, number, directory["id"])
                 partitions.append({"partition_index": number, "error_code": error})
             topics.append({"topic_id": topic["topic_id"], "partitions": partitions})
-        rows.append({"id_": directory["id_"], "topics": topics})
+        rows.append({"id": directory["id"], "topics": topics})
     records = assignment.records
     yield from leave_partitions(image, config, broker.id, assignment.offline, records)
     return Decision({"error_code": ErrorCode.none, "directories": rows}, records, atomic=False)
@@ -92,7 +92,7 @@ def assignment_request(
     return {
         "broker_id": node_id,
         "broker_epoch": broker_epoch,
-        "directories": [{"id_": directory, "topics": list(_topics(topics))} for directory, topics in found.items()],
+        "directories": [{"id": directory, "topics": list(_topics(topics))} for directory, topics in found.items()],
     }
 
 

@@ -216,7 +216,7 @@ def test_directories_are_assigned_in_one_request() -> None:
         _, request, _ = channel.requests[-1]
         assert request["broker_epoch"] == 12
         partitions = [{"partition_index": 0}, {"partition_index": 3}]
-        assert request["directories"] == [{"id_": directory, "topics": [{"topic_id": topic, "partitions": partitions}]}]
+        assert request["directories"] == [{"id": directory, "topics": [{"topic_id": topic, "partitions": partitions}]}]
 
     run_virtual(main())
 
