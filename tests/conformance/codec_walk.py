@@ -27,6 +27,8 @@ from tests.conformance.message_definitions import Definition, definitions
 from tests.conformance.share_process import MARK, java_program
 
 LIMIT_S: Final = 900
+VERSIONS_AT_ONCE: Final = 64
+"""Whose frames and answers are in memory."""
 TRUNCATIONS: Final = 12
 HOSTILE: Final = 24
 FLIPS: Final = 8
@@ -154,6 +156,10 @@ class Walk:
     def run(self, wanted: Sequence[tuple[Definition, int]], count: int) -> None:
         """Walk over `count` messages of each of the versions."""
         randoms = random.Random(self.seed)
+        for first in range(0, len(wanted), VERSIONS_AT_ONCE):
+            self.run_some(wanted[first : first + VERSIONS_AT_ONCE], count, randoms)
+
+    def run_some(self, wanted: Sequence[tuple[Definition, int]], count: int, randoms: random.Random) -> None:
         cases = []
         for definition, version in wanted:
             subject = subject_of(definition, version)
