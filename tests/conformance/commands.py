@@ -6,6 +6,7 @@ A fork differs from a process of its own in what was loaded before, which `test_
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -183,6 +184,7 @@ def ensure_explained(ended: Ended) -> None:
     assert all(line.startswith(("  ", "ottla: ")) for line in lines), ended
 
 
+@functools.cache
 def every_command() -> list[tuple[str, Any]]:
     """(`topic create`, its App) for all that can be typed."""
     from tools.cli_page import commands

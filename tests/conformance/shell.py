@@ -55,7 +55,7 @@ class Shell:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def _ask(self, *words: str) -> Printed:
-        if self.process is None:
+        if self.process is None or self.process.poll() is not None:
             self.process = self._start()
         process = self.process
         assert process.stdin and process.stdout

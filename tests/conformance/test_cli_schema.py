@@ -251,7 +251,8 @@ for format, file, text in (
     assert main(["produce", topic, text, "--format", format, "--schema", file, "--create"]) == 0
     assert main(["consume", topic, "--format", format]) == 0
     assert main(["schema", "show", topic + "-value"]) == 0
-import ottla.registry.server, ottla.registry.app, ottla.registry.protobuf_schema, ottla.registry.json_schema
+import ottla.registry.server, ottla.registry.app
+import ottla.registry.schema_types.protobuf_schema, ottla.registry.schema_types.json_schema
 """
     env = {**os.environ, "OTTLA_BOOTSTRAP": bootstrap, "OTTLA_REGISTRY": registry_url}
     done = subprocess.run(

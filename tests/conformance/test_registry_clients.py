@@ -16,7 +16,7 @@ from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, Proto
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pool, message_factory
 
-from ottla.registry.protobuf_compiler import ROOT, compile_files
+from ottla.registry.schema_types.protobuf_compiler import ROOT, compile_files
 from ottla.testing import Broker, Registry
 
 

@@ -78,7 +78,7 @@ class Reader:
     def _read(self, timeout_s: float) -> int:
         found: list[Any] = self._consumer.consume(5000, timeout_s)
         good = [each for each in found if each.error() is None]
-        codes = {each.error().code() for each in found if each not in good}
+        codes = {each.error().code() for each in found if each.error() is not None}
         # Codes below zero are librdkafka's own: of a node that is away.
         assert all(code == KafkaError.UNKNOWN_TOPIC_OR_PART or code < 0 for code in codes), codes
         self.values += [each.value() for each in good]

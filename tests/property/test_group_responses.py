@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 from ottla.errors import ErrorCode
 from ottla.protocol import messages
 from ottla.protocol.group_responses import (
-    FetchedGroup,
-    FetchedOffset,
-    FetchedTopic,
     encode_consumer_heartbeat,
     encode_heartbeat,
     encode_join,
@@ -20,6 +17,7 @@ from ottla.protocol.group_responses import (
     encode_sync,
 )
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.wire import FetchedGroup, FetchedOffset, FetchedTopic
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
 ERRORS = st.sampled_from(ErrorCode)

@@ -1,4 +1,4 @@
-"""`ottla client ...`: who is connected to the brokers, by an API of Ottla's own (`ottla.protocol.own_messages`)."""
+"""`ottla client ...`: who is connected to the brokers, by an API of Ottla's own (`tools/protocol_schemas.py`)."""
 
 from __future__ import annotations
 

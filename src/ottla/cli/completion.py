@@ -276,9 +276,7 @@ def _running(kind: str, words: Sequence[str]) -> list[Offer]:
             bootstrap = value
         elif option in ("--config", "--command-config"):
             file = Path(value)
-    values = {
-        "topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False,
-    }  # fmt: skip
+    values = {"topics": None, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
     try:
         client_security.use(file)
         bootstrap = bootstrap or client_security.bootstrap_of_file() or DEFAULT_BOOTSTRAP

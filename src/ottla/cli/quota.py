@@ -28,10 +28,11 @@ Ip = Annotated[QuotaName | None, Parameter(name="--ip", help="An address that cl
 Default = Annotated[
     list[QuotaName] | None,
     Parameter(
-        name="--default", negative="",
+        name="--default",
+        negative="",
         help="The default for every user, client-id or ip without a quota of its own; may be repeated.",
     ),
-]  # fmt: skip
+]
 
 
 @app.command(name="list")

@@ -47,9 +47,9 @@ RETRIABLE: Final = frozenset({
     ErrorCode.request_timed_out, ErrorCode.network_exception, ErrorCode.inconsistent_topic_id,
 })  # fmt: skip
 """Errors of a partition after which to refresh the metadata and ask again: it may be old, or a leader new."""
-COORDINATOR_MOVED: Final = frozenset({
-    ErrorCode.coordinator_not_available, ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress,
-})  # fmt: skip
+COORDINATOR_MOVED: Final = frozenset(
+    {ErrorCode.coordinator_not_available, ErrorCode.not_coordinator, ErrorCode.coordinator_load_in_progress}
+)
 _COORDINATORS_MAX: Final = 20_000
 """Keys whose coordinator is remembered: a process of Spark lives long, and each write has others."""
 _CREATE_TIMEOUT_MS: Final = 30_000
@@ -366,8 +366,9 @@ class Cluster:
         )
         return {
             TopicPartition(topic["name"], each["partition_index"]): each["committed_offset"]
-            for topic in answer["groups"][0]["topics"] for each in topic["partitions"]
-        }  # fmt: skip
+            for topic in answer["groups"][0]["topics"]
+            for each in topic["partitions"]
+        }
 
     # Coordinators
 

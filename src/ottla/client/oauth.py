@@ -60,9 +60,10 @@ def _fetch(endpoint: TokenEndpoint) -> tuple[str, float]:
     form = {"grant_type": "client_credentials", **({"scope": endpoint.scope} if endpoint.scope else {})}
     credentials = base64.b64encode(f"{endpoint.client_id}:{endpoint.client_secret.reveal()}".encode()).decode()
     headers = {
-        "Accept": "application/json", "Authorization": f"Basic {credentials}",
+        "Accept": "application/json",
+        "Authorization": f"Basic {credentials}",
         "Content-Type": "application/x-www-form-urlencoded",
-    }  # fmt: skip
+    }
     parts = urlsplit(endpoint.url)
     connection = _connection(endpoint)
     place = f"the token endpoint {parts.scheme}://{parts.netloc.rpartition('@')[2]}"

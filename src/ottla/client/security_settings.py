@@ -28,7 +28,7 @@ _ALIASES: Final = {
     "sasl.mechanisms": "sasl.mechanism",
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
-}  # fmt: skip
+}
 _TLS: Final = (
     "ssl.truststore.location", "ssl.truststore.type", "ssl.truststore.password", "ssl.truststore.certificates",
     "ssl.ca.location", "ssl.ca.pem", "ssl.keystore.location", "ssl.keystore.type", "ssl.keystore.password",
@@ -67,7 +67,7 @@ _REFUSED: Final = {
     "ssl.providers": "no provider of OpenSSL is loaded",
     "sasl.oauthbearer.config": "unsecured tokens are not supported; set sasl.oauthbearer.token.endpoint.url",
     "enable.sasl.oauthbearer.unsecure.jwt": "unsecured tokens are not supported",
-}  # fmt: skip
+}
 SECURITY_SETTINGS: Final = ("security.protocol", *_TLS, *_SASL, *_ALIASES, *_WITHOUT_EFFECT)
 """All that are accepted."""
 
@@ -304,9 +304,10 @@ _TOKEN: Final = "sasl.jaas.config tokenauth"
 """Made of the option `tokenauth` of a SCRAM login module (KIP-48); no setting has this name."""
 _JAAS_LOGIN: Final = {"username": "sasl.username", "password": "sasl.password"}
 _JAAS_OAUTH: Final = {
-    "clientId": "sasl.oauthbearer.client.id", "clientSecret": "sasl.oauthbearer.client.secret",
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
     "scope": "sasl.oauthbearer.scope",
-}  # fmt: skip
+}
 
 
 def _login(known: Mapping[str, str]) -> Login:

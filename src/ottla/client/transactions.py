@@ -73,10 +73,11 @@ def add_partitions(
     for at in partitions:
         topics.setdefault(at.topic, []).append(at.partition)
     values = {
-        "v3_and_below_transactional_id": transactional_id, "v3_and_below_producer_id": producer.producer_id,
+        "v3_and_below_transactional_id": transactional_id,
+        "v3_and_below_producer_id": producer.producer_id,
         "v3_and_below_producer_epoch": producer.epoch,
         "v3_and_below_topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
-    }  # fmt: skip
+    }
 
     def error_of(answer: Mapping[str, Any]) -> int:
         codes = [

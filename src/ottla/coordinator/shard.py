@@ -43,7 +43,6 @@ from ottla.errors import ErrorCode
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.model import NO_PRODUCER_ID, UNKNOWN_OFFSET, Millis, Offset, ProducerId, TopicPartition
-from ottla.protocol.group_responses import FetchedTopic
 from ottla.protocol.internal.group_records import (
     DECODED,
     GroupMetadataValue,
@@ -53,6 +52,7 @@ from ottla.protocol.internal.group_records import (
 )
 from ottla.protocol.internal.modern_group_records import ModernKey, types_of
 from ottla.protocol.offset_block import OffsetBlock
+from ottla.protocol.wire import FetchedTopic
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.consumer.group import ConsumerGroup

@@ -34,10 +34,10 @@ from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import OFFSETS_TOPIC, ZERO_UUID, Millis, NodeId, TopicPartition
-from ottla.protocol.group_responses import FetchedTopic
 from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
 from ottla.protocol.internal.modern_group_records import SHARE, STREAMS
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
+from ottla.protocol.wire import FetchedTopic
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.replica_log import Appended
 from ottla.storage.validation import COORDINATOR

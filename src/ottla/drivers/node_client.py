@@ -19,7 +19,7 @@ from ottla.drivers.node_connection import NodeConnection, decoded
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.network import Address, Network
-from ottla.protocol import stepwise
+from ottla.protocol import messages
 from ottla.protocol.messages import MalformedRequest
 
 if TYPE_CHECKING:
@@ -99,12 +99,14 @@ class NodeClient:
         except TimeoutError:
             raise KafkaError(ErrorCode.request_timed_out, f"no connection to {address} in time") from None
         version = connection.version_of(api_key, versions)
-        if stepwise.is_long(values):
-            request = await run_yielding(stepwise.encode_request(api_key, version, 0, connection.client_id, values))
+        if messages.is_long(values):
+            request = await run_yielding(
+                messages.encode_request_in_steps(api_key, version, 0, connection.client_id, values)
+            )
         else:
             request = connection.encode(api_key, version, values)
         frame = await connection.send(request, max(deadline - loop.time(), 0.0))
-        if len(frame) <= stepwise.LONG_BYTES:
+        if len(frame) <= messages.LONG_BYTES:
             return Answer(version, decoded(api_key, version, frame))
         return Answer(version, await decoded_in_steps(api_key, version, memoryview(bytes(frame))))
 
@@ -187,7 +189,7 @@ class NodeClient:
 async def decoded_in_steps(api_key: int, version: int, frame: memoryview) -> Any:
     """The response entity in a long frame. Raises KafkaError (NETWORK_EXCEPTION) for bytes that are none."""
     try:
-        return await run_yielding(stepwise.decode_response(api_key, version, frame))
+        return await run_yielding(messages.decode_response_in_steps(api_key, version, frame))
     except MalformedRequest as error:
         raise KafkaError(ErrorCode.network_exception, f"a response that cannot be read: {error}") from error
 

@@ -20,10 +20,9 @@ from ottla.drivers.node_client import NodeClient
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.network import Address
-from ottla.protocol import stepwise
-from ottla.protocol.messages import ApiKey, MalformedRequest
+from ottla.protocol import messages
+from ottla.protocol.messages import ApiKey, MalformedRequest, plain_in_steps
 from ottla.protocol.principal import encode_principal
-from ottla.protocol.stepwise import plain
 
 OWN: Mapping[int, tuple[int, int]] = {
     ApiKey.BROKER_REGISTRATION: (1, 4),
@@ -176,7 +175,7 @@ class RemoteControllerChannel:
         self, address: Address, api_key: ApiKey, request: Mapping[str, Any], timeout_ms: int
     ) -> dict[str, Any]:
         answer = await self._own.ask(address, api_key, request, versions=OWN[api_key], timeout_ms=timeout_ms)
-        response: dict[str, Any] = await run_yielding(plain(answer.response))
+        response: dict[str, Any] = await run_yielding(plain_in_steps(answer.response))
         if response.get("error_code") in _AGAIN:
             raise KafkaError(ErrorCode(response["error_code"]))
         return response
@@ -190,7 +189,7 @@ class RemoteControllerChannel:
         answer = await self._forwarding.ask(
             address, api_key, request, versions=(version, version), timeout_ms=timeout_ms
         )
-        response: dict[str, Any] = await run_yielding(plain(answer.response))
+        response: dict[str, Any] = await run_yielding(plain_in_steps(answer.response))
         rows = response.get("topics", ())
         if any(row.get("error_code") == ErrorCode.not_controller for row in (response, *rows)):
             raise KafkaError(ErrorCode.not_controller)
@@ -209,7 +208,7 @@ class RemoteControllerChannel:
         """Raises KafkaError for what the Envelope says; errors inside are the response's."""
         if version == NEWEST_VERSION:
             version = NEWEST_FORWARDED[api_key]
-        encoding = stepwise.encode_request(api_key, version, 0, requester.client_id, request)
+        encoding = messages.encode_request_in_steps(api_key, version, 0, requester.client_id, request)
         envelope = {
             "request_data": await run_yielding(encoding),
             "request_principal": encode_principal(requester.principal),
@@ -220,12 +219,12 @@ class RemoteControllerChannel:
             raise _refused(ErrorCode(answer.response.error_code), address)
         try:
             data = memoryview(answer.response.response_data or b"")
-            inner = await run_yielding(stepwise.decode_response(api_key, version, data))
+            inner = await run_yielding(messages.decode_response_in_steps(api_key, version, data))
         except MalformedRequest as error:
             raise KafkaError(
                 ErrorCode.unknown_server_error, f"the controller's answer cannot be read: {error}"
             ) from error
-        response: dict[str, Any] = await run_yielding(plain(inner))
+        response: dict[str, Any] = await run_yielding(plain_in_steps(inner))
         if api_key != ApiKey.DESCRIBE_QUORUM:
             await self._changed()
         return response

@@ -35,8 +35,7 @@ from ottla.metadata.image import BrokerRegistration, MetadataImage
 from ottla.model import SHARE_STATE_TOPIC, NodeId
 from ottla.network import Address, Network
 from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.stepwise import plain
+from ottla.protocol.messages import ApiKey, plain_in_steps
 
 _LOG = logging.getLogger("ottla.share")
 
@@ -262,7 +261,7 @@ class Persister:
                 "topics": [{"topic_id": topic_id, "partitions": each} for topic_id, each in topics.items()],
             }
             versions = next(versions for key, versions in _APIS.values() if key is api)
-            answer = await run_yielding(plain(await self.ask_broker(node_id, api, values, versions=versions)))
+            answer = await run_yielding(plain_in_steps(await self.ask_broker(node_id, api, values, versions=versions)))
             rows = {
                 (topic["topic_id"], row["partition"]): row for topic in answer["results"] for row in topic["partitions"]
             }

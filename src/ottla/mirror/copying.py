@@ -104,9 +104,10 @@ class _Copier:
         self._control = ControlTopic(work.destination_bootstrap, work.source, work.destination_security)
         self._destination = self._control.client
         self._producer = Producer(
-            self._destination, transactional_id=transactional_id(work.source, work.slot),
+            self._destination,
+            transactional_id=transactional_id(work.source, work.slot),
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-        )  # fmt: skip
+        )
         self._producer.on_acknowledged = self._acknowledged
         self._names = {TopicPartition(*place): f"{work.prefix}{place[0]}" for place in work.places}
         self._there = {TopicPartition(name, at.partition): at for at, name in self._names.items()}

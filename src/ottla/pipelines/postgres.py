@@ -95,10 +95,11 @@ def _bury(job: Job, upserts: Upserts, batch: DataFrame) -> None:
     )
     says = {"topic": "topic", "partition": "partition", "offset": "offset", "exception.message": "ottla_bad"}
     headers = [
-        F.struct(F.lit(f"__connect.errors.{name}").alias("key"),
-                 F.col(column).cast("string").cast("binary").alias("value"))
+        F.struct(
+            F.lit(f"__connect.errors.{name}").alias("key"), F.col(column).cast("string").cast("binary").alias("value")
+        )
         for name, column in says.items()
-    ]  # fmt: skip
+    ]
     letters = found.select("key", F.to_json("value").alias("value"), F.array(*headers).alias("headers"))
     chosen = {**job.client, "topic": job.dead_letter_topic}
     letters.write.format("ottla").options(**chosen).mode("append").save()

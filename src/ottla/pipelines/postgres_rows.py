@@ -294,13 +294,15 @@ def _query(
     types = dict(
         connection.execute(
             "SELECT attname, atttypid::regtype::text FROM pg_attribute"
-            " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped", (table,),
+            " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+            (table,),
         ).fetchall()
-    )  # fmt: skip
+    )
     keys = connection.execute(
         "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey)"
-        " WHERE indrelid = %s::regclass AND indisprimary ORDER BY array_position(indkey::int2[], attnum)", (table,),
-    ).fetchall()  # fmt: skip
+        " WHERE indrelid = %s::regclass AND indisprimary ORDER BY array_position(indkey::int2[], attnum)",
+        (table,),
+    ).fetchall()
     if not keys:
         raise PostgresError(f"table {table} has no primary key, which its records need")
     for column in (options.changed, options.deleted):

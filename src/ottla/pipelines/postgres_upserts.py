@@ -193,8 +193,9 @@ class Upserts:
         with connect(self.conninfo) as connection:
             left = connection.execute(
                 "SELECT relname FROM pg_class WHERE relkind = 'r' AND starts_with(relname, %s)"
-                " AND pg_table_is_visible(oid)", (self.prefix,),
-            ).fetchall()  # fmt: skip
+                " AND pg_table_is_visible(oid)",
+                (self.prefix,),
+            ).fetchall()
             for (name,) in left:  # of drivers that were killed
                 connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(sql.Identifier(name)))
             connection.execute(

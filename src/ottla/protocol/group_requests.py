@@ -1,7 +1,4 @@
-"""Requests of OffsetFetch (1-10), by hand: one form for all versions, with its partitions unpacked in one step.
-
-JoinGroup, SyncGroup and Heartbeat are small, and kio's native decoder is faster than Python at those.
-"""
+"""Requests of OffsetFetch (1-10), by hand: one form for all versions, with its partitions unpacked in one step."""
 
 from __future__ import annotations
 

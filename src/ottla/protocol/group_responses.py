@@ -1,4 +1,5 @@
-"""Responses to JoinGroup (0-9), SyncGroup (0-5), Heartbeat (0-4) and OffsetFetch (1-10), by hand.
+"""Responses to groups: JoinGroup, SyncGroup and ConsumerGroupHeartbeat as coordinators give them; Heartbeat (0-4) and
+OffsetFetch (1-10) by hand.
 
 A rebalance of a thousand members is three thousand of them at once. Names and order of fields are Kafka's.
 """
@@ -7,15 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
-from uuid import UUID
+from typing import Any, Final
 
-from ottla.errors import ErrorCode
-from ottla.protocol.wire import INT16, uuid_bytes, write_count, write_string
+from ottla.protocol.messages import ApiKey, response_layout
+from ottla.protocol.wire import INT16, FetchedGroup, FetchedTopic, uuid_bytes, write_count, write_string
+from ottla.protocol.writer import Writer
 from ottla.steps import at_once
 
-JOIN_FLEXIBLE_SINCE: Final = 6
-SYNC_FLEXIBLE_SINCE: Final = 4
 HEARTBEAT_FLEXIBLE_SINCE: Final = 4
 OFFSET_FETCH_FLEXIBLE_SINCE: Final = 6
 OFFSET_FETCH_GROUPS_SINCE: Final = 8
@@ -23,110 +22,37 @@ OFFSET_FETCH_TOPIC_IDS_SINCE: Final = 10
 ROWS_PER_STEP: Final = 500
 """Fetched offsets, which cost a microsecond at most."""
 _NO_THROTTLE: Final = b"\0\0\0\0"
-_ERROR_AND_GENERATION = struct.Struct(">hi")
-_TWO_INTS = struct.Struct(">ii")
 _OFFSET = struct.Struct(">iq")
 _OFFSET_AND_EPOCH = struct.Struct(">iqi")
 _WITHOUT_METADATA = struct.Struct(">iqiBhB")
 """A flexible row whose metadata is empty, as that of nearly all is: a length of 1, the error, no tagged fields."""
 
 
-class FetchedOffset(NamedTuple):
-    """The committed offset of one partition; -1 if there is none."""
-
-    partition: int
-    offset: int = -1
-    leader_epoch: int = -1
-    metadata: str = ""
-    error: ErrorCode = ErrorCode.none
+def encode_join(version: int, response: Mapping[str, Any], header: bytes) -> bytes:
+    """The response behind its `header`. Before version 7 a protocol has a name, if an empty one."""
+    if version < 7 and response["protocol_name"] is None:
+        response = {**response, "protocol_name": ""}
+    return _encoded(ApiKey.JOIN_GROUP, version, response, header)
 
 
-class FetchedTopic(NamedTuple):
-    name: str
-    """Absent since version 10."""
-    topic_id: UUID
-    """Absent before version 10."""
-    partitions: Sequence[FetchedOffset]
-
-
-class FetchedGroup(NamedTuple):
-    group_id: str
-    topics: Sequence[FetchedTopic]
-    error: ErrorCode = ErrorCode.none
-
-
-def encode_join(version: int, response: Mapping[str, Any], header: bytes) -> bytearray:
-    """The response behind its `header`; what the version has no field for is left out."""
-    flexible = version >= JOIN_FLEXIBLE_SINCE
-    out = bytearray(header)
-    if version >= 2:
-        out += _NO_THROTTLE
-    out += _ERROR_AND_GENERATION.pack(response["error_code"], response["generation_id"])
-    protocol = response["protocol_name"]
-    if version >= 7:
-        write_string(out, response["protocol_type"], True)
-        write_string(out, protocol, True)
-    else:
-        write_string(out, protocol or "", flexible)
-    write_string(out, response["leader"], flexible)
-    if version >= 9:
-        out.append(response["skip_assignment"])
-    write_string(out, response["member_id"], flexible)
-    members = response["members"]
-    write_count(out, len(members), flexible)
-    for member in members:
-        write_string(out, member["member_id"], flexible)
-        if version >= 5:
-            write_string(out, member["group_instance_id"], flexible)
-        metadata = member["metadata"]
-        write_count(out, len(metadata), flexible)
-        out += metadata
-        if flexible:
-            out.append(0)
-    if flexible:
-        out.append(0)
-    return out
-
-
-def encode_sync(version: int, response: Mapping[str, Any], header: bytes) -> bytearray:
+def encode_sync(version: int, response: Mapping[str, Any], header: bytes) -> bytes:
     """The response behind its `header`."""
-    flexible = version >= SYNC_FLEXIBLE_SINCE
-    out = bytearray(header)
-    if version >= 1:
-        out += _NO_THROTTLE
-    out += INT16.pack(response["error_code"])
-    if version >= 5:
-        write_string(out, response["protocol_type"], True)
-        write_string(out, response["protocol_name"], True)
-    assignment = response["assignment"]
-    write_count(out, len(assignment), flexible)
-    out += assignment
-    if flexible:
-        out.append(0)
-    return out
+    return _encoded(ApiKey.SYNC_GROUP, version, response, header)
 
 
-def encode_consumer_heartbeat(_: int, response: Mapping[str, Any], header: bytes) -> bytearray:
-    """Encode ConsumerGroupHeartbeat 0 and 1, which are the same. The assignment is None, or partitions by topic id."""
-    out = bytearray(header)
-    out += _NO_THROTTLE
-    out += INT16.pack(response["error_code"])
-    write_string(out, response["error_message"], True)
-    write_string(out, response["member_id"], True)
-    out += _TWO_INTS.pack(response["member_epoch"], response["heartbeat_interval"])
-    assignment = response["assignment"]
-    if assignment is None:
-        out += b"\xff\0"
-        return out
-    out.append(1)
-    write_count(out, len(assignment), True)
-    for topic_id, partitions in assignment.items():
-        out += uuid_bytes(topic_id)
-        write_count(out, len(partitions), True)
-        out += struct.pack(f">{len(partitions)}i", *partitions)
-        out.append(0)
-    out += b"\0\0"
-    return out
+def encode_consumer_heartbeat(version: int, response: Mapping[str, Any], header: bytes) -> bytes:
+    """The response behind its `header`. The assignment is None, or partitions by topic id."""
+    assigned = response["assignment"]
+    if assigned is not None:
+        rows = [{"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in assigned.items()]
+        response = {**response, "assignment": {"topic_partitions": rows}}
+    return _encoded(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, response, header)
+
+
+def _encoded(api_key: int, version: int, response: Mapping[str, Any], header: bytes) -> bytes:
+    writer = Writer(header)
+    writer.write(response_layout(api_key, version), response)
+    return writer.done()
 
 
 def encode_heartbeat(version: int, error: int, header: bytes) -> bytes:

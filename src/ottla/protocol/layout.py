@@ -35,7 +35,7 @@ ROW_COST = 5
 """Decoding or encoding a row, with the object that it becomes. A number or a string costs 1."""
 STEP_COST = 250
 """Done in one piece: yielding has a cost too."""
-ROW_ITEMS_MAX = 200
+ROW_ITEMS_MAX = 1000
 """Array items in a row that is done in one piece."""
 
 _MISSING = object()

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.model import Buffer
 from ottla.protocol import schemas
-from ottla.protocol.layout import STRING_BYTES_MAX, TAGS_MAX, Layout, Malformed
+from ottla.protocol.layout import ROW_COST, STEP_COST, STRING_BYTES_MAX, TAGS_MAX, Layout, Malformed
 from ottla.protocol.reader import Reader
 from ottla.protocol.schemas import OWN_API_MIN as OWN_API_MIN
 from ottla.protocol.schemas import Message
 from ottla.protocol.varint import read_uvarint
-from ottla.protocol.writer import Writer
+from ottla.protocol.writer import Writer, has_more_rows
 
 
 class ApiKey(enum.IntEnum):
@@ -129,6 +129,13 @@ class RequestHeader(NamedTuple):
     body_offset: int
     """Where the body starts in the frame."""
 
+
+LONG_BYTES: Final = 4096
+"""What is longer is decoded in steps: it may have a thousand rows, each of which costs far more than its bytes."""
+LONG_ROWS: Final = 250
+"""What has more is encoded in steps."""
+
+Steps = Generator[int, None, Any]
 
 _HEADER_START = struct.Struct(">hhi")
 _INT16 = struct.Struct(">h")
@@ -271,3 +278,71 @@ def plain(entity: Any) -> Any:
     if isinstance(entity, tuple | list):
         return [plain(item) for item in entity]
     return entity
+
+
+def decode_request_in_steps(api_key: int, version: int, frame: memoryview, position: int) -> Steps:
+    """The request in `frame`, as `decode_request` gives it. Raises MalformedRequest."""
+    return _decode_in_steps(request_layout(api_key, version), version, frame, position)
+
+
+def decode_response_in_steps(api_key: int, version: int, frame: memoryview) -> Steps:
+    """The response in `frame`, which stays as it is, as `decode_response` gives it. Raises
+    MalformedRequest."""
+    position = len(response_header(api_key, version, 0))
+    return _decode_in_steps(response_layout(api_key, version), version, frame, position)
+
+
+def _decode_in_steps(layout: Layout, version: int, frame: memoryview, position: int) -> Steps:
+    try:
+        return (yield from Reader(frame, position).steps(layout))
+    except Malformed as error:
+        raise malformed(layout, version, error) from error
+
+
+def encode_response_in_steps(api_key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> Steps:
+    """Like `encode_response`, in steps."""
+    header = response_header(api_key, version, correlation_id)
+    return _encode_in_steps(header, response_layout(api_key, version), values)
+
+
+def encode_request_in_steps(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, values: Mapping[str, Any]
+) -> Steps:
+    """Like `encode_request`, in steps."""
+    header = request_header(api_key, version, correlation_id, client_id)
+    return _encode_in_steps(header, request_layout(api_key, version), values)
+
+
+def _encode_in_steps(header: bytes, layout: Layout, values: Mapping[str, Any]) -> Steps:
+    into = Writer(header)
+    yield from into.steps(layout, values)
+    return into.done()
+
+
+def is_long(values: Mapping[str, Any]) -> bool:
+    """Whether a message has so many rows, those in rows included, that it is to be encoded in steps."""
+    return has_more_rows(values, LONG_ROWS)
+
+
+def plain_in_steps(entity: Any) -> Steps:
+    """What `plain` gives for a message."""
+    found: dict[str, Any] = {}
+    cost = 0
+    for field in entity._schema:
+        value = getattr(entity, field.name)
+        if isinstance(value, tuple):
+            rows = []
+            for item in value:
+                if not isinstance(item, Message):
+                    rows.append(item)
+                    cost += 1
+                else:
+                    rows.append((yield from plain_in_steps(item)))
+                    cost += 2 * ROW_COST
+                if cost > STEP_COST:
+                    yield cost
+                    cost = 0
+            found[field.name] = rows
+        else:
+            found[field.name] = (yield from plain_in_steps(value)) if isinstance(value, Message) else value
+    return found

@@ -20,10 +20,11 @@ from ottla.protocol.internal.group_records import (
     encode_key,
     offset_value_tags,
 )
-from ottla.protocol.offset_commit import FLEXIBLE_SINCE, TOPIC_IDS_SINCE
 from ottla.protocol.varint import write_uvarint, zigzag_varint
 from ottla.protocol.wire import end_of_tags, read_count, read_name, read_string
 
+FLEXIBLE_SINCE: Final = 8
+TOPIC_IDS_SINCE: Final = 10
 LEADER_EPOCHS_SINCE: Final = 6
 RECORDS_MAX: Final = 4_000
 """Records in one batch of commits: offset deltas of one or two bytes, and far below max.message.bytes."""

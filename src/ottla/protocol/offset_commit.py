@@ -1,6 +1,6 @@
 """OffsetCommit, versions 2-10, by hand: the one group request that comes thousands of times a second.
 
-Through kio a commit of twenty partitions costs more to answer than to append. Names and order of fields are those of
+Names and order of fields are those of
 Kafka's schema; versions before 10 name topics, version 10 has their ids instead (KIP-848).
 """
 
@@ -14,6 +14,7 @@ from uuid import UUID
 from ottla.errors import ErrorCode
 from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol.messages import MalformedRequest
+from ottla.protocol.offset_block import FLEXIBLE_SINCE, TOPIC_IDS_SINCE
 from ottla.protocol.wire import (
     end_of_tags,
     guarded_steps,
@@ -27,8 +28,6 @@ from ottla.protocol.wire import (
 )
 from ottla.steps import at_once, without_pauses
 
-FLEXIBLE_SINCE: Final = 8
-TOPIC_IDS_SINCE: Final = 10
 ROWS_PER_STEP: Final = 250
 """Rows per step, of a microsecond each; a request with no more is decoded in one step."""
 _INT32 = struct.Struct(">i")

@@ -32,7 +32,7 @@ cdef class Reader:
     cdef long long _items_left, _row_items, _cost
 
     cdef _release(self)
-    @cython.locals(position=cython.Py_ssize_t, items_left=cython.longlong)
+    @cython.locals(position=cython.Py_ssize_t, items_left=cython.longlong, cost=cython.longlong)
     cdef _short(self, Layout layout)
     @cython.locals(field=Field)
     cdef _struct(self, Layout layout)

@@ -151,12 +151,14 @@ class Reader:
         """The struct, or None for one that holds too much for one piece: nothing of it is read then."""
         position = self.position
         items_left = self._items_left
+        cost = self._cost
         self._row_items = _ROW_ITEMS
         try:
             return self._struct(layout)
         except TooLong:
             self.position = position
             self._items_left = items_left
+            self._cost = cost
             return None
         finally:
             self._row_items = _UNLIMITED
@@ -201,6 +203,7 @@ class Reader:
         if count == 0:
             return ()
         self._row_items -= count
+        self._cost += count * field.item_cost
         if self._row_items < 0:
             raise TooLong
         if cython.compiled:

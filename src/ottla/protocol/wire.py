@@ -13,6 +13,7 @@ from functools import lru_cache, wraps
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from ottla.errors import ErrorCode
 from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol.layout import ELEMENTS_MAX as ELEMENTS_MAX
 from ottla.protocol.layout import STRING_BYTES_MAX
@@ -249,3 +250,27 @@ def request_header(api_key: int, version: int, correlation_id: int, client_id: s
     if flexible:
         out.append(0)
     return out
+
+
+class FetchedOffset(NamedTuple):
+    """The committed offset of one partition; -1 if there is none."""
+
+    partition: int
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.none
+
+
+class FetchedTopic(NamedTuple):
+    name: str
+    """Absent since version 10."""
+    topic_id: UUID
+    """Absent before version 10."""
+    partitions: Sequence[FetchedOffset]
+
+
+class FetchedGroup(NamedTuple):
+    group_id: str
+    topics: Sequence[FetchedTopic]
+    error: ErrorCode = ErrorCode.none

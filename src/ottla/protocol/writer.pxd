@@ -34,7 +34,7 @@ cdef class Writer:
     cdef Py_ssize_t _size, _capacity
     cdef long long _row_items, _cost
 
-    @cython.locals(size=cython.Py_ssize_t)
+    @cython.locals(size=cython.Py_ssize_t, cost=cython.longlong)
     cdef bint _short(self, Layout layout, values) except -1
     @cython.locals(field=Field)
     cdef _struct(self, Layout layout, values)

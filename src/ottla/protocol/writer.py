@@ -107,12 +107,14 @@ class Writer:
     def _short(self, layout, values):
         """Writes a struct; returns False, and writes nothing, where it holds too much for one piece."""
         size = self._size
+        cost = self._cost
         self._row_items = _ROW_ITEMS
         try:
             self._struct(layout, values)
             return True
         except TooLong:
             self._size = size
+            self._cost = cost
             if not cython.compiled:
                 del self._data[size:]
             return False
@@ -166,15 +168,19 @@ class Writer:
             return
         count = len(value)
         self._row_items -= count
+        self._cost += count * field.item_cost
         if self._row_items < 0:
             raise TooLong
         self._put_length(count, field.flexible, True)
-        if field.layout is None:
-            for row in value:
-                self._value(field, row, False)
-        else:
+        if field.layout is not None:
             for row in value:
                 self._struct(field.layout, row)
+        elif field.kind == _INT32:
+            for row in value:
+                self._number(_INT32, row)
+        else:
+            for row in value:
+                self._value(field, row, False)
 
     def _tags(self, layout, values):
         """Tagged fields that differ from their default, after their number; each as tag, size, value."""
@@ -243,7 +249,7 @@ class Writer:
         self._put_bytes(data)
 
     def _number(self, kind, value):
-        if not isinstance(value, int):
+        if type(value) is not int and not isinstance(value, int):
             value = _whole(value)
         try:
             number = value
@@ -272,9 +278,15 @@ class Writer:
             self._reserve(size)
             data = self._data + self._size
             shift = 8 * size
-            for index in range(size):
-                shift -= 8
-                data[index] = (value >> shift) & 0xFF
+            if size == 4:
+                data[0] = (value >> 24) & 0xFF
+                data[1] = (value >> 16) & 0xFF
+                data[2] = (value >> 8) & 0xFF
+                data[3] = value & 0xFF
+            else:
+                for index in range(size):
+                    shift -= 8
+                    data[index] = (value >> shift) & 0xFF
             self._size += size
         else:
             self._put_bytes((value & ((1 << 8 * size) - 1)).to_bytes(size, "big"))
@@ -355,7 +367,7 @@ def _source(values):
     return values
 
 
-def is_long(values: Any, rows_max: int) -> bool:
+def has_more_rows(values: Any, rows_max: int) -> bool:
     """Whether a message has more rows, those in rows included, than `rows_max`."""
     return _count_rows(values, rows_max) > rows_max
 

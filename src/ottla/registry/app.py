@@ -22,9 +22,9 @@ from ottla.registry.api_errors import ApiError
 from ottla.registry.guard import BODY_SECONDS_MAX, Guard
 from ottla.registry.handlers import ROUTES, SLOW, WRITES, Handler, Text, already_registered, register
 from ottla.registry.handlers import Route as Declared
-from ottla.registry.parsed import InvalidSchema, MissingLibrary
 from ottla.registry.requests import Call
 from ottla.registry.rights import SUBJECT, Rights
+from ottla.registry.schema_types.parsed import InvalidSchema, MissingLibrary
 from ottla.registry.service import Service
 from ottla.registry.store import StoreError
 from ottla.security.acls import ResourceType

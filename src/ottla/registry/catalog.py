@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ottla.registry import api_errors, compatibility, contracts, parsed, subjects
-from ottla.registry.parsed import InvalidSchema, ParsedSchema, Resolved
+from ottla.registry import api_errors, contracts, subjects
 from ottla.registry.proposals import Proposal, inherited
 from ottla.registry.records import Reference, SchemaRecord
+from ottla.registry.schema_types import compatibility, parsed
+from ottla.registry.schema_types.parsed import InvalidSchema, ParsedSchema, Resolved
 from ottla.registry.state import State
 
 LATEST: Final = -1

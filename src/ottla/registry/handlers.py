@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from ottla.registry import api_errors, compatibility, requests, subjects
+from ottla.registry import api_errors, requests, subjects
 from ottla.registry.api_errors import ApiError
 from ottla.registry.proposals import Proposal
 from ottla.registry.records import SCHEMA_TYPES, SchemaRecord
 from ottla.registry.registrar import MODES
 from ottla.registry.requests import Call
 from ottla.registry.rights import ALL, denied, of_listed, of_references, of_schema, of_subject
+from ottla.registry.schema_types import compatibility
 from ottla.registry.service import Service
 from ottla.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT
 from ottla.security.acls import Operation
@@ -483,9 +484,9 @@ ROUTES: Final[tuple[Route, ...]] = tuple(
     )
 )
 
-WRITES: Final = frozenset({
-    register, delete_subject, delete_version, set_config, delete_config, set_mode, delete_mode, delete_context,
-})  # fmt: skip
+WRITES: Final = frozenset(
+    {register, delete_subject, delete_version, set_config, delete_config, set_mode, delete_mode, delete_context}
+)
 """Requests that only the leader handles."""
 SLOW: Final = WRITES | {lookup, compatible, compatible_with_version}
 """Requests not handled on the event loop: they parse schemas or wait for the log. So do requests for another format."""

@@ -7,19 +7,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ottla.registry import api_errors, contracts, parsed, registrar, subjects
+from ottla.registry import api_errors, contracts, registrar, subjects
 from ottla.registry.api_errors import ApiError
 from ottla.registry.catalog import LATEST, VERSION_MAX
 from ottla.registry.proposals import Proposal
 from ottla.registry.records import AVRO
 from ottla.registry.rights import ALL, Rights
+from ottla.registry.schema_types import parsed
 from ottla.server.http.callers import Caller
 
 ANY_MEMBERS: Final = "confluent-accept-unknown-properties"
 """The header by which a newer client accepts that this registry may not know all its fields."""
-_PROPOSAL: Final = frozenset({
-    "subject", "version", "id", "schemaType", "references", "metadata", "ruleSet", "schema", "propagateSchemaTags",
-})  # fmt: skip
+_PROPOSAL: Final = frozenset(
+    {"subject", "version", "id", "schemaType", "references", "metadata", "ruleSet", "schema", "propagateSchemaTags"}
+)
 
 
 @dataclass

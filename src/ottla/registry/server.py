@@ -149,9 +149,10 @@ class Instance:
         threading.Thread(target=change, name="schemas writer", daemon=True).start()
 
     def serve(
-        self, serving: Callable[[], None] = lambda: None,
+        self,
+        serving: Callable[[], None] = lambda: None,
         closing: Callable[[Callable[[], None]], None] = lambda close: close(),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Until `stop`; the caller's thread has no event loop. `serving` is called first: connections are accepted.
         `closing` calls what it is given, which waits for brokers, or has it called."""
         serving()

@@ -1,4 +1,6 @@
 # C types for `fetch_session.py`; see there.
+cimport cython
+
 
 
 cdef class CachedPartition:
@@ -12,6 +14,11 @@ cdef class CachedPartition:
     cdef public object request
     cdef public FetchSession session
     cdef public object watched
+
+    cpdef bint watch(self, partition) except -1
+
+    @cython.locals(session=FetchSession)
+    cpdef look_again(self)
 
     cpdef bint is_news(self, long long error, long long high_watermark, long long log_start_offset, bint has_more)
 
@@ -32,3 +39,12 @@ cdef class FetchSession:
     cdef public object topics
     cdef public bint uses_topic_ids
     cdef public dict waiting
+
+    @cython.locals(cached=CachedPartition)
+    cpdef update(self, requested, forgotten)
+
+    @cython.locals(cached=CachedPartition)
+    cpdef move_to_end(self, key)
+
+    @cython.locals(changed=dict)
+    cpdef list to_read(self)

@@ -238,6 +238,9 @@ class FetchSessionCache:
     def __iter__(self) -> Iterator[FetchSession]:
         return iter(self._sessions.values())
 
+    def get(self, session_id: int) -> FetchSession | None:
+        return self._sessions.get(session_id)
+
     def remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:

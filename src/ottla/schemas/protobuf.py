@@ -123,9 +123,10 @@ def _message(descriptor: Any, within: tuple[str, ...]) -> _Codec:
 
     def read(message: Any) -> dict[str, Any]:
         return {
-            name: one(getattr(message, name)) for name, optional, one in readers
+            name: one(getattr(message, name))
+            for name, optional, one in readers
             if not optional or message.HasField(name)
-        }  # fmt: skip
+        }
 
     def write(row: dict[str, Any]) -> dict[str, Any]:
         return {name: writers[name](value) for name, value in row.items() if value is not None}

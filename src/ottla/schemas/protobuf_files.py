@@ -15,8 +15,8 @@ def file_of(text: str, parts: tuple[tuple[str, str], ...] = ()) -> Any:
     try:
         from google.protobuf.descriptor_pool import DescriptorPool
 
-        from ottla.registry.parsed import InvalidSchema, Resolved
-        from ottla.registry.protobuf_schema import ProtobufSchema
+        from ottla.registry.schema_types.parsed import InvalidSchema, Resolved
+        from ottla.registry.schema_types.protobuf_schema import ProtobufSchema
     except ImportError as error:
         raise SchemaError(f"Protobuf needs {error.name}: pip install 'ottla[registry]'") from None
     try:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Buffer
-from ottla.protocol import messages, stepwise
+from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.controller_handlers import CONTROLLER_TABLE
 from ottla.server.handlers import OWN, TABLE, Served
@@ -371,7 +371,7 @@ def api(
             return messages.decode_request(key, version, frame, offset)
 
         def by_schema_in_steps(version: int, frame: Buffer, offset: int) -> Generator[int, None, Any]:
-            return stepwise.decode_request(key, version, memoryview(frame), offset)
+            return messages.decode_request_in_steps(key, version, memoryview(frame), offset)
 
         handle.__ottla_api__ = Api(  # type: ignore[attr-defined]
             key,

@@ -32,8 +32,8 @@ from ottla.server.outbox import Outbox
 # isort: off
 from ottla.server.api import (
     BYTES_COST_SHIFT, HALF_CLOSED_SECONDS_MAX, HEAD_BYTES_MAX, KEEP_BYTES_MIN, OUTBOX_BYTES_MAX,
-    PENDING_MAX, RECEIVE_AHEAD_BYTES, REQUEST_COST, TURN_BYTES_MAX, Call, CloseConnection, Deferred, InOrder,
-    Response, Shortcut, Slot,
+    PENDING_MAX, RECEIVE_AHEAD_BYTES, REQUEST_COST, TURN_BYTES_MAX, Call, CloseConnection, Deferred, EncodedResponse,
+    InOrder, Response, Shortcut, Slot,
 )  # fmt: skip
 # isort: on
 
@@ -347,7 +347,9 @@ class CompiledConnection:
 
     def _take(self, call: Call, outcome: Outcome) -> None:
         """Answer a request that was begun, or wait for its answer."""
-        if isinstance(outcome, Deferred):
+        if type(outcome) is EncodedResponse:  # the look at an abstract class below is slow
+            pass
+        elif isinstance(outcome, Deferred):
             if outcome.done:
                 outcome = self._result(call, outcome.result)
             else:
@@ -355,12 +357,10 @@ class CompiledConnection:
                 slot.deferred = outcome
                 outcome.on_complete = lambda result: self._completed(slot, result)
                 return
-        elif isinstance(outcome, InOrder):
-            self._waiting = slot = self._suspend(call)
-            slot.task = self._listener.loop.create_task(self._await(slot, outcome.work))
-            return
-        elif isinstance(outcome, Awaitable):
+        elif isinstance(outcome, InOrder | Awaitable):
             slot = self._suspend(call)
+            if isinstance(outcome, InOrder):
+                self._waiting, outcome = slot, outcome.work
             slot.task = self._listener.loop.create_task(self._await(slot, outcome))
             return
         if self._pending:

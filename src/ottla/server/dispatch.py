@@ -17,7 +17,7 @@ from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.model import Buffer
-from ottla.protocol import messages, stepwise
+from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.server.api import (
     LARGE_REQUEST_BYTES,
@@ -182,7 +182,7 @@ async def _encoded_later(call: Call, handling: Coroutine[Any, Any, Outcome]) -> 
 async def _encoded_if_long(call: Call, handling: Coroutine[Any, Any, Response]) -> Response:
     """The response of `handling`; a small request may have a long answer."""
     outcome = await handling
-    if isinstance(outcome, Mapping) and stepwise.is_long(outcome):
+    if isinstance(outcome, Mapping) and messages.is_long(outcome):
         held = [outcome]
         del outcome
         return await run_yielding(_encoding(call.context, held))
@@ -194,7 +194,7 @@ def _encoding(context: RequestContext, held: list[Mapping[str, Any]]) -> Generat
     from ottla.server.freeing import freeing
 
     key, version = context.api_key, context.api_version
-    body = yield from stepwise.encode_response(key, version, context.correlation_id, held[0])
+    body = yield from messages.encode_response_in_steps(key, version, context.correlation_id, held[0])
     yield from _counting(context, held[0])
     yield from freeing(held)
     return EncodedResponse((body,))

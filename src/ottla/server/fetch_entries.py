@@ -70,6 +70,13 @@ def without_session(requested: Sequence[tuple[Any, Any]]) -> Generator[int, None
     return entries
 
 
+def cost_of_check(session: FetchSession, generation: int, permissions: Permissions | None) -> int:
+    """The partitions and topics that a request of the session has to look at without being asked to."""
+    if session.generation != generation:
+        return len(session.partitions)
+    return len(session.changed) + (0 if permissions is None else len(session.known_topics()))
+
+
 def recheck(session: FetchSession, generation: int, permissions: Permissions | None) -> Generator[int, None, None]:
     """Find the partitions of a session that may have something new though no partition has said so: all, where others
     were created or deleted, and those of a topic that the client may not read (any more)."""

@@ -24,11 +24,12 @@ from ottla.protocol.messages import ApiKey, read_header, response_header
 from ottla.protocol.offset_block import (
     LEADER_EPOCHS_SINCE,
     RECORDS_MAX,
+    TOPIC_IDS_SINCE,
     CommitShape,
     CommittedPartition,
     offset_positions,
 )
-from ottla.protocol.offset_commit import TOPIC_IDS_SINCE, CommittedTopic, OffsetCommitRequest, encode_response
+from ottla.protocol.offset_commit import CommittedTopic, OffsetCommitRequest, encode_response
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext
 from ottla.server.authorization import allowed

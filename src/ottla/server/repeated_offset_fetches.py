@@ -11,8 +11,8 @@ from typing import Any
 
 from ottla.errors import KafkaError
 from ottla.protocol.group_requests import OffsetFetchRequest
-from ottla.protocol.group_responses import FetchedGroup
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.wire import FetchedGroup
 from ottla.server.api import EncodedResponse, RequestContext
 
 KNOWN_MAX = 8

@@ -21,7 +21,7 @@ KINDS = (
 )  # fmt: skip
 
 THRESHOLDS = 50_000, 20, 20
-"""Of the garbage collector, while a seed is played."""
+"""How often objects are looked through for dead cycles while a seed is played (`gc.set_threshold`)."""
 
 
 @dataclass

@@ -81,9 +81,20 @@ def may(image: MetadataImage, user: str, operation: Operation) -> bool:
 
 
 @lru_cache(1000)
+def salted_password(password: str, salt: bytes, iterations: int) -> bytes:
+    """This takes milliseconds by design, and the same users log in again and again."""
+    return scram.salted_password(MECHANISM, password, salt, iterations)
+
+
+class _UserClient(ScramClient):
+    def _salted(self, salt: bytes, iterations: int) -> bytes:
+        return salted_password(self._password, salt, iterations)
+
+
+@lru_cache(1000)
 def credential_of(user: str, number: int) -> tuple[bytes, scram.Credential]:
     """Salted password and credential of a user's password."""
-    salted = scram.salted_password(MECHANISM, password_of(user, number), SALT, scram.ITERATIONS_MIN)
+    salted = salted_password(password_of(user, number), SALT, scram.ITERATIONS_MIN)
     return salted, scram.credential(MECHANISM, salted, SALT, scram.ITERATIONS_MIN)
 
 
@@ -314,13 +325,13 @@ class User(Client):
             await self.pause(0.1)
 
     async def by_password(self, wire: Wire, number: int) -> str | None:
-        client = ScramClient(MECHANISM, self.user, password_of(self.user, number), self.random.randbytes(17))
+        client = _UserClient(MECHANISM, self.user, password_of(self.user, number), self.random.randbytes(17))
         return await self._log_in(
             wire, client, self.user, f"password {number}", lambda image: has_password(image, self.user, number)
         )
 
     async def by_token(self, wire: Wire, token: Token) -> str | None:
-        client = ScramClient(
+        client = _UserClient(
             MECHANISM, token.token_id, token.password, self.random.randbytes(17), extensions={"tokenauth": "true"}
         )
         return await self._log_in(

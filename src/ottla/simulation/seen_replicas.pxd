@@ -5,7 +5,7 @@ from ottla.replication.partition cimport Partition
 
 
 cdef class SeenReplica:
-    cdef public long long _high_watermark
+    cdef public long long _committed
     cdef public long long _leader_epoch
     cdef public bint _leads
     cdef public long long _partition_epoch

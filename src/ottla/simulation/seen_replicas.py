@@ -13,18 +13,18 @@ UNSEEN: State = (-1, -1, False, 0)
 
 
 class SeenReplica:
-    __slots__ = ("_high_watermark", "_leader_epoch", "_leads", "_partition_epoch", "partition", "state")
+    __slots__ = ("_committed", "_leader_epoch", "_leads", "_partition_epoch", "partition", "state")
 
     def __init__(self, partition: Partition, state: State) -> None:
         self.partition = partition
         self.state = state
-        self._leader_epoch, self._partition_epoch, self._leads, self._high_watermark = state
+        self._leader_epoch, self._partition_epoch, self._leads, self._committed = state
         if state is UNSEEN:
             self._leader_epoch = -2  # which none is in
 
     def note(self, state: State) -> None:
         self.state = state
-        self._leader_epoch, self._partition_epoch, self._leads, self._high_watermark = state
+        self._leader_epoch, self._partition_epoch, self._leads, self._committed = state
 
 
 class SeenReplicas:
@@ -43,12 +43,12 @@ class SeenReplicas:
         self.generation = replicas.generation
 
     def changed(self, serves: bool) -> list[SeenReplica]:
-        """Those of which something changed. A node that does not serve leads nothing: what it knows is old."""
+        """The replicas of which something changed. A node that does not serve leads nothing: what it knows is old."""
         found = []
         for row in self.rows:
             partition = row.partition
             if (
-                partition.log.high_watermark != row._high_watermark
+                partition.log.high_watermark != row._committed
                 or partition.leader_epoch != row._leader_epoch
                 or partition.partition_epoch != row._partition_epoch
                 or (serves and partition.is_leader) != row._leads

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from random import Random
+from types import MethodType
 from typing import Any, TypeVar
 
 from ottla.config.server import ServerConfig
@@ -70,7 +71,10 @@ class ProcessDisk:
         self.replacing = SimulatedMutex(loop)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._machine.disk, name)
+        found = getattr(self._machine.disk, name)
+        if isinstance(found, MethodType):
+            self.__dict__[name] = found  # found at once from now on
+        return found
 
     def run(self, work: Callable[[], T]) -> Any:
         seconds = self._random.uniform(*self._machine.disk_s)
@@ -281,7 +285,7 @@ class Machine:
             self._ended(power_loss=False, clean=True)
 
     def after_step(self) -> None:
-        """An event of its process is over: is it the last?"""
+        """An event of its process is over, which may be the last."""
         loop = self.loop
         if loop is None:
             return
@@ -382,7 +386,8 @@ class World:
     def _after_step(self, loop: SimulatedLoop) -> None:
         machine = self.by_loop.get(loop)
         if machine is not None and machine.loop is loop:
-            machine.after_step()
+            if loop.state is State.DEAD or machine.crash_at_step >= 0 or machine.seeks_crash:
+                machine.after_step()
             if machine.loop is loop:
                 self.watch(machine)
         if loop.failures:

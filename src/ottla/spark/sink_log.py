@@ -37,9 +37,9 @@ _TOPIC: Final = 2
 _POLICY: Final = "cleanup.policy"
 _DECISION_BYTES_MAX: Final = 16 * 1024 * 1024
 """Compressed: some 40 bytes a task. A topic that has Kafka's default, 1 MB, takes decisions about 20,000."""
-_FENCED: Final = frozenset({
-    ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced, ErrorCode.invalid_producer_id_mapping,
-})  # fmt: skip
+_FENCED: Final = frozenset(
+    {ErrorCode.invalid_producer_epoch, ErrorCode.producer_fenced, ErrorCode.invalid_producer_id_mapping}
+)
 _NOT_SO: Final = _FENCED | {ErrorCode.invalid_txn_state, ErrorCode.transactional_id_not_found}
 """Why a transaction is not ended as it was to be: it has ended otherwise, or is another one by now."""
 _COMMITTED: Final = ("PrepareCommit", "CompleteCommit")
@@ -176,9 +176,10 @@ class SinkLog:
             return
         replicas = min(3, max(1, len(self._cluster.node_ids)))
         configs = {
-            _POLICY: "compact", "min.insync.replicas": str(max(1, replicas - 1)),
+            _POLICY: "compact",
+            "min.insync.replicas": str(max(1, replicas - 1)),
             "max.message.bytes": str(_DECISION_BYTES_MAX),
-        }  # fmt: skip
+        }
         self._cluster.create_topic(self._topic, 1, configs, replicas=replicas)
 
     def _check_topic(self) -> None:

@@ -128,6 +128,10 @@ class _Rename(NamedTuple):
     new_name: str
 
 
+def _is_of_segment(change: _Link | _Unlink | _Rename) -> bool:
+    return change.name.endswith(".log") or (isinstance(change, _Rename) and change.new_name.endswith(".log"))
+
+
 class Directory:
     """Names as the process sees them, and as the disk has them."""
 
@@ -135,7 +139,7 @@ class Directory:
 
     def __init__(self) -> None:
         self.changes = 0
-        """So far, of `entries` and of `durable`: who has looked at this state need not look again."""
+        """So far, of names of segments in `entries` and `durable`: who looked at this state need not look again."""
         self.entries: dict[str, Directory | Inode] = {}
         self._durable: dict[str, Directory | Inode] = {}
         self._pending: list[_Link | _Unlink | _Rename] = []
@@ -155,7 +159,8 @@ class Directory:
             self.unlink(name)
 
     def _change(self, change: _Link | _Unlink | _Rename) -> None:
-        self.changes += 1
+        if _is_of_segment(change):
+            self.changes += 1
         self._apply(self.entries, change)
         self._pending.append(change)
 
@@ -174,7 +179,8 @@ class Directory:
         return self._durable
 
     def fsync(self) -> None:
-        self.changes += 1
+        if any(map(_is_of_segment, self._pending)):
+            self.changes += 1
         self._durable = dict(self.entries)
         self._pending.clear()
 

@@ -70,10 +70,10 @@ class SimulatedNetwork:
     # What a test does to it.
 
     def link(self, source: str, target: str) -> Link:
-        key = (source, target)
-        if key not in self._links:
-            self._links[key] = Link(self._delay_s)
-        return self._links[key]
+        found = self._links.get((source, target))
+        if found is None:
+            found = self._links[source, target] = Link(self._delay_s)
+        return found
 
     def cut(self, source: str, target: str) -> None:
         """Nothing arrives any more that way."""

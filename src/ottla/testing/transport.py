@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from ottla.filesystem import File
 from ottla.model import Buffer
@@ -27,7 +27,7 @@ WRITE_BUFFER_BYTES = 65_536
 """A transport that has more unsent bytes pauses its protocol."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Link:
     """What happens to bytes from one host to another."""
 
@@ -57,8 +57,7 @@ class Between(Protocol):
     def drop(self, end: SimulatedTransport, /) -> None: ...
 
 
-@dataclass
-class _Chunk:
+class _Chunk(NamedTuple):
     data: bytes | None
     """None is the end of what is sent (FIN)."""
     due_s: float
@@ -85,6 +84,7 @@ class SimulatedTransport(asyncio.Transport):
         self.strand_s = -1.0
         """`SimulatedNetwork.strand` follows the next thing that is sent."""
         self._network = network
+        self._random = network.random.random
         self._window = window
         self._protocol: asyncio.BaseProtocol | None = None
         self._unsent = bytearray()
@@ -181,7 +181,7 @@ class SimulatedTransport(asyncio.Transport):
         if room <= 0:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         taken = min(len(data), room)
-        if taken > 1 and self._network.random.random() < 0.05:
+        if taken > 1 and self._random() < 0.05:
             taken = self._network.random.randint(1, taken)
         self._unsent += memoryview(data)[:taken]
         self._pump()
@@ -207,11 +207,10 @@ class SimulatedTransport(asyncio.Transport):
 
     def _pump(self) -> None:
         """Put on the way what the peer has room for."""
-        random = self._network.random
         while self._unsent and self._flight_bytes + len(self.peer._inbox) < self._window:
             size = min(len(self._unsent), self._window - self._flight_bytes - len(self.peer._inbox))
-            if size > 1 and random.random() < 0.1:
-                size = random.randint(1, size)
+            if size > 1 and self._random() < 0.1:
+                size = self._network.random.randint(1, size)
             self._depart(bytes(self._unsent[:size]))
             del self._unsent[:size]
         if self._writing_paused and len(self._unsent) <= WRITE_BUFFER_BYTES // 4:
@@ -223,7 +222,8 @@ class SimulatedTransport(asyncio.Transport):
         if self._flight:
             due_s = max(due_s, self._flight[-1].due_s)
         self._flight.append(_Chunk(data, due_s))
-        self._flight_bytes += len(data or b"")
+        if data is not None:
+            self._flight_bytes += len(data)
         if not self._arriving:
             self._arriving = True
             self._network.loop.exactly_at(due_s, self._arrive)
@@ -282,7 +282,7 @@ class SimulatedTransport(asyncio.Transport):
             return
         while self._inbox and not self._paused and not self.lost and not self._closing:
             size = len(self._inbox)
-            if size > 1 and self._network.random.random() < 0.1:
+            if size > 1 and self._random() < 0.1:
                 size = self._network.random.randint(1, size)
             if isinstance(protocol, asyncio.BufferedProtocol):
                 buffer = memoryview(cast(bytearray, protocol.get_buffer(-1)))

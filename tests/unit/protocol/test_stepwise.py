@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ottla.protocol import messages, stepwise
+from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.handlers import TABLE
 from ottla.steps import at_once
@@ -32,7 +32,7 @@ def long_scalars(cls: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
             yield here
 
 
-def most_calls(steps: stepwise.Steps) -> tuple[Any, int]:
+def most_calls(steps: messages.Steps) -> tuple[Any, int]:
     """The result, and the calls of the step that made most."""
     calls = most = 0
 
@@ -61,7 +61,8 @@ def test_long_arrays_of_scalars_are_encoded_in_steps(is_request: bool) -> None:
         for path in long_scalars(cls):
             values = filled(cls, path, True)
             client = ("c",) if is_request else ()
-            in_steps = partial(stepwise.encode_request if is_request else stepwise.encode_response, key, version, 1)
+            encode = messages.encode_request_in_steps if is_request else messages.encode_response_in_steps
+            in_steps = partial(encode, key, version, 1)
             whole = partial(messages.encode_request if is_request else messages.encode_response, key, version, 1)
             assert at_once(in_steps(*client, values)) == whole(*client, values), (ApiKey(key).name, path)
             _, most = most_calls(in_steps(*client, values))

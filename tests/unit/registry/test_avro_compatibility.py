@@ -13,8 +13,8 @@ import avro.compatibility
 import avro.schema
 import pytest
 
-from ottla.registry import avro_compatibility
-from ottla.registry.avro_schema import AvroSchema
+from ottla.registry.schema_types import avro_compatibility
+from ottla.registry.schema_types.avro_schema import AvroSchema
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 PROMOTED = {

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ottla.registry.parsed import InvalidSchema, Resolved, parse
+from ottla.registry.schema_types.parsed import InvalidSchema, Resolved, parse
 
 CASES = {
     "white space": ('  "string" ', '"string"'),

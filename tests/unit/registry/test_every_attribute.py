@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from ottla.registry import parsed
-from ottla.registry.parsed import InvalidSchema, Resolved
+from ottla.registry.schema_types import parsed
+from ottla.registry.schema_types.parsed import InvalidSchema, Resolved
 
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, 5, -1, 1.5, 10**30, "", "x", "a.b", "record", "#", "$", "int", [], [5], ["x"], [None], [{}], [[]],

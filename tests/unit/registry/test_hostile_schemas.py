@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from ottla.registry import parsed
-from ottla.registry.parsed import InvalidSchema, Resolved
+from ottla.registry.schema_types import parsed
+from ottla.registry.schema_types.parsed import InvalidSchema, Resolved
 
 FIELD = '{"type":"record","name":"A","fields":[{"name":"a","type":"double","default":%s}]}'
 PROTO = 'syntax = "proto3"; message M { string a = 1; }'

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ottla.registry import json_diff
-from ottla.registry.json_comparison import COMPATIBLE
-from ottla.registry.json_schema import JsonSchema
+from ottla.registry.schema_types import json_diff
+from ottla.registry.schema_types.json_comparison import COMPATIBLE
+from ottla.registry.schema_types.json_schema import JsonSchema
 
 D2020 = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 CLOSED = {"additionalProperties": False}

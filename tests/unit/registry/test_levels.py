@@ -7,9 +7,9 @@ from itertools import combinations, permutations
 
 import pytest
 
-from ottla.registry.compatibility import LEVELS, problems
 from ottla.registry.election import DUPLICATE_URLS, Identity, choose
-from ottla.registry.matching import largest_matching
+from ottla.registry.schema_types.compatibility import LEVELS, problems
+from ottla.registry.schema_types.matching import largest_matching
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ottla.registry import avro_schema, json_schema, parsed
-from ottla.registry.parsed import Resolved
+from ottla.registry.schema_types import avro_schema, json_schema, parsed
+from ottla.registry.schema_types.parsed import Resolved
 
 SIZE = 150
 GROWTH_MAX = 2.4

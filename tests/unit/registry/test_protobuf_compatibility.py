@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.registry import protobuf_diff
-from ottla.registry.parsed import Resolved
-from ottla.registry.protobuf_schema import ProtobufSchema
+from ottla.registry.schema_types import protobuf_diff
+from ottla.registry.schema_types.parsed import Resolved
+from ottla.registry.schema_types.protobuf_schema import ProtobufSchema
 
 INCOMPATIBLE = {
     "PACKAGE_CHANGED", "MESSAGE_REMOVED", "FIELD_KIND_CHANGED", "FIELD_SCALAR_KIND_CHANGED", "FIELD_NAMED_TYPE_CHANGED",

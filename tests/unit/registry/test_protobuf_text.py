@@ -7,8 +7,8 @@ import base64
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from ottla.registry.parsed import InvalidSchema, Resolved
-from ottla.registry.protobuf_schema import ProtobufSchema
+from ottla.registry.schema_types.parsed import InvalidSchema, Resolved
+from ottla.registry.schema_types.protobuf_schema import ProtobufSchema
 
 FILES = {
     "proto3": """

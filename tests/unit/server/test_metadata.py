@@ -9,8 +9,9 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC, ZERO_UUID
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.metadata import PARTITIONS_PER_STEP, Partition, Topic, encode_in_steps
+from ottla.protocol.layout import STEP_COST
+from ottla.protocol.messages import ApiKey, encode_response_in_steps
+from ottla.server.handlers.metadata import Partition, Topic
 from ottla.server.long_answers import RowsOf
 from tests.unit.server.admin import CLUSTER_ID, asking, broker, image_of, node_of, partition, topic, topic_id
 
@@ -42,8 +43,8 @@ def test_one_topic_of_one_node(version: int) -> None:
     assert found.get("topic_authorized_operations", -(2**31)) == -(2**31)
     (node,) = response["brokers"]
     assert (node["node_id"], node["host"], node["port"]) == (1, "host1", 9091)
-    assert response.get("controller_id", 1) == 1
-    assert response.get("cluster_id", CLUSTER_ID) == CLUSTER_ID
+    assert response["controller_id"] == (1 if version else -1)
+    assert response["cluster_id"] == (CLUSTER_ID if version >= 2 else None)
     assert response.get("error_code", ErrorCode.none) == ErrorCode.none
 
 
@@ -143,7 +144,7 @@ def test_authorized_operations() -> None:
     for version in range(8, 14):
         response = ask(node, values, version)
         assert response["topics"][0]["topic_authorized_operations"] == 3576
-        assert response.get("cluster_authorized_operations") == (8096 if version <= 10 else None)
+        assert response["cluster_authorized_operations"] == (8096 if version <= 10 else -(2**31))
 
 
 def cluster() -> Any:
@@ -196,7 +197,7 @@ def test_another_listener() -> None:
 @pytest.mark.parametrize("version", [0, 4, 8, 13])
 def test_the_partitions_of_one_topic_are_encoded_in_steps(version: int) -> None:
     """The partitions of a topic that grew beyond what one request creates."""
-    count, made = 5 * PARTITIONS_PER_STEP, 0
+    count, made = 5 * STEP_COST, 0
 
     def described(number: int) -> Partition:
         nonlocal made
@@ -204,12 +205,10 @@ def test_the_partitions_of_one_topic_are_encoded_in_steps(version: int) -> None:
         return Partition(ErrorCode.none, number, 1, 3, (1,), (1,), ())
 
     topics = [Topic(ErrorCode.none, "a", topic_id("a"), False, RowsOf(range(count), described), 0)]
-    steps = encode_in_steps(
-        version, brokers=(), cluster_id=None, controller_id=1, topics=topics, topic_count=1,
-        cluster_authorized_operations=0,
-    )  # fmt: skip
+    values = {"brokers": (), "cluster_id": None, "controller_id": 1, "topics": topics}
+    steps = encode_response_in_steps(ApiKey.METADATA, version, 1, values)
     before = pauses = 0
     for _ in steps:
-        assert made - before <= PARTITIONS_PER_STEP
+        assert made - before <= STEP_COST
         before, pauses = made, pauses + 1
     assert made == count and pauses >= 5

@@ -21,7 +21,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.server import connection
 from ottla.server import node as node_module
 from ottla.server.api import Deferred
-from ottla.server.handlers.fetch import Fetch
+from ottla.server.fetching import Fetch
 from ottla.server.node import Node
 from tests.unit.server import stub
 from tests.unit.server.node import TIME, Client, batch, fetch_values, produce_values, running

@@ -15,9 +15,8 @@ import pytest
 
 from ottla.controller.decision import ITEMS_PER_STEP
 from ottla.model import ZERO_UUID
-from ottla.protocol import messages, stepwise
+from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.metadata import TOPICS_PER_STEP
 from ottla.server.handlers.describe_configs import RESOURCES_AT_ONCE_MAX
 from ottla.server.long_answers import ROWS_PER_STEP
 from ottla.server.node import Node
@@ -142,7 +141,7 @@ def test_decisions_and_answers_yield(tmp_path: Path) -> None:
         (ApiKey.DESCRIBE_CONFIGS, 4, described, COUNT // RESOURCES_AT_ONCE_MAX + by_rows),
         (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {**altered, "validate_only": False}, by_items + by_rows),
         (ApiKey.CREATE_PARTITIONS, 3, {**grown, "validate_only": False}, by_items + by_rows),
-        (ApiKey.METADATA, 12, everything, COUNT // TOPICS_PER_STEP),
+        (ApiKey.METADATA, 12, everything, COUNT // 256),
     ]
 
     async def test() -> None:
@@ -179,7 +178,7 @@ def test_a_response_in_steps_is_the_same(key: ApiKey, versions: range, rows: str
         for count in (0, 1, 126, 127, 200):
             several = [{**row, **({} if number % 3 else {"configs": CONFIGS})} for number in range(count)]
             values = {rows: several}
-            steps = stepwise.encode_response(key, version, 7, values)
+            steps = messages.encode_response_in_steps(key, version, 7, values)
             assert at_once(steps) == messages.encode_response(key, version, 7, values)
 
 
@@ -192,5 +191,5 @@ def test_a_response_in_steps_may_begin_with_a_message(
     key: ApiKey, version: int, rows: str, message: str | None
 ) -> None:
     values = {"error_code": 3, "error_message": message, rows: [{"name": f"t{n}", "partitions": []} for n in range(40)]}
-    steps = stepwise.encode_response(key, version, 7, values)
+    steps = messages.encode_response_in_steps(key, version, 7, values)
     assert at_once(steps) == messages.encode_response(key, version, 7, values)

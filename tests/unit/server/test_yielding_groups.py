@@ -12,7 +12,7 @@ import pytest
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.drivers.cooperative import SLICE
 from ottla.errors import ErrorCode
-from ottla.protocol import messages, stepwise
+from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.offset_delete import encode_response
 from ottla.protocol.record_batch import iterate_batches
@@ -69,8 +69,8 @@ def one_by_one(key: ApiKey, values: dict[str, Any]) -> list[dict[str, Any]]:
         (ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": NAMES}, "coordinators", 2 * STEPS),
         (ApiKey.FIND_COORDINATOR, 6, {"key_type": 1, "coordinator_keys": NAMES}, "coordinators", 2 * STEPS),
         (ApiKey.OFFSET_FETCH, 8, fetch(NAMES), "groups", COUNT * ROW_COST // SLICE),
-        (ApiKey.LEAVE_GROUP, 3, leave("g0", NAMES), "members", STEPS + COUNT // LEAVING_AT_ONCE - 1),
-        (ApiKey.LEAVE_GROUP, 5, leave("absent", NAMES), "members", STEPS + COUNT // LEAVING_AT_ONCE - 1),
+        (ApiKey.LEAVE_GROUP, 3, leave("g0", NAMES), "members", COUNT // LEAVING_AT_ONCE - 1),
+        (ApiKey.LEAVE_GROUP, 5, leave("absent", NAMES), "members", COUNT // LEAVING_AT_ONCE - 1),
         (ApiKey.DELETE_GROUPS, 1, {"groups_names": [*NAMES[60:], *NAMES[60:]]}, "results", 2 * STEPS - 8),
         (ApiKey.DELETE_GROUPS, 2, {"groups_names": NAMES}, "results", 2 * STEPS),
     ],
@@ -114,7 +114,7 @@ def test_a_long_list_yields_and_its_filters_cost_nothing(tmp_path: Path) -> None
             for version in (0, 2, 3, 5):
                 before = turns.count
                 answer = await client.ask(ApiKey.LIST_GROUPS, version, {"states_filter": (), "types_filter": ()})
-                assert turns.count - before >= 200 // ROWS_PER_STEP
+                assert turns.count - before >= 2
                 assert {row["group_id"] for row in answer["groups"]} == set(NAMES[:200])
             for states, types, found in (
                 ([" eMpty", *NAMES], [], 200),
@@ -211,7 +211,7 @@ def test_a_response_in_steps_is_the_same(key: ApiKey, versions: range, rows: str
     for version in versions:
         for count in (0, 1, 127, 200):
             values = {"error_code": ErrorCode.none, rows: [row] * count}
-            steps = stepwise.encode_response(key, version, 7, values)
+            steps = messages.encode_response_in_steps(key, version, 7, values)
             assert at_once(steps) == messages.encode_response(key, version, 7, values)
 
 

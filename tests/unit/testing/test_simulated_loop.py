@@ -14,7 +14,7 @@ def test_events_come_by_time_and_then_in_the_order_of_their_making() -> None:
     one, two = time.loop("one"), time.loop("two")
     seen: list[tuple[float, str]] = []
     for name, loop, delay in (("c", one, 2.0), ("a", two, 1.0), ("b", one, 1.0), ("d", two, 2.0)):
-        loop.call_later(delay, lambda name=name: seen.append((time.now_s, name)))  # type: ignore[misc]
+        loop.call_later(delay, lambda name=name: seen.append((time.now_s, name)))
     two.call_soon(lambda: seen.append((time.now_s, "first")))
     time.run(until=lambda: len(seen) == 5, seconds_max=10)
     assert seen == [(0, "first"), (1, "a"), (1, "b"), (2, "c"), (2, "d")]
@@ -130,3 +130,18 @@ def test_timers_are_those_of_the_worst_loop() -> None:
         ("late", 0.013, 0.013),
         ("exact", 0.02005, 0.02),
     ]
+
+
+def test_an_event_that_fails_is_reported_and_a_cancelled_one_does_not_count() -> None:
+    time = SimulatedTime(1)
+    loop = time.loop("node")
+    seen: list[str] = []
+    failing = loop.call_soon(divmod, 1, 0)
+    cancelled = loop.call_soon(seen.append, "cancelled")
+    cancelled.cancel()
+    loop.call_later(1, seen.append, "last")
+    time.run(until=lambda: seen, seconds_max=2)
+    (failure,) = loop.failures
+    assert isinstance(failure["exception"], ZeroDivisionError) and failure["handle"] is failing
+    assert cancelled.cancelled() and not failing.cancelled()
+    assert (seen, time.steps, loop.steps) == (["last"], 2, 2)

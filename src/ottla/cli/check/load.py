@@ -166,9 +166,7 @@ class Load:
         value = f"ottla-check {self.plan.run} {number} {sequence} ".encode().ljust(RECORD_BYTES, b".")
         while True:
             try:
-                producer.produce(
-                    self.plan.topic, value, partition=place, on_delivery=partial(self._delivered, write)
-                )  # fmt: skip
+                producer.produce(self.plan.topic, value, partition=place, on_delivery=partial(self._delivered, write))
                 break
             except BufferError:
                 producer.poll(TICK_S)

@@ -81,8 +81,9 @@ def json_file(fs: FileSystem, path: str) -> Contents:
     """quorum-state and the clean-shutdown marker. Raises CorruptFile."""
     try:
         members = json.loads(fs.read_bytes(path) or b"{}")
-        rows: list[Row] = [(name, value if isinstance(value, str | int) else json.dumps(value))
-                           for name, value in members.items()]  # fmt: skip
+        rows: list[Row] = [
+            (name, value if isinstance(value, str | int) else json.dumps(value)) for name, value in members.items()
+        ]
     except (ValueError, AttributeError) as error:
         raise checkpoints.CorruptFile(f"{path} is not a JSON object: {error}") from error
     return Contents("property", ("NAME", "VALUE"), rows)

@@ -68,9 +68,7 @@ def list_(*, json: AsJson = False, directory: Directory = None) -> int:
 
     ran = {status.name: status for status in state.all_statuses(_root(directory))}
     known = {name: about(name) for name in names()}
-    rows = [
-        (name, ran[name].state if name in ran else "-", known.get(name, "")) for name in sorted({*known, *ran})
-    ]  # fmt: skip
+    rows = [(name, ran[name].state if name in ran else "-", known.get(name, "")) for name in sorted({*known, *ran})]
     if json:
         print_json([{"name": name, "state": None if what == "-" else what, "about": text} for name, what, text in rows])
     else:

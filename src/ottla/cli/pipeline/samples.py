@@ -96,14 +96,14 @@ def _join(count: int, now: datetime, random: Random) -> Iterator[Sample]:
     for number, at in _times(count - count // 2, now):
         order, amount, ordered = f"{run}-{number}", random.randrange(100, 9000) / 100, at - timedelta(minutes=15)
         customer = random.choice(_USERS)
-        found.append((
-            ordered, _json("orders", order, order=order, customer=customer, amount=amount, at=_text(ordered)),
-        ))  # fmt: skip
+        found.append(
+            (ordered, _json("orders", order, order=order, customer=customer, amount=amount, at=_text(ordered)))
+        )
         if number % 10 and len(found) < count:
             paid = ordered + timedelta(seconds=random.randrange(5, 900))
-            found.append((
-                paid, _json("payments", order, payment=f"p{order}", order=order, amount=amount, at=_text(paid)),
-            ))  # fmt: skip
+            found.append(
+                (paid, _json("payments", order, payment=f"p{order}", order=order, amount=amount, at=_text(paid)))
+            )
     yield from (sample for _, sample in sorted(found, key=lambda each: each[0]))
 
 

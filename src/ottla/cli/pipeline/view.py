@@ -14,9 +14,7 @@ from ottla.cli.output import bold, human_bytes, plural, print_json_line, print_t
 from ottla.cli.units import duration
 from ottla.pipelines.runner.state import STARTING, STOPPING, QueryStatus, Status
 
-COLUMNS: Final = (
-    "QUERY", "ROWS>", "ROWS/S>", "LAG>", "BEHIND>", "BATCH>", "TOOK>", "STATE>", "LATE>", "RESTARTS>",
-)  # fmt: skip
+COLUMNS: Final = ("QUERY", "ROWS>", "ROWS/S>", "LAG>", "BEHIND>", "BATCH>", "TOOK>", "STATE>", "LATE>", "RESTARTS>")
 
 
 FIRST_S: Final = 1.0

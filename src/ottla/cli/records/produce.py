@@ -36,11 +36,12 @@ Idempotent = Annotated[
 Create = Annotated[
     bool,
     Parameter(
-        negative="", show_default=False,
+        negative="",
+        show_default=False,
         help="Create the topic if it does not exist. Without this option a terminal is asked; elsewhere the command "
-             "fails.",
+        "fails.",
     ),
-]  # fmt: skip
+]
 Form = Literal["lines", "json", "hex", "base64", "avro", "json-schema", "protobuf"]
 
 DELIVERY_TIMEOUT_MS = 60_000

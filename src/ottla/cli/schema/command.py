@@ -29,10 +29,11 @@ Type = Annotated[
 References = Annotated[
     list[Text] | None,
     Parameter(
-        negative="", consume_multiple=False,
+        negative="",
+        consume_multiple=False,
         help="A schema that this one references, as NAME=SUBJECT:VERSION; may be repeated.",
     ),
-]  # fmt: skip
+]
 Version = Annotated[Count | None, Parameter(help="The version. Default: the latest.")]
 
 
@@ -64,7 +65,7 @@ def list_(
             (row["subject"], row["type"], _ranges(row["versions"]), row["id"], row["compatibility"] or "?")
             for row in rows
         ],
-    )  # fmt: skip
+    )
     return OK
 
 

@@ -68,11 +68,12 @@ def create(
         bootstrap,
         ApiKey.CREATE_DELEGATION_TOKEN,
         {
-            "owner_principal_type": kind, "owner_principal_name": name,
+            "owner_principal_type": kind,
+            "owner_principal_name": name,
             "renewers": [_row(*_principal(each)) for each in renewer or ()],
             "max_lifetime": -1 if lifetime is None else parse_period_ms(lifetime),
         },
-    )  # fmt: skip
+    )
     _check(answer)
     _warn_of_clear_text()
     password = base64.b64encode(answer["hmac"]).decode()
@@ -112,9 +113,7 @@ def renew(
     """
     found = _found(bootstrap, token_id)
     period_ms = -1 if period is None else parse_period_ms(period)
-    answer = wire.ask(
-        bootstrap, ApiKey.RENEW_DELEGATION_TOKEN, {"hmac": found["hmac"], "renew_period": period_ms}
-    )  # fmt: skip
+    answer = wire.ask(bootstrap, ApiKey.RENEW_DELEGATION_TOKEN, {"hmac": found["hmac"], "renew_period": period_ms})
     return _changed(answer, found, "renewed", as_json=json)
 
 
@@ -134,12 +133,12 @@ def expire(
     ----------
     token_id
         The token's id, as list shows it.
-    """  # fmt: skip
+    """
     found = _found(bootstrap, token_id)
     period_ms = -1 if after is None else parse_period_ms(after)
     answer = wire.ask(
         bootstrap, ApiKey.EXPIRE_DELEGATION_TOKEN, {"hmac": found["hmac"], "expiry_time_period": period_ms}
-    )  # fmt: skip
+    )
     return _changed(answer, found, "expired" if after is None else "changed", as_json=json)
 
 

@@ -15,12 +15,12 @@ from ottla.coordinator.group.requests import OffsetCommit
 from ottla.coordinator.group.state import RECORDS_PER_PART_MAX, GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
-from ottla.protocol.group_responses import FetchedOffset, FetchedTopic
 from ottla.protocol.internal.group_records import (
     GroupRecord,
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ottla.protocol.wire import FetchedOffset, FetchedTopic
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.consumer.group import ConsumerGroup

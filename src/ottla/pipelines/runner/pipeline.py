@@ -19,9 +19,7 @@ from ottla.pipelines.runner.errors import PipelineError, Value
 if TYPE_CHECKING:
     from ottla.pipelines.runner.job import Job
 
-SHIPPED: Final = (
-    "activity", "join", "lake", "ledger", "logs", "metrics", "mirror", "postgres", "replay", "ticks",
-)  # fmt: skip
+SHIPPED: Final = ("activity", "join", "lake", "ledger", "logs", "metrics", "mirror", "postgres", "replay", "ticks")
 """Modules of `ottla.pipelines`, by the name that they are run by."""
 _EXTRAS: Final = {"psycopg": "postgres", "delta": "lake", "pyiceberg": "lake"}
 """The extra of Ottla that has a library, by what is missing."""

@@ -124,7 +124,8 @@ def _offsets(text: Any) -> dict[TopicPartition, Offset]:
         found = json.loads(text) if isinstance(text, str) else text
         return {
             TopicPartition(topic, int(partition)): int(offset)
-            for topic, partitions in found.items() for partition, offset in partitions.items()
-        }  # fmt: skip
+            for topic, partitions in found.items()
+            for partition, offset in partitions.items()
+        }
     except (ValueError, AttributeError, TypeError):
         return {}

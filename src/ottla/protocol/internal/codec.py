@@ -1,4 +1,4 @@
-"""A declarative codec for the records that Kafka's brokers write for themselves, which kio's schemas leave out.
+"""Declares how the records travel that Kafka's brokers write for themselves; `reader.py` and `writer.py` go by it.
 
 A record is a plain dataclass whose fields say how they travel, in the order and the words of Kafka's message schemas::
 

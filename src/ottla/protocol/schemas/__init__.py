@@ -17,7 +17,6 @@ from typing import Any, Final, NamedTuple
 
 from ottla.model import ZERO_UUID
 from ottla.protocol.layout import MISSING, Field, Layout
-from ottla.protocol.schemas.table import TABLE
 
 VERSION_MAX: Final = 32767
 OWN_API_MIN: Final = 20_000
@@ -35,7 +34,7 @@ Versions = tuple[int, int]
 
 class FieldSchema(NamedTuple):
     name: str
-    """The attribute."""
+    """Name of the attribute."""
     type: str
     """A primitive's name, "error" for a code of `ErrorCode`, or "struct"."""
     is_array: bool
@@ -50,7 +49,7 @@ class FieldSchema(NamedTuple):
     always_classic: bool
     """Whether the length is no varint in flexible versions either."""
     fields: tuple[FieldSchema, ...]
-    """Those of a struct."""
+    """Fields of a struct; none for other types."""
     struct: str
     """Kafka's name of it."""
 
@@ -97,6 +96,8 @@ def _zero(cls: type, field: FieldSchema) -> Any:
 
 @cache
 def _lines() -> Mapping[str, str]:
+    from ottla.protocol.schemas.table import TABLE  # a node may start without
+
     return {line[: line.index(" ")]: line for line in TABLE.splitlines()}
 
 

@@ -111,13 +111,16 @@ class ScramClient:
             allowed = f"{ITERATIONS_MIN} to {self._iterations_max}"
             raise AuthenticationFailed(reason=f"the server asks for {iterations} iterations; allowed are {allowed}")
         mechanism = self._mechanism
-        salted = salted_password(mechanism, self._password[:], decoded(match["salt"]), iterations)
+        salted = self._salted(decoded(match["salt"]), iterations)
         final = f"c=biws,r={nonce}"
         signed = _bytes(f"{self._bare},{text},{final}")
         key = client_key(mechanism, salted)
         proof = xor(key, keyed(mechanism, hashed(mechanism, key), signed))
         self._expected = keyed(mechanism, server_key(mechanism, salted), signed)
         return _bytes(f"{final},p=") + base64.b64encode(proof)
+
+    def _salted(self, salt: bytes, iterations: int) -> bytes:
+        return salted_password(self._mechanism, self._password[:], salt, iterations)
 
 
 class OAuthBearerClient:

@@ -10,8 +10,7 @@ from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.internal.quorum_records import VoterEndpoint
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.stepwise import plain
+from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.quorum.voters import ReplicaKey, voter
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
@@ -48,7 +47,7 @@ def handle(context: RequestContext, request: Any) -> Awaitable[Response]:
 
 
 async def _forwarded(context: RequestContext, request: Any) -> Response:
-    return await to_controller(context, await run_yielding(plain(request)))
+    return await to_controller(context, await run_yielding(plain_in_steps(request)))
 
 
 async def _change(context: RequestContext, request: Any) -> Response:

@@ -9,8 +9,7 @@ from typing import Any
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.stepwise import plain
+from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.forwarding import to_controller
@@ -30,4 +29,4 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     on_error=_on_error,
 )
 async def handle(context: RequestContext, request: Any) -> Response:
-    return await to_controller(context, await run_yielding(plain(request)))
+    return await to_controller(context, await run_yielding(plain_in_steps(request)))

@@ -10,8 +10,7 @@ from ottla.controller.configs import changed_by, refused_by_broker
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType, MetadataImage
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.stepwise import plain
+from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import authorize_cluster, authorize_config, decides_here
@@ -44,7 +43,7 @@ NEEDS: Final = (
 
 @api(ApiKey.ALTER_CONFIGS, versions=(0, 2), needs=NEEDS, on_error=on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = await run_yielding(plain(request))
+    asked = await run_yielding(plain_in_steps(request))
     return {"responses": list((await altered(context, asked)).values())}
 
 

@@ -11,8 +11,7 @@ from typing import Any
 from ottla.controller.tokens import not_created, principals_of
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.stepwise import plain
+from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.delegation_tokens import check_may_ask, may_create_for
@@ -49,4 +48,4 @@ async def handle(context: RequestContext, request: Any) -> Response:
         raise KafkaError(ErrorCode.delegation_token_authorization_failed)
     if any(each.principal_type != "User" for each in request.renewers):
         raise KafkaError(ErrorCode.invalid_principal_type)
-    return await to_controller(context, await run_yielding(plain(request)))
+    return await to_controller(context, await run_yielding(plain_in_steps(request)))

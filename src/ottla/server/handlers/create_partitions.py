@@ -8,8 +8,7 @@ from typing import Any
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.stepwise import plain
+from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, decides_here, refusal
@@ -28,7 +27,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     needs=(of_topics(Operation.ALTER, "topics.name", at_controller=True),),
 )  # fmt: skip
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = [await run_yielding(plain(request))]
+    asked = [await run_yielding(plain_in_steps(request))]
     refused = await run_yielding(_unauthorized(context, asked[0]))
     answer = await to_controller(context, asked.pop())
     return {**answer, "results": [*answer["results"], *refused]} if refused else answer

@@ -12,8 +12,7 @@ from typing import Any, Final
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.stepwise import plain
+from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, decides_here, refusal
@@ -44,7 +43,7 @@ NEEDS: Final = (
 
 @api(ApiKey.CREATE_TOPICS, versions=(2, 7), needs=NEEDS, on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = [await run_yielding(plain(request))]
+    asked = [await run_yielding(plain_in_steps(request))]
     refused = await run_yielding(_unauthorized(context, asked[0]))
     try:
         answer = await to_controller(context, asked[0])

@@ -10,8 +10,7 @@ from uuid import UUID
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.stepwise import plain
+from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, decides_here, is_allowed_on_cluster, refusal
@@ -41,7 +40,7 @@ NEEDS: Final = (
 
 @api(ApiKey.DELETE_TOPICS, versions=(1, 6), needs=NEEDS, on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = [await run_yielding(plain(request))]
+    asked = [await run_yielding(plain_in_steps(request))]
     refused = await run_yielding(_unauthorized(context, asked[0]))
     answer = await to_controller(context, asked.pop())
     if refused:

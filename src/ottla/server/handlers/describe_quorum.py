@@ -11,8 +11,7 @@ from typing import Any
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.stepwise import plain
+from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.quorum.leader import Replica
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
@@ -34,7 +33,7 @@ def handle(context: RequestContext, request: Any) -> Response | Awaitable[Respon
 
 async def _asked_of_leader(context: RequestContext, request: Any) -> Response:
     try:
-        return await to_controller(context, await run_yielding(plain(request)))
+        return await to_controller(context, await run_yielding(plain_in_steps(request)))
     except KafkaError:
         if not context.node.metadata.quorum.is_leader:  # it has become that meanwhile
             raise

@@ -1,4 +1,4 @@
-"""DisconnectClients, version 0, an API that Kafka does not have (`protocol/own_messages.py`): closes connections.
+"""DisconnectClients, version 0, an API that Kafka does not have (`tools/protocol_schemas.py`): closes connections.
 
 Behind `ottla user disconnect` and `ottla client disconnect`, which ask each broker. What a client has asked for is
 answered still, and nothing more is begun. The connection of the asker stays. A client may come back: what keeps it away

@@ -1,58 +1,13 @@
 # C types for `fetch.py`; see there.
 cimport cython
 
-from ottla.replication.fetch_session cimport CachedPartition, FetchSession
-from ottla.server.partition_read cimport Follower, Read
+from ottla.server.fetching cimport Fetch
 
 
-cdef class _Found:
-    cdef public Py_ssize_t count
-    cdef public list reads
-    cdef public long long size
-    cdef public bint urgent
-
-
-cdef class Fetch:
-    cdef public int _cold_reads
+cdef class FetchShortcut:
+    cdef public object _api
     cdef public object _context
-    cdef public object _deferred
-    cdef public object _delayed
-    cdef public list _entries
-    cdef public bint _expired
-    cdef public Follower _follower
-    cdef public long long _max_bytes
-    cdef public long long _min_bytes
-    cdef public bint _new_session
-    cdef public object _node
-    cdef public object _permissions
-    cdef public object _rack
-    cdef public object _replicas
-    cdef public object _request
-    cdef public bint _scheduled
-    cdef public FetchSession _session
-    cdef public object _timer
+    cdef public bytes _head
 
-    @cython.locals(rows=cython.Py_ssize_t)
-    cpdef begin(self)
-
-    @cython.locals(entries=list)
-    cpdef bint _take_distinct(self) except -1
-
-    @cython.locals(found=_Found)
-    cpdef _attempt(self)
-
-    cpdef bint _is_enough(self, _Found found) except -1
-
-    @cython.locals(
-        isolation=cython.int, generation=cython.longlong, in_session=cython.bint, nowait=cython.bint,
-        size=cython.longlong, remaining=cython.longlong, length=cython.longlong, reads=list, cached=CachedPartition,
-        read=Read, follower=Follower, leader_only=cython.bint,
-    )
-    cpdef _read(self, list entries, _Found found)
-
-    cpdef _find(self, key)
-
-    cpdef _prefer(self, partition, long long offset, Read read)
-
-    @cython.locals(pairs=object)
-    cpdef list _partitions(self, _Found found)
+    @cython.locals(start=cython.Py_ssize_t, one=Fetch)
+    cpdef answer(self, frame, correlation_id)

@@ -10,8 +10,7 @@ from typing import Any
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.metadata.image import ConfigResourceType
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.stepwise import plain
+from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.handlers import alter_configs
@@ -27,7 +26,7 @@ NEEDS = (
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), needs=NEEDS, on_error=on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    asked = await run_yielding(plain(request))
+    asked = await run_yielding(plain_in_steps(request))
     rows = await altered(context, asked, ConfigResourceType.BROKER_LOGGER)
     responses = [
         rows[place] if place in rows else _logger_row(context, each, asked["validate_only"])

@@ -1,4 +1,4 @@
-"""ListClients, version 0, an API that Kafka does not have (`protocol/own_messages.py`): who is connected to a broker.
+"""ListClients, version 0, an API that Kafka does not have (`tools/protocol_schemas.py`): who is connected to a broker.
 
 Behind `ottla client list`, which asks each broker. The connection of the asker is among them.
 """

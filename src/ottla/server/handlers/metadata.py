@@ -12,15 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.config.validation import validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import NO_LEADER, MetadataImage, PartitionRegistration, TopicImage
-from ottla.model import INTERNAL_TOPICS, ZERO_UUID
-from ottla.protocol.messages import ApiKey, response_header
-from ottla.protocol.metadata import Broker, Partition, Topic, encode_in_steps
+from ottla.model import INTERNAL_TOPICS, ZERO_UUID, NodeId
+from ottla.protocol.messages import ApiKey, encode_response_in_steps
 from ottla.security.acls import Operation, ResourceType
 from ottla.server import topic_creation
 from ottla.server.api import EncodedResponse, Handling, RequestContext, api
@@ -35,19 +34,60 @@ _LISTENER_NOT_FOUND_SINCE = 6
 _IDS_SINCE = 12
 
 
+class Broker(NamedTuple):
+    node_id: NodeId
+    host: str
+    port: int
+    rack: str | None
+
+
+class Partition(NamedTuple):
+    error_code: ErrorCode
+    partition_index: int
+    leader_id: NodeId
+    leader_epoch: int
+    replica_nodes: tuple[NodeId, ...]
+    isr_nodes: tuple[NodeId, ...]
+    offline_replicas: tuple[NodeId, ...]
+
+
+class Topic(NamedTuple):
+    error_code: ErrorCode
+    name: str | None
+    topic_id: UUID
+    is_internal: bool
+    partitions: Collection[Partition]
+    topic_authorized_operations: int
+
+
+class Topics:
+    """Topics that are described when they are encoded."""
+
+    def __init__(self, topics: Iterable[Topic], count: int) -> None:
+        self._topics = topics
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._topics)
+
+
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Handling:
     """The error on every topic of the request, and no brokers."""
     asked = request.topics or ()
     topics = (_failed(each.name or "", error.code, getattr(each, "topic_id", None) or ZERO_UUID) for each in asked)
-    body = yield from encode_in_steps(
-        context.api_version, brokers=(), cluster_id=None, controller_id=NO_CONTROLLER, topics=topics,
-        topic_count=len(asked), cluster_authorized_operations=OPERATIONS_NOT_ASKED, error_code=error.code,
+    return _encoded(
+        context, brokers=(), cluster_id=None, controller_id=NO_CONTROLLER, topics=Topics(topics, len(asked)),
+        cluster_authorized_operations=OPERATIONS_NOT_ASKED, error_code=error.code,
     )  # fmt: skip
-    return _encoded(context, body)
 
 
-def _encoded(context: RequestContext, body: bytes | bytearray) -> EncodedResponse:
-    return EncodedResponse([response_header(ApiKey.METADATA, context.api_version, context.correlation_id), body])
+def _encoded(context: RequestContext, **values: Any) -> Generator[int, None, EncodedResponse]:
+    version, correlation_id = context.api_version, context.correlation_id
+    body = yield from encode_response_in_steps(ApiKey.METADATA, version, correlation_id, values)
+    return EncodedResponse([body])
 
 
 NEEDS: Final = (
@@ -173,18 +213,6 @@ def _response(
     denied: Collection[Topic] = (),
 ) -> Handling:
     """The whole response shows one image, however long it takes."""
-    return _encoded(context, (yield from _answer(context, request, image, unknown_ids, found, missing, denied)))
-
-
-def _answer(
-    context: RequestContext,
-    request: Any,
-    image: MetadataImage,
-    unknown_ids: Collection[Any],
-    found: Collection[TopicImage],
-    missing: Collection[str],
-    denied: Collection[Topic],
-) -> Generator[None, None, bytes]:
     placement = MetadataView(image, context.listener_name, context.node.lost, context.node.away)
     asked_operations = getattr(request, "include_topic_authorized_operations", False)
 
@@ -201,13 +229,12 @@ def _answer(
         ),
     )
     with_operations = getattr(request, "include_cluster_authorized_operations", False)
-    return encode_in_steps(
-        context.api_version,
+    return _encoded(
+        context,
         brokers=[Broker(each.id, each.host, each.port, each.rack) for each in placement.listed()],
         cluster_id=context.node.cluster_id,
         controller_id=placement.controller_id(context.node.random),
-        topics=topics,
-        topic_count=len(unknown_ids) + len(found) + len(missing) + len(denied),
+        topics=Topics(topics, len(unknown_ids) + len(found) + len(missing) + len(denied)),
         cluster_authorized_operations=authorized_cluster_operations(context)
         if with_operations
         else OPERATIONS_NOT_ASKED,
@@ -247,12 +274,12 @@ def _without_leader(placement: MetadataView, number: int, partition: PartitionRe
 
 def _hide_unreachable(placement: MetadataView, partition: Partition) -> Partition:
     """Version 0 has no list of replicas that are offline: they are left out, and the partition's error says so."""
-    replicas = tuple(each for each in partition.replicas if each in placement.alive)
-    isr = tuple(each for each in partition.isr if each in placement.alive)
+    replicas = tuple(each for each in partition.replica_nodes if each in placement.alive)
+    isr = tuple(each for each in partition.isr_nodes if each in placement.alive)
     code = partition.error_code
-    if code is ErrorCode.none and (replicas, isr) != (partition.replicas, partition.isr):
+    if code is ErrorCode.none and (replicas, isr) != (partition.replica_nodes, partition.isr_nodes):
         code = ErrorCode.replica_not_available
-    return partition._replace(error_code=code, replicas=replicas, isr=isr)
+    return partition._replace(error_code=code, replica_nodes=replicas, isr_nodes=isr)
 
 
 def _failed(name: str | None, code: ErrorCode, topic_id: UUID, operations: int = OPERATIONS_NOT_ASKED) -> Topic:

@@ -14,8 +14,8 @@ from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey, response_header
+from ottla.protocol.offset_block import TOPIC_IDS_SINCE
 from ottla.protocol.offset_commit import (
-    TOPIC_IDS_SINCE,
     CommittedTopic,
     OffsetCommitRequest,
     decode_in_steps,

@@ -12,13 +12,9 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_requests import GroupToFetch, OffsetFetchRequest, TopicToFetch, decode_offset_fetch_in_steps
-from ottla.protocol.group_responses import (
-    FetchedGroup,
-    FetchedOffset,
-    FetchedTopic,
-    encode_offset_fetch_in_steps,
-)
+from ottla.protocol.group_responses import encode_offset_fetch_in_steps
 from ottla.protocol.messages import ApiKey, response_header
+from ottla.protocol.wire import FetchedGroup, FetchedOffset, FetchedTopic
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import ROW_COST, EncodedResponse, Handling, RequestContext, api
 from ottla.server.authorization import EVERYTHING, allowed, authorize

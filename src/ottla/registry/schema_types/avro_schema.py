@@ -11,8 +11,8 @@ import avro.errors
 import avro.schema
 from avro.name import Names
 
-from ottla.registry import avro_compatibility
-from ottla.registry.parsed import InvalidSchema, Resolved, json_of
+from ottla.registry.schema_types import avro_compatibility
+from ottla.registry.schema_types.parsed import InvalidSchema, Resolved, json_of
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _NAMED: Final = frozenset({"record", "error", "enum", "fixed"})

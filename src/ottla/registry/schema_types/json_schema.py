@@ -15,9 +15,9 @@ import referencing.exceptions
 import referencing.jsonschema
 from referencing import Registry, Resource
 
-from ottla.registry import json_comparison, json_diff
-from ottla.registry.json_nodes import Node, Places
-from ottla.registry.parsed import InvalidSchema, Resolved, json_of
+from ottla.registry.schema_types import json_comparison, json_diff
+from ottla.registry.schema_types.json_nodes import Node, Places
+from ottla.registry.schema_types.parsed import InvalidSchema, Resolved, json_of
 
 ROOT: Final = ""
 _DRAFTS_WITHOUT_SIBLINGS: Final = ("draft-03", "draft-04", "draft-06", "draft-07")

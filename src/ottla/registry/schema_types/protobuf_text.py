@@ -18,7 +18,7 @@ from google.protobuf.descriptor_pb2 import (
     ServiceDescriptorProto,
 )
 
-from ottla.registry.parsed import InvalidSchema
+from ottla.registry.schema_types.parsed import InvalidSchema
 
 _SCALARS: Final = {
     FieldDescriptorProto.TYPE_DOUBLE: "double",

@@ -17,7 +17,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 from grpc_tools import _protoc_compiler
 
-from ottla.registry.parsed import InvalidSchema
+from ottla.registry.schema_types.parsed import InvalidSchema
 
 ROOT: Final = "__root__.proto"
 """The file's name while it is compiled: nothing imports it by that."""

@@ -17,8 +17,8 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 
-from ottla.registry.parsed import check_stack
-from ottla.registry.protobuf_text import scalar_name
+from ottla.registry.schema_types.parsed import check_stack
+from ottla.registry.schema_types.protobuf_text import scalar_name
 
 COMPATIBLE: Final = frozenset({
     "MESSAGE_ADDED", "MESSAGE_MOVED", "ENUM_ADDED", "ENUM_REMOVED", "ENUM_CONST_ADDED", "ENUM_CONST_CHANGED",

@@ -71,9 +71,9 @@ class ParsedSchema(Protocol):
 
 
 _MODULES: Final = {
-    AVRO: "ottla.registry.avro_schema",
-    JSON: "ottla.registry.json_schema",
-    PROTOBUF: "ottla.registry.protobuf_schema",
+    AVRO: "ottla.registry.schema_types.avro_schema",
+    JSON: "ottla.registry.schema_types.json_schema",
+    PROTOBUF: "ottla.registry.schema_types.protobuf_schema",
 }
 KINDS: Final = frozenset(_MODULES)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ottla.registry.json_comparison import Comparison
-from ottla.registry.json_nodes import Node
+from ottla.registry.schema_types.json_comparison import Comparison
+from ottla.registry.schema_types.json_nodes import Node
 
 
 def compare_objects(comparison: Comparison, old: Node, new: Node) -> None:

@@ -10,10 +10,10 @@ from typing import Final
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from ottla.registry import protobuf_diff
-from ottla.registry.parsed import InvalidSchema, Resolved
-from ottla.registry.protobuf_compiler import ROOT, compile_files, decoded
-from ottla.registry.protobuf_text import written
+from ottla.registry.schema_types import protobuf_diff
+from ottla.registry.schema_types.parsed import InvalidSchema, Resolved
+from ottla.registry.schema_types.protobuf_compiler import ROOT, compile_files, decoded
+from ottla.registry.schema_types.protobuf_text import written
 
 DEFAULT_NAME: Final = "default"
 """Name of an unnamed file in its serialized form."""

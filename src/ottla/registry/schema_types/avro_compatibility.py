@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from avro.schema import Schema
 
-from ottla.registry.parsed import check_stack
+from ottla.registry.schema_types.parsed import check_stack
 
 _PROMOTIONS: Final = {
     "long": ("int",),

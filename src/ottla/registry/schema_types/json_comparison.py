@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ottla.registry import json_messages
-from ottla.registry.json_nodes import Node
-from ottla.registry.parsed import check_stack
+from ottla.registry.schema_types import json_messages
+from ottla.registry.schema_types.json_nodes import Node
+from ottla.registry.schema_types.parsed import check_stack
 
 COMPATIBLE: Final = frozenset({
     "ID_CHANGED", "DESCRIPTION_CHANGED", "TITLE_CHANGED", "DEFAULT_CHANGED", "SCHEMA_REMOVED", "TYPE_EXTENDED",

@@ -11,10 +11,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-from ottla.registry import json_objects
-from ottla.registry.json_comparison import COMPATIBLE, Change, Comparison, Memory, Pair
-from ottla.registry.json_nodes import Node
-from ottla.registry.matching import largest_matching
+from ottla.registry.schema_types import json_objects
+from ottla.registry.schema_types.json_comparison import COMPATIBLE, Change, Comparison, Memory, Pair
+from ottla.registry.schema_types.json_nodes import Node
+from ottla.registry.schema_types.matching import largest_matching
 
 
 def compare(old: Node, new: Node) -> list[Change]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import referencing.exceptions
 import referencing.jsonschema
 
-from ottla.registry.parsed import InvalidSchema
+from ottla.registry.schema_types.parsed import InvalidSchema
 
 _STRING: Final = frozenset({"minLength", "maxLength", "pattern", "format"})
 _NUMBER: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})

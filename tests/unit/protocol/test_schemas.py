@@ -1,0 +1,153 @@
+"""Every message in every version: defaults, long arrays in steps, and the classes of records beside Kafka's schemas."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from dataclasses import fields, is_dataclass
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ottla.protocol import internal, schemas
+from ottla.protocol.internal import codec
+from ottla.protocol.layout import Field, Layout, Malformed, UnsupportedVersion, of_defaults
+from ottla.protocol.reader import Reader
+from ottla.protocol.schemas import FieldSchema
+from ottla.protocol.writer import Writer
+from ottla.steps import at_once
+
+EACH = [
+    (name, version)
+    for name in schemas.names()
+    for version in range(schemas.schema(name).versions[0], schemas.schema(name).versions[1] + 1)
+]
+
+
+def written(layout: Layout, values: Any) -> bytes:
+    writer = Writer()
+    writer.write(layout, values)
+    return writer.done()
+
+
+def written_in_steps(layout: Layout, values: Any) -> tuple[bytes, int]:
+    """The bytes, and the number of steps."""
+    writer, count = Writer(), 0
+    for _ in writer.steps(layout, values):
+        count += 1
+    return writer.done(), count
+
+
+def test_defaults_travel_in_every_version() -> None:
+    assert len(EACH) > 700
+    for name, version in EACH:
+        layout = schemas.layout(name, version)
+        values = of_defaults(layout)
+        data = written(layout, values)
+        reader = Reader(data)
+        assert reader.read(layout) == values == type(values)(), (name, version)
+        assert reader.left == 0
+        assert written(layout, {}) == data
+        if version == schemas.schema(name).versions[1]:
+            for end in range(len(data)):
+                with pytest.raises(Malformed):
+                    Reader(data[:end]).read(layout)
+
+
+def filled(layout: Layout, rows: int) -> dict[str, Any]:
+    """Values with so many items in every array."""
+    return {field.name: value_of(field, rows) for field in [*layout.fields, *layout.tagged]}
+
+
+def value_of(field: Field, rows: int) -> Any:
+    if field.layout is not None:
+        row = filled(field.layout, 1)
+        return [row] * rows if field.is_array else row
+    one = {7: True, 9: 0.5, 10: UUID(int=7), 11: "text", 12: b"bytes", 13: b"records"}.get(field.kind, 5)
+    return [one] * rows if field.is_array else one
+
+
+def test_long_messages_are_the_same_in_steps() -> None:
+    longest = 0
+    for name in schemas.names():
+        version = schemas.schema(name).versions[1]
+        layout = schemas.layout(name, version)
+        values = filled(layout, 300)
+        data = written(layout, values)
+        in_steps, steps = written_in_steps(layout, values)
+        assert in_steps == data, (name, version)
+        whole = Reader(data).read(layout)
+        assert at_once(Reader(data).steps(layout)) == whole, (name, version)
+        assert written(layout, whole) == written_in_steps(layout, whole)[0] == data
+        longest = max(longest, steps)
+    assert longest > 5
+
+
+def record_classes() -> dict[str, Any]:
+    found = {}
+    for module in pkgutil.iter_modules(internal.__path__):
+        for cls in vars(importlib.import_module(f"{internal.__name__}.{module.name}")).values():
+            if isinstance(cls, type) and is_dataclass(cls) and cls.__module__.startswith(internal.__name__):
+                found[cls.__name__] = cls
+    return found
+
+
+def test_records_are_declared_as_kafka_declares_them() -> None:
+    """The same bytes by the class's own declaration and by Kafka's schema of that name."""
+    checked = 0
+    for name, cls in record_classes().items():
+        try:
+            schema = schemas.schema(name)
+        except KeyError:
+            continue  # a struct, or a record that has another name here
+        for version in range(schema.versions[0], schema.versions[1] + 1):
+            ours, theirs = codec.layout(cls, version), schemas.layout(name, version)
+            # ours may have tagged fields of a later release, which this one skips
+            assert [each for each in shape(ours) if each in shape(theirs)] == shape(theirs), (name, version)
+            assert len(ours.fields) == len(theirs.fields)
+            checked += 1
+    assert checked > 60
+
+
+def shape(layout: Layout) -> list[Any]:
+    """What decides the bytes."""
+    return [
+        (field.kind, field.is_array, field.nullable, field.tag, field.layout and shape(field.layout))
+        for field in [*layout.fields, *layout.tagged]
+    ]
+
+
+def test_what_a_version_lacks_or_forbids_is_refused() -> None:
+    layout = schemas.layout("FindCoordinatorRequest", 3)
+    with pytest.raises(UnsupportedVersion, match="key is null"):
+        written(layout, {"key": None})
+    with pytest.raises(Exception, match="out of range"):
+        written(layout, {"key": "k", "key_type": 200})
+    with pytest.raises(KeyError):
+        schemas.layout("FindCoordinatorRequest", 99)
+
+
+def test_a_struct_that_nests_long_rows_holds_no_references() -> None:
+    """Objects are filled by the places of their slots: what was read is freed once nobody has it."""
+    layout = schemas.layout("MetadataResponse", 12)
+    data = written(layout, filled(layout, 3))
+    text = "a name that nobody else has"
+    before = sys.getrefcount(text)
+    for _ in range(100):
+        at_once(Reader(data).steps(layout))
+        written(layout, {"cluster_id": text})
+    assert sys.getrefcount(text) == before
+
+
+def test_schema_fields_are_named_once() -> None:
+    def walk(found: tuple[FieldSchema, ...]) -> None:
+        names = [field.name for field in found]
+        assert len(names) == len(set(names))
+        for field in found:
+            walk(field.fields)
+
+    for name in schemas.names():
+        walk(schemas.schema(name).fields)
+    assert {field.name for field in fields(record_classes()["TopicRecord"])} == {"name", "topic_id"}
