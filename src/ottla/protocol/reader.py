@@ -70,7 +70,7 @@ def _put(target, field, value):
     if cython.compiled:
         put_slot(target, field.offset, value)
     else:
-        setattr(target, field.name, value)
+        object.__setattr__(target, field.name, value)  # of records that are frozen too
 
 
 def _default(field):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import UUID
@@ -214,3 +217,18 @@ def test_huge_counts_cost_nothing() -> None:
         decode(Subscription, 0, b"\x7f\xff\xff\xff")
     with pytest.raises(MalformedRecord):
         decode(Voters, 0, b"\0\0\xff\xff\xff\xff\x0f")
+
+
+FROZEN = """
+import ottla.protocol.reader
+from ottla.protocol.internal.codec import decode, encode
+from ottla.protocol.internal.share_records import StateBatch
+assert ottla.protocol.reader.__file__.endswith(".py")
+batch = StateBatch(1, 2, 3, 4)
+assert decode(StateBatch, 0, encode(batch, 0)) == batch
+"""
+
+
+def test_frozen_records_are_read_where_nothing_is_compiled() -> None:
+    environment = {**os.environ, "OTTLA_INTERPRETED": "1"}
+    subprocess.run([sys.executable, "-c", FROZEN], env=environment, check=True)
