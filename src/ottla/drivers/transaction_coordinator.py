@@ -10,7 +10,7 @@ from collections.abc import Collection, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.partitioning import partition_for
 from ottla.coordinator.transaction.admin import Filter
 from ottla.coordinator.transaction.config import TransactionConfig
 from ottla.coordinator.transaction.effects import NewProducerId, SendMarkers

@@ -17,7 +17,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from ottla.coordinator.effects import Effect, Now, Reply, Token, Write
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.partitioning import partition_for
 from ottla.coordinator.share.combining import UNCHANGED, combine
 from ottla.coordinator.share.config import ShareCoordinatorConfig
 from ottla.coordinator.share.requests import InitializeState, Prune, ReadState, WriteState
