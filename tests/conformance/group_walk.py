@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.partitioning import partition_for
 from ottla.errors import ErrorCode
 from ottla.protocol import messages
 from ottla.protocol.internal.group_records import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue, decode_record

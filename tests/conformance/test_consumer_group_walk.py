@@ -20,13 +20,17 @@ from uuid import UUID
 import pytest
 
 from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.group.admin import list_groups
 from ottla.coordinator.group.consumer import fence, heartbeat
+from ottla.coordinator.group.consumer.describe import describe as describe_consumer
 from ottla.coordinator.group.consumer.embedded import Assignment, Subscription, TopicNumbers, decode_assignment
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.heartbeat import check
 from ottla.coordinator.group.requests import (
     ConsumerHeartbeat,
+    DeleteGroups,
     JoinGroup,
+    LeaveGroup,
     Leaving,
     OffsetCommit,
     OffsetToCommit,
@@ -385,7 +389,7 @@ class Walk:
         return True
 
     def _heartbeat(self, request: ConsumerHeartbeat) -> str:
-        answer = self.answer(lambda token: self.driver.shard.consumer_heartbeat(token, request, self.driver.now))
+        answer = self.answer(lambda token: self.driver.shard.ask(token, request, self.driver.now))
         if answer["error_code"]:
             return str(ErrorCode(answer["error_code"]).name.upper())
         assigned = answer["assignment"]
@@ -428,7 +432,7 @@ class Walk:
             f"join {client.token} {client.group} {client.member_id or '='} {client.instance_id or '-'} 45000 60000 "
             f"range={client.metadata().hex()}"
         )
-        self.both(line, lambda: self._do(lambda: self.driver.shard.join(client, request, self.driver.now)))
+        self.both(line, lambda: self._do(lambda: self.driver.shard.ask(client, request, self.driver.now)))
 
     def classic_sync(self) -> None:
         joined = [each for each in self.classics if not each.asked and each.joined]
@@ -451,7 +455,7 @@ class Walk:
         listed = ",".join(f"{name}={data.hex()}" for name, data in assignments.items()) or "="
         who = f"{client.group} {client.member_id} {client.instance_id or '-'} {client.generation}"
         line = f"sync {client.token} {who} {listed}"
-        self.both(line, lambda: self._do(lambda: self.driver.shard.sync(client, request, self.driver.now)))
+        self.both(line, lambda: self._do(lambda: self.driver.shard.ask(client, request, self.driver.now)))
 
     def classic_beat(self) -> None:
         known = [each for each in self.classics if each.member_id]
@@ -459,7 +463,7 @@ class Walk:
             client = self.random.choice(known)
             where = (client.group, client.member_id, client.instance_id, client.generation)
             line = f"beat {client.group} {client.member_id} {client.generation} {client.instance_id or '-'}"
-            self.both(line, lambda: self._do(lambda: self.driver.shard.heartbeat(*where, self.driver.now)) or "NONE")
+            self.both(line, lambda: self._do(lambda: self.driver.heartbeat(*where)) or "NONE")
 
     def classic_leave(self) -> None:
         known = [each for each in self.classics if each.member_id and not each.asked]
@@ -470,7 +474,9 @@ class Walk:
         leaving = Leaving("" if client.instance_id else client.member_id, client.instance_id)
 
         def ours() -> str:
-            answer = self.answer(lambda token: self.driver.shard.leave(token, client.group, [leaving], self.driver.now))
+            answer = self.answer(
+                lambda token: self.driver.shard.ask(token, LeaveGroup(client.group, [leaving]), self.driver.now)
+            )
             of = "".join(f"/{ErrorCode(each['error_code']).name.upper()}" for each in answer["members"])
             return f"{ErrorCode(answer['error_code']).name.upper()}{of}"
 
@@ -529,7 +535,7 @@ class Walk:
         )
 
         def ours() -> str:
-            answer = self.answer(lambda token: self.driver.shard.commit(token, request, self.driver.now))
+            answer = self.answer(lambda token: self.driver.shard.ask(token, request, self.driver.now))
             (code,) = answer["partitions"].values()
             return str(ErrorCode(code).name.upper())
 
@@ -540,7 +546,7 @@ class Walk:
         group = self.random.choice(GROUPS)
 
         def ours() -> str:
-            found = self.driver.shard.describe_consumer_group(group)
+            found = describe_consumer(self.driver.shard.state, group)
             members = ",".join(sorted(map(described, found["members"])))
             about = [found["group_state"], found["group_epoch"], found["assignment_epoch"], found["assignor_name"]]
             return "/".join(map(str, [*about, members]))
@@ -549,7 +555,7 @@ class Walk:
 
     def list(self) -> None:
         def ours() -> str:
-            rows = self.driver.shard.list_groups((), ())
+            rows = list_groups(self.driver.shard.state, (), ())
             shown = (f"{x['group_id']}/{x['protocol_type']}/{x['group_state']}/{x['group_type']}" for x in rows)
             return "[" + ",".join(sorted(shown)) + "]"
 
@@ -559,7 +565,7 @@ class Walk:
         group = self.random.choice(GROUPS)
 
         def ours() -> str:
-            answer = self.answer(lambda token: self.driver.shard.delete_groups(token, [group], self.driver.now))
+            answer = self.answer(lambda token: self.driver.shard.ask(token, DeleteGroups([group]), self.driver.now))
             (code,) = answer["groups"].values()
             return str(ErrorCode(code).name.upper())
 

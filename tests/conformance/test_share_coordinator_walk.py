@@ -14,7 +14,7 @@ import pytest
 
 from ottla.coordinator.share.combining import UNCHANGED, combine
 from ottla.coordinator.share.config import ShareCoordinatorConfig
-from ottla.coordinator.share.requests import InitializeState, ReadState, WriteState
+from ottla.coordinator.share.requests import DeleteState, InitializeState, ReadState, WriteState
 from ottla.coordinator.share.shard import partition_of
 from ottla.protocol.internal.share_records import (
     SharePartitionKey,
@@ -93,16 +93,16 @@ class Walk:
     def initialize(self) -> None:
         key, name = self.key()
         epoch, start = self.random.randint(-1, 3), self.random.choice((-1, 0, 7))
-        self.ask(f"initialize {name} {epoch} {start}", self.driver.shard.initialize, InitializeState(key, epoch, start))
+        self.ask(f"initialize {name} {epoch} {start}", self.driver.shard.ask, InitializeState(key, epoch, start))
 
     def read(self) -> None:
         key, name = self.key()
         epoch = self.random.randint(-1, 6)
-        self.ask(f"read {name} {epoch}", self.driver.shard.read, ReadState(key, epoch))
+        self.ask(f"read {name} {epoch}", self.driver.shard.ask, ReadState(key, epoch))
 
     def delete(self) -> None:
         key, name = self.key()
-        self.ask(f"delete {name}", self.driver.shard.delete, key)
+        self.ask(f"delete {name}", self.driver.shard.ask, DeleteState(key))
 
     def write(self) -> None:
         key, name = self.key()
@@ -115,7 +115,7 @@ class Walk:
             batches.append(StateBatch(first, last, self.random.choice((0, 2, 4)), self.random.randint(1, 3)))
         text = " ".join(f"{b.first_offset},{b.last_offset},{b.delivery_state},{b.delivery_count}" for b in batches)
         self.ask(
-            f"write {name} {epoch} {leader} {start} {complete} {text}".rstrip(), self.driver.shard.write,
+            f"write {name} {epoch} {leader} {start} {complete} {text}".rstrip(), self.driver.shard.ask,
             WriteState(key, epoch, leader, start, batches, complete),
         )  # fmt: skip
 

@@ -20,9 +20,17 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.group.requests import ConsumerHeartbeat, OffsetCommit, OffsetToCommit, StreamsHeartbeat
+from ottla.coordinator.group.admin import list_groups
+from ottla.coordinator.group.requests import (
+    ConsumerHeartbeat,
+    DeleteGroups,
+    OffsetCommit,
+    OffsetToCommit,
+    StreamsHeartbeat,
+)
 from ottla.coordinator.group.streams import endpoints, fence, heartbeat, target
 from ottla.coordinator.group.streams.assignor import MemberTasks, SubtopologySize, TaskAssignorError, TaskMember
+from ottla.coordinator.group.streams.describe import describe as describe_streams
 from ottla.coordinator.group.streams.group import StreamsGroup
 from ottla.coordinator.group.streams.heartbeat import check
 from ottla.errors import ErrorCode, KafkaError
@@ -327,7 +335,7 @@ class Walk:
         return True
 
     def _heartbeat(self, request: StreamsHeartbeat) -> str:
-        response = self.answer(lambda token: self.driver.shard.streams_heartbeat(token, request, self.driver.now))
+        response = self.answer(lambda token: self.driver.shard.ask(token, request, self.driver.now))
         self.response = response
         return answered(response)
 
@@ -348,7 +356,7 @@ class Walk:
             client_host="/127.0.0.1", rebalance_timeout_ms=60_000, topics=("t",), pattern=None, assignor=None, owned={},
         )  # fmt: skip
         line = f"heartbeat {group} consumer 0 - - 60000 t - - ="
-        self.both(line, lambda: self.answer(lambda token: self.driver.shard.consumer_heartbeat(
+        self.both(line, lambda: self.answer(lambda token: self.driver.shard.ask(
             token, request, self.driver.now)))  # fmt: skip
 
     # Everything else
@@ -398,7 +406,7 @@ class Walk:
         )  # fmt: skip
 
         def ours() -> str:
-            answer = self.answer(lambda token: self.driver.shard.commit(token, request, self.driver.now))
+            answer = self.answer(lambda token: self.driver.shard.ask(token, request, self.driver.now))
             (code,) = answer["partitions"].values()
             return str(ErrorCode(code).name.upper())
 
@@ -408,13 +416,13 @@ class Walk:
     def describe(self) -> None:
         group = self.random.choice(GROUPS)
         said = self.both(
-            f"describe_streams {group}", lambda: described(self.driver.shard.describe_streams_group(group))
+            f"describe_streams {group}", lambda: described(describe_streams(self.driver.shard.state, group))
         )
         self.done["described"] += "/" in said
 
     def list(self) -> None:
         def ours() -> str:
-            rows = self.driver.shard.list_groups((), ())
+            rows = list_groups(self.driver.shard.state, (), ())
             found = (f"{x['group_id']}/{x['protocol_type']}/{x['group_state']}/{x['group_type']}" for x in rows)
             return "[" + ",".join(sorted(found)) + "]"
 
@@ -424,7 +432,7 @@ class Walk:
         group = self.random.choice(GROUPS)
 
         def ours() -> str:
-            answer = self.answer(lambda token: self.driver.shard.delete_groups(token, [group], self.driver.now))
+            answer = self.answer(lambda token: self.driver.shard.ask(token, DeleteGroups([group]), self.driver.now))
             (code,) = answer["groups"].values()
             return str(ErrorCode(code).name.upper())
 

@@ -15,7 +15,8 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
+from ottla.coordinator.group.offsets import fetch
+from ottla.coordinator.group.requests import DeleteGroups, OffsetCommit, OffsetDelete, OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.network import SocketSender
@@ -112,7 +113,7 @@ class Play:
             waiter = LongWay(connection, self.number)
             asked = OffsetCommit(group_id=group, offsets=[OffsetToCommit("t", 0, self.number, -1, "")])
             try:
-                self.world.driver.commit(waiter, asked)
+                self.world.driver.ask(waiter, asked)
             except KafkaError as error:
                 waiter.complete(error)
         connection.outbox.flush()  # as at the end of every read: it must not send what is held
@@ -122,12 +123,12 @@ class Play:
 
     async def delete_offsets(self, group: str, which: int) -> None:
         try:
-            self.world.driver.delete_offsets(Waiter(), group, {"t": [0]})
+            self.world.driver.ask(Waiter(), OffsetDelete(group, {"t": [0]}))
         except KafkaError:
             pass
 
     async def delete_group(self, group: str, which: int) -> None:
-        self.world.driver.delete_group(Waiter(), group)
+        self.world.driver.ask(Waiter(), DeleteGroups([group]))
 
     async def fail(self, group: str, which: int) -> None:
         self.world.log.failure = KafkaError(ErrorCode.not_enough_replicas)
@@ -149,7 +150,7 @@ class Play:
             await asyncio.sleep(0)
 
     async def fetch(self, group: str, which: int) -> None:
-        topics = self.world.driver.fetch_offsets(group, None, False)
+        topics = self.world.driver.read(fetch, group, None, False)
         found = {each.partition: each.offset for topic in topics for each in topic.partitions}
         # Else the log is ahead for a turn.
         if not any(shard.pending for shard in self.world.driver._by_number.values()):

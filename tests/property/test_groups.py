@@ -11,9 +11,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Write
+from ottla.coordinator.group import offsets
 from ottla.coordinator.group.classic import ClassicGroup, State
-from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, OffsetToCommit, SyncGroup
-from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.group.requests import (
+    DeleteGroups,
+    JoinGroup,
+    LeaveGroup,
+    Leaving,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetToCommit,
+    SyncGroup,
+)
+from ottla.coordinator.group.shard import GroupShard
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.internal.group_records import (
@@ -112,7 +122,7 @@ class GroupMachine(RuleBasedStateMachine):
             session_timeout_ms=SESSION_MS, rebalance_timeout_ms=REBALANCE_MS, protocol_type="consumer",
             protocols=protocols, require_known_member_id=known, can_skip_assignment=known,
         )  # fmt: skip
-        self.driver.shard.join(self.token(group_id, instance_id), request, self.driver.now)
+        self.driver.shard.ask(self.token(group_id, instance_id), request, self.driver.now)
         self.finish()
 
     @precondition(lambda self: self.ids)
@@ -127,7 +137,7 @@ class GroupMachine(RuleBasedStateMachine):
             instance_id=instance_id,
             assignments={} if group is None else {member: f"for {member}".encode() for member in group.members},
         )
-        self.driver.shard.sync(self.token(group_id), request, self.driver.now)
+        self.driver.shard.ask(self.token(group_id), request, self.driver.now)
         self.finish()
 
     @precondition(lambda self: self.ids)
@@ -135,7 +145,7 @@ class GroupMachine(RuleBasedStateMachine):
     def heartbeat(self, index: int) -> None:
         group_id, member_id, instance_id = self.pick(index)
         try:
-            self.driver.shard.heartbeat(group_id, member_id, instance_id, self.generation(group_id), self.driver.now)
+            self.driver.heartbeat(group_id, member_id, instance_id, self.generation(group_id))
         except KafkaError:
             pass
         self.finish()
@@ -144,7 +154,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(index=st.integers(0, 30))
     def leave(self, index: int) -> None:
         group_id, member_id, _ = self.pick(index)
-        self.driver.shard.leave(self.token(group_id), group_id, [Leaving(member_id)], self.driver.now)
+        self.driver.shard.ask(self.token(group_id), LeaveGroup(group_id, [Leaving(member_id)]), self.driver.now)
         self.finish()
 
     @rule(
@@ -169,7 +179,7 @@ class GroupMachine(RuleBasedStateMachine):
         )
         self.commits[token] = group_id, partition, offset
         try:
-            self.driver.shard.commit(token, request, self.driver.now)
+            self.driver.shard.ask(token, request, self.driver.now)
         except KafkaError:
             del self.asked[token]
         self.finish()
@@ -187,7 +197,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.deleted.add((group_id, "t", partition))
         token = self.token(group_id)
         try:
-            self.driver.shard.delete_offsets(token, group_id, {"t": [partition]}, self.driver.now)
+            self.driver.shard.ask(token, OffsetDelete(group_id, {"t": [partition]}), self.driver.now)
         except KafkaError:
             del self.asked[token]
         self.finish()
@@ -195,13 +205,14 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(partition=st.integers(0, 2))
     def delete_topic(self, partition: int) -> None:
         self.deleted.update((group_id, "t", partition) for group_id in ("g", "h"))
-        self.driver.shard.delete_offsets_of_partitions([TopicPartition("t", partition)], self.driver.now)
+        gone = [TopicPartition("t", partition)]
+        self.driver.shard.decide(lambda state: offsets.delete_of_partitions(state, gone), self.driver.now)
         self.finish()
 
     @rule(group_id=GROUPS)
     def delete(self, group_id: str) -> None:
         self.deleted.update((group_id, "t", partition) for partition in range(3))
-        self.driver.shard.delete_groups(self.token(group_id), [group_id], self.driver.now)
+        self.driver.shard.ask(self.token(group_id), DeleteGroups([group_id]), self.driver.now)
         self.finish()
 
     @rule(milliseconds=st.sampled_from([1, 500, 3_000, 9_000, 21_000]))

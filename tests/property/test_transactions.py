@@ -11,6 +11,7 @@ import pytest
 
 from ottla.coordinator.transaction.config import TransactionConfig
 from ottla.coordinator.transaction.effects import SendMarkers
+from ottla.coordinator.transaction.partitions import verify
 from ottla.coordinator.transaction.requests import AddPartitions, EndTxn, InitProducerId, ProducerIdAndEpoch
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.coordinator.transaction.transaction import AT_REST, PREPARED, VALID_BEFORE, State, Transaction
@@ -58,7 +59,7 @@ class Walk:
             expected = self.random.choice(self.seen[-6:])[1]
         two_phase = self.random.random() < 0.1
         request = InitProducerId(transactional_id, self.random.choice((10_000, 60_000)), expected, two_phase)
-        self.driver.shard.init_producer_id(("init", transactional_id), request, self.driver.now)
+        self.driver.shard.ask(("init", transactional_id), request, self.driver.now)
 
     def somebody(self) -> tuple[str, ProducerIdAndEpoch]:
         if self.random.random() < 0.8:
@@ -73,12 +74,12 @@ class Walk:
         transactional_id, producer = self.somebody()
         some = tuple(self.random.sample(PARTITIONS, self.random.randint(1, 3)))
         request = AddPartitions(transactional_id, *producer, some, self.random.choice((0, 2)))
-        self.driver.shard.add_partitions(("add", transactional_id), request, self.driver.now)
+        self.driver.shard.ask(("add", transactional_id), request, self.driver.now)
 
     def end(self) -> None:
         transactional_id, producer = self.somebody()
         request = EndTxn(transactional_id, *producer, self.random.random() < 0.6, self.random.choice((0, 2)))
-        self.driver.shard.end(("end", transactional_id), request, self.driver.now)
+        self.driver.shard.ask(("end", transactional_id), request, self.driver.now)
 
     def write_markers(self) -> None:
         if self.to_write:
@@ -93,7 +94,7 @@ class Walk:
 
     def verify(self) -> None:
         transactional_id, producer = self.somebody()
-        found = self.driver.shard.verify(transactional_id, *producer, PARTITIONS)
+        found = verify(self.driver.shard.state, transactional_id, *producer, PARTITIONS)
         inside = self.driver.shard.state.entries[transactional_id].transaction.partitions
         assert {each for each, error in found.items() if error is ErrorCode.none} == set(inside)
 

@@ -5,27 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.effects import WRITE_ERRORS, InTransaction, Marker, Now, Reply, Resolve, Write
-from ottla.coordinator.group.admin import wanted
-from ottla.coordinator.group.classic import ClassicGroup
-from ottla.coordinator.group.offset_store import OffsetStore, Topics
-from ottla.coordinator.group.offsets import Wanted
+from ottla.coordinator.effects import WRITE_ERRORS, Marker, Now, Reply, Resolve, Write
+from ottla.coordinator.group import membership, offsets
+from ottla.coordinator.group.admin import list_groups, wanted
+from ottla.coordinator.group.offset_store import Topics
 from ottla.coordinator.group.rebalance import REBALANCED
 from ottla.coordinator.group.requests import (
     ConsumerBeat,
-    ConsumerHeartbeat,
+    EndTransaction,
+    GroupRequest,
     JoinGroup,
-    Leaving,
     OffsetCommit,
     OffsetsNeeded,
-    StreamsHeartbeat,
     SyncGroup,
 )
+from ottla.coordinator.group.shard import GroupShard
 from ottla.coordinator.group.state import GroupState
-from ottla.coordinator.shard import GroupShard, partition_for
+from ottla.coordinator.partitioning import partition_for
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.coordinator_commits import CommitEntry, Commits, CommitWaiter
 from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
@@ -33,11 +32,10 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
-from ottla.model import OFFSETS_TOPIC, ZERO_UUID, Millis, NodeId, TopicPartition
+from ottla.model import OFFSETS_TOPIC, Millis, NodeId, TopicPartition
 from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
 from ottla.protocol.internal.modern_group_records import SHARE, STREAMS
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
-from ottla.protocol.wire import FetchedTopic
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.replica_log import Appended
 from ottla.storage.validation import COORDINATOR
@@ -49,10 +47,13 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ottla.groups")
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 CONSUMERS_REBALANCE = "rebalances"
 """The event of a consumer, share or streams group whose epoch grows (`coordinator.group.consumer`, `.share`,
 `.streams`, which are loaded when there is one)."""
+WAITING: Final = (JoinGroup, SyncGroup)
+"""Requests that may wait for other members: a node that stops takes none."""
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
 
@@ -147,58 +148,11 @@ class GroupCoordinatorDriver:
 
     # Requests
 
-    def join(self, waiter: Waiter, request: JoinGroup) -> None:
-        shard = self._shard_of(request.group_id, starts_waiting=True)
-        shard.core.join(waiter, request, self._now())
+    def ask(self, waiter: Waiter, request: GroupRequest) -> None:
+        """Replies with the fields of the response, of its newest version. Raises KafkaError."""
+        shard = self._shard_of(request.group_id, starts_waiting=isinstance(request, WAITING))
+        shard.core.ask(waiter, request, self._now())
         self._shards.work(shard)
-
-    def sync(self, waiter: Waiter, request: SyncGroup) -> None:
-        shard = self._shard_of(request.group_id, starts_waiting=True)
-        shard.core.sync(waiter, request, self._now())
-        self._shards.work(shard)
-
-    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
-        shard = self._shard_of(group_id, reads_offsets=False)
-        shard.core.heartbeat(group_id, member_id, instance_id, generation, self._now())
-        self._shards.arm(shard)
-
-    def consumer_heartbeat(self, waiter: Waiter, request: ConsumerHeartbeat) -> None:
-        """Replies with a ConsumerGroupHeartbeat response. Raises KafkaError."""
-        shard = self._shard_of(request.group_id)
-        shard.core.consumer_heartbeat(waiter, request, self._now())
-        self._shards.work(shard)
-
-    def consumer_beat(self, heard: ConsumerBeat) -> Millis | None:
-        """The interval to the next heartbeat of a member that has said nothing new and to whom nothing new is to be
-        said; None: that is for `consumer_heartbeat`. Raises KafkaError."""
-        shard = self._shard_of(heard.group_id, reads_offsets=False)
-        if shard.pending:  # what the answer rests on may not be committed
-            return None
-        interval_ms = shard.core.consumer_beat(heard, self._now())
-        if interval_ms is not None:
-            self._shards.arm(shard)
-        return interval_ms
-
-    def streams_heartbeat(self, waiter: Waiter, request: StreamsHeartbeat) -> None:
-        """Replies with a StreamsGroupHeartbeat response and the topics to be created. Raises KafkaError."""
-        shard = self._shard_of(request.group_id)
-        shard.core.streams_heartbeat(waiter, request, self._now())
-        self._shards.work(shard)
-
-    def describe_streams_group(self, group_id: str) -> dict[str, Any]:
-        """Raises GROUP_ID_NOT_FOUND."""
-        return self._shard_of(group_id).core.describe_streams_group(group_id)
-
-    def streams_heartbeat_interval_ms(self, group_id: str) -> Millis:
-        return self._config.of_streams_group(self._node.image, group_id).heartbeat_interval_ms
-
-    def describe_consumer_group(self, group_id: str) -> dict[str, Any]:
-        """Raises GROUP_ID_NOT_FOUND."""
-        return self._shard_of(group_id).core.describe_consumer_group(group_id)
-
-    def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> None:
-        """Whether a member of a consumer or streams group may fetch offsets. Raises KafkaError."""
-        self._shard_of(group_id).core.check_fetch(group_id, member_id, epoch)
 
     def decide(self, group_id: str, decide: Callable[[GroupState], T]) -> T:
         """Run a decision on the state that a group belongs to. Raises KafkaError."""
@@ -207,29 +161,42 @@ class GroupCoordinatorDriver:
         self._shards.work(shard)
         return result
 
-    def leave(self, waiter: Waiter, group_id: str, leaving: Sequence[Leaving]) -> None:
-        shard = self._shard_of(group_id)
-        shard.core.leave(waiter, group_id, leaving, self._now())
-        self._shards.work(shard)
+    def read(
+        self, look: Callable[Concatenate[GroupState, str, P], T], group_id: str, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Look at the state that a group belongs to, without a change. Raises KafkaError."""
+        return look(self._shard_of(group_id).core.state, group_id, *args, **kwargs)
 
-    def commit(self, waiter: Waiter, request: OffsetCommit) -> None:
-        """Replies {"partitions": {TopicPartition: ErrorCode}}."""
-        shard = self._shard_of(request.group_id)
-        shard.core.commit(waiter, request, self._now())
-        self._shards.work(shard)
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        """Raises KafkaError."""
+        shard = self._shard_of(group_id, reads_offsets=False)
+        shard.core.decide(
+            lambda state: membership.heartbeat(state, group_id, member_id, instance_id, generation), self._now()
+        )
+        self._shards.arm(shard)
 
-    def commit_in_transaction(self, waiter: Waiter, request: OffsetCommit, transaction: InTransaction) -> None:
-        """The same for offsets of a transaction, whose partition here was verified."""
-        shard = self._shard_of(request.group_id)
-        shard.core.commit_in_transaction(waiter, request, transaction, self._now())
-        self._shards.work(shard)
+    def consumer_beat(self, heard: ConsumerBeat) -> Millis | None:
+        """The interval to the next heartbeat of a member that has said nothing new and to whom nothing new is to be
+        said; None: that is for a ConsumerHeartbeat. Raises KafkaError."""
+        from ottla.coordinator.group.consumer.beat import beat
+
+        shard = self._shard_of(heard.group_id, reads_offsets=False)
+        if shard.pending:  # what the answer rests on may not be committed
+            return None
+        interval_ms = shard.core.decide(lambda state: beat(state, heard), self._now())
+        if interval_ms is not None:
+            self._shards.arm(shard)
+        return interval_ms
+
+    def streams_heartbeat_interval_ms(self, group_id: str) -> Millis:
+        return self._config.of_streams_group(self._node.image, group_id).heartbeat_interval_ms
 
     def complete_transaction(self, number: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
         """Write the marker of a transaction to a partition of `__consumer_offsets`; `done` is called when it counts, or
         with why it does not. Raises KafkaError where it cannot be written now."""
         shard = self._shards.serving(number)
         self._append(shard)  # what was committed before
-        shard.core.end_transaction(_MarkerWaiter(done), marker, self._now())
+        shard.core.ask(_MarkerWaiter(done), EndTransaction(marker), self._now())
         self._shards.work(shard)
 
     def commit_block(
@@ -243,7 +210,7 @@ class GroupCoordinatorDriver:
             raise NotBatched
         now = self._now()
         try:
-            shard.core.check_commit(request, now)
+            shard.core.decide(lambda state: offsets.check_commit(state, request), now)
         except OffsetsNeeded:
             raise NotBatched from None
         commits = shard.commits
@@ -255,29 +222,6 @@ class GroupCoordinatorDriver:
         if self._linger_ms == 0:
             self._append(shard)
 
-    def committed(self, group_id: str) -> Wanted:
-        """Every partition for which a group has an offset, to ask `fetch_offsets` for."""
-        state = self._shard_of(group_id).core.state
-        known = state.offsets.of_group(group_id) if group_id in state.groups else {}
-        return [(topic, ZERO_UUID, list(partitions)) for topic, partitions in known.items()]
-
-    def fetch_offsets(self, group_id: str, wanted: Wanted | None, require_stable: bool) -> list[FetchedTopic]:
-        return self._shard_of(group_id).core.fetch_offsets(group_id, wanted, require_stable)
-
-    def offsets_version(self, group_id: str) -> tuple[OffsetStore, int, int]:
-        """Version of the state that answers of `fetch_offsets` depend on: while it is the same, so are they. Raises
-        KafkaError as they do."""
-        state = self._shard_of(group_id).core.state
-        group = state.groups.get(group_id)
-        membership = -1 if group is None else 0 if isinstance(group, ClassicGroup) else state.decisions
-        return state.offsets, state.offsets.changes, membership
-
-    def delete_offsets(self, waiter: Waiter, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:
-        """Replies {"partitions": {TopicPartition: ErrorCode}}."""
-        shard = self._shard_of(group_id)
-        shard.core.delete_offsets(waiter, group_id, topics, self._now())
-        self._shards.work(shard)
-
     def list_groups(self, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
         """Groups of all shards. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them is loading."""
         found = []
@@ -286,7 +230,7 @@ class GroupCoordinatorDriver:
             if shard.error is ErrorCode.coordinator_load_in_progress:
                 raise KafkaError(shard.error)
             if shard.error is None:
-                found += shard.core.list_groups(states, types)
+                found += list_groups(shard.core.state, states, types)
         return found
 
     def loading(self) -> int:
@@ -312,15 +256,6 @@ class GroupCoordinatorDriver:
             if shard.error is None
             for group in shard.core.state.groups.values()
         ]
-
-    def describe(self, group_id: str) -> dict[str, Any]:
-        return self._shard_of(group_id).core.describe(group_id)
-
-    def delete_group(self, waiter: Waiter, group_id: str) -> None:
-        """Replies {"groups": {group id: ErrorCode}}."""
-        shard = self._shard_of(group_id)
-        shard.core.delete_groups(waiter, [group_id], self._now())
-        self._shards.work(shard)
 
     # Where groups live
 
@@ -354,11 +289,12 @@ class GroupCoordinatorDriver:
 
     async def _resolve(self, shard: GroupLed, asked: Resolve) -> None:
         """Find what patterns of a consumer group match."""
-        from ottla.coordinator.group.consumer.patterns import resolve
+        from ottla.coordinator.group.consumer.patterns import resolve, resolved
 
         found = await run_yielding(resolve(asked.patterns, asked.image, asked.visible))
         if shard.error is None:
-            shard.core.resolved(asked.group_id, found, asked.image.offset, self._now())
+            now, version = self._now(), asked.image.offset
+            shard.core.decide(lambda state: resolved(state, asked.group_id, found, version, now.wall_ms), now)
             self._shards.work(shard)
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -377,7 +313,7 @@ class GroupCoordinatorDriver:
             for shard in self._by_number.values():
                 if shard.error is None:
                     self._append(shard)
-                    shard.core.delete_offsets_of_partitions(gone, self._now())
+                    shard.core.decide(lambda state: offsets.delete_of_partitions(state, gone), self._now())
                     self._shards.work(shard)
 
     def _observe(self, event: str, group: Group, reason: str) -> None:
@@ -445,7 +381,7 @@ class GroupCoordinatorDriver:
         self._shards.arm(shard)
 
     def _await_commits(self, shard: GroupLed, entries: Sequence[CommitEntry], info: Appended) -> None:
-        shard.core.write_blocks(block for block, _ in entries)
+        offsets.write_blocks(shard.core.state, (block for block, _ in entries))
         offset = info.first_offset
         for (block, waiter), write in zip(entries, shard.core.take(), strict=True):
             assert isinstance(write, Write)

@@ -10,15 +10,7 @@ from uuid import UUID
 
 from ottla.clock import elapsed_s
 from ottla.coordinator.share.config import ShareCoordinatorConfig
-from ottla.coordinator.share.requests import (
-    DeleteState,
-    InitializeState,
-    Prune,
-    ReadState,
-    StateRequest,
-    SummarizeState,
-    WriteState,
-)
+from ottla.coordinator.share.requests import Prune, StateRequest, WriteState
 from ottla.coordinator.share.shard import ShareShard, partition_of
 from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
 from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
@@ -143,19 +135,10 @@ class ShareCoordinatorDriver:
     def ask(self, waiter: Waiter, request: StateRequest) -> None:
         """Replies a StateRow."""
         shard = self._shards.serving(self.partition_of(request.key))
-        core, now = shard.core, self._shards.now()
-        match request:
-            case InitializeState():
-                core.initialize(waiter, request, now)
-            case ReadState():
-                core.read(waiter, request, now)
-            case WriteState():
-                self.writes += 1
-                core.write(_Timed(waiter, self.write_ms), request, now)
-            case DeleteState(key):
-                core.delete(waiter, key, now)
-            case SummarizeState(key):
-                waiter.complete(core.summary(key))
+        if isinstance(request, WriteState):
+            self.writes += 1
+            waiter = _Timed(waiter, self.write_ms)
+        shard.core.ask(waiter, request, self._shards.now())
         self._shards.work(shard)
 
     # Effects

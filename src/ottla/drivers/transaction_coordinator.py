@@ -10,12 +10,14 @@ from collections.abc import Collection, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.partitioning import partition_for
+from ottla.coordinator.transaction import admin
 from ottla.coordinator.transaction.admin import Filter
 from ottla.coordinator.transaction.config import TransactionConfig
 from ottla.coordinator.transaction.effects import NewProducerId, SendMarkers
+from ottla.coordinator.transaction.partitions import verify
 from ottla.coordinator.transaction.producers import check
-from ottla.coordinator.transaction.requests import AddPartitions, EndTxn, InitProducerId
+from ottla.coordinator.transaction.requests import AddPartitions, InitProducerId, TransactionRequest
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.coordinator.transaction.transaction import VERSION_2, Transaction
 from ottla.drivers.coordinator_host import CoordinatorHost, LedPartitions, PublishedMetadata
@@ -199,17 +201,12 @@ class TransactionCoordinatorDriver:
 
     # Requests
 
-    def init_producer_id(self, waiter: Waiter, request: InitProducerId) -> None:
-        """Replies {"error_code", "producer_id", "producer_epoch"}."""
-        check(self._config, request)
+    def ask(self, waiter: Waiter, request: TransactionRequest) -> None:
+        """Replies {"error_code"}; to InitProducerId and EndTxn also the producer's id and epoch. Raises KafkaError."""
+        if isinstance(request, InitProducerId):
+            check(self._config, request)
         shard = self._shard_of(request.transactional_id)
-        shard.core.init_producer_id(waiter, request, self._shards.now())
-        self._shards.work(shard)
-
-    def add(self, waiter: Waiter, request: AddPartitions) -> None:
-        """Replies {"error_code"}."""
-        shard = self._shard_of(request.transactional_id)
-        shard.core.add_partitions(waiter, request, self._shards.now())
+        shard.core.ask(waiter, request, self._shards.now())
         self._shards.work(shard)
 
     def verify(
@@ -219,8 +216,8 @@ class TransactionCoordinatorDriver:
         producer_epoch: ProducerEpoch,
         partitions: Collection[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        core = self._shard_of(transactional_id).core
-        return core.verify(transactional_id, producer_id, producer_epoch, partitions)
+        state = self._shard_of(transactional_id).core.state
+        return verify(state, transactional_id, producer_id, producer_epoch, partitions)
 
     def add_partitions(
         self,
@@ -237,18 +234,12 @@ class TransactionCoordinatorDriver:
                 waiter.complete(self.verify(transactional_id, producer_id, producer_epoch, partitions))
                 return
             request = AddPartitions(transactional_id, producer_id, producer_epoch, partitions, VERSION_2)
-            self.add(_ForEach(waiter, partitions), request)
+            self.ask(_ForEach(waiter, partitions), request)
         except KafkaError as error:
             waiter.complete(dict.fromkeys(partitions, error.code))
 
-    def end(self, waiter: Waiter, request: EndTxn) -> None:
-        """Replies {"error_code", "producer_id", "producer_epoch"}."""
-        shard = self._shard_of(request.transactional_id)
-        shard.core.end(waiter, request, self._shards.now())
-        self._shards.work(shard)
-
     def describe(self, transactional_id: str) -> dict[str, Any]:
-        return self._shard_of(transactional_id).core.describe(transactional_id)
+        return admin.describe(self._shard_of(transactional_id).core.state, transactional_id)
 
     def list_transactions(self, wanted: Filter) -> Generator[int, None, list[dict[str, Any]]]:
         """List the transactions of all shards; yields the cost of its steps. Raises COORDINATOR_LOAD_IN_PROGRESS while
@@ -258,9 +249,9 @@ class TransactionCoordinatorDriver:
             if shard.error is ErrorCode.coordinator_load_in_progress:
                 raise KafkaError(shard.error)
             if shard.error is None:
-                now = self._shards.now()
-                for number, transactional_id in enumerate(shard.core.ids(), start=1):
-                    row = shard.core.row(transactional_id, wanted, now)
+                state, now_ms = shard.core.state, self._shards.now().wall_ms
+                for number, transactional_id in enumerate([*state.entries], start=1):
+                    row = admin.row(state, transactional_id, wanted, now_ms)
                     if row is not None:
                         found.append(row)
                     if number % IDS_PER_STEP == 0:

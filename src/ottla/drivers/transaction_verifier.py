@@ -13,7 +13,7 @@ import random as random_module
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.partitioning import partition_for
 from ottla.drivers.node_client import NodeClient, Timing
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError

@@ -1,7 +1,7 @@
 """Offset fetches of a connection that are like one before, byte for byte: what has not changed is answered the same.
 
-An answer is kept with the version of the offsets that it was made of (`offsets_version` of the coordinator), asked for
-again each time: that also refuses where the group is not here, and appends the commits that wait. Without errors only,
+An answer is kept with the version of the offsets that it was made of (`coordinator/group/offsets.py`), asked for again
+each time: that also refuses where the group is not here, and appends the commits that wait. Without errors only,
 which are counted, and before version 10, where the names of topics are the metadata's.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ottla.coordinator.group import offsets
 from ottla.errors import KafkaError
 from ottla.protocol.group_requests import OffsetFetchRequest
 from ottla.protocol.messages import ApiKey
@@ -59,7 +60,7 @@ class RepeatedOffsetFetches:
         if known is None:
             return None
         try:
-            if self._groups.offsets_version(known.group_id) != known.version:
+            if self._groups.read(offsets.version, known.group_id) != known.version:
                 return None
         except KafkaError:
             return None
@@ -81,7 +82,7 @@ def note(
             if row.error:
                 return
     try:
-        version = context.node.groups.offsets_version(group.group_id)
+        version = context.node.groups.read(offsets.version, group.group_id)
     except KafkaError:
         return
     which = ApiKey.OFFSET_FETCH << 16 | context.api_version

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Sequence
 from random import Random
 
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.partitioning import partition_for
 from ottla.model import TopicPartition
 from ottla.protocol.record_batch import ATTRIBUTES_POSITION, read_batch_header
 from ottla.simulation.clients import Client

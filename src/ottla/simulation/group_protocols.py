@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.partitioning import partition_for
 from ottla.errors import ErrorCode
 from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from ottla.protocol.messages import ApiKey

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.partitioning import partition_for
 from ottla.metadata.image import MetadataImage
 from ottla.quorum.core import QuorumCore
 from ottla.quorum.voters import ReplicaKey, VoterSet

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.partitioning import partition_for
 from ottla.errors import ErrorCode
 from ottla.model import TRANSACTION_TOPIC
 from ottla.protocol.messages import ApiKey

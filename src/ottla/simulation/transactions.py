@@ -13,7 +13,7 @@ import asyncio
 from collections import Counter
 from typing import TypeVar
 
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.partitioning import partition_for
 from ottla.model import OFFSETS_TOPIC, TRANSACTION_TOPIC
 from ottla.simulation.aimed_faults import AimedNemesis
 from ottla.simulation.clients import Client

@@ -58,7 +58,7 @@ class Groups:
         )  # fmt: skip
         before = len(self.driver.replies)
         try:
-            self.driver.shard.consumer_heartbeat(member_id, request, self.driver.now)
+            self.driver.shard.ask(member_id, request, self.driver.now)
         except KafkaError as error:
             return error.code
         self.driver.run()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Effect, Marker, Now, Reply, Resolve, Write
-from ottla.coordinator.group.consumer.patterns import resolve
-from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.group import membership
+from ottla.coordinator.group.consumer.patterns import resolve, resolved
+from ottla.coordinator.group.shard import GroupShard
 from ottla.errors import ErrorCode
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
@@ -81,10 +82,20 @@ class SimulatedDriver:
                     self._commit(effect)
             elif isinstance(effect, Resolve):
                 found = at_once(resolve(effect.patterns, effect.image, effect.visible))
-                self.shard.resolved(effect.group_id, found, effect.image.offset, self.now)
+                self._resolved(effect, found)
                 self.run()
             else:
                 self._answer(effect.token, effect.response)
+
+    def _resolved(self, asked: Resolve, found: Mapping[str, frozenset[str]]) -> None:
+        version, wall_ms = asked.image.offset, self.now.wall_ms
+        self.shard.decide(lambda state: resolved(state, asked.group_id, found, version, wall_ms), self.now)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        """A classic Heartbeat. Raises KafkaError."""
+        self.shard.decide(
+            lambda state: membership.heartbeat(state, group_id, member_id, instance_id, generation), self.now
+        )
 
     def _commit(self, write: Write) -> None:
         self.log.append(write.records)

@@ -23,8 +23,20 @@ from typing import Any
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import InTransaction, Marker, Write
-from ottla.coordinator.group.admin import wanted
-from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, OffsetToCommit, SyncGroup
+from ottla.coordinator.group.admin import describe, list_groups, wanted
+from ottla.coordinator.group.offsets import fetch
+from ottla.coordinator.group.requests import (
+    DeleteGroups,
+    EndTransaction,
+    JoinGroup,
+    LeaveGroup,
+    Leaving,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetToCommit,
+    SyncGroup,
+    TxnOffsetCommit,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD, ZERO_UUID, TopicPartition
 from ottla.protocol.internal.group_records import GroupMetadataValue, GroupRecord, OffsetCommitKey, OffsetCommitValue
@@ -98,7 +110,7 @@ class Script:
             require_known_member_id=version >= 4,
             can_skip_assignment=version >= 9,
         )
-        self.driver.shard.join(token, request, self.driver.now)
+        self.driver.shard.ask(token, request, self.driver.now)
 
     def do_sync(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         pairs = [item.split(":") for item in named.get("assign", "").split(",") if item]
@@ -111,12 +123,10 @@ class Script:
             protocol_name=named.get("protocol"),
             assignments={long(member): text.encode() for member, text in pairs},
         )
-        self.driver.shard.sync(token, request, self.driver.now)
+        self.driver.shard.ask(token, request, self.driver.now)
 
     def do_heartbeat(self, token: str, positional: list[str], named: dict[str, str]) -> None:
-        self.driver.shard.heartbeat(
-            positional[0], long(named["id"]), named.get("instance"), int(named["gen"]), self.driver.now
-        )
+        self.driver.heartbeat(positional[0], long(named["id"]), named.get("instance"), int(named["gen"]))
         self.out.append(f"{token} <- ok")
 
     def do_leave(self, token: str, positional: list[str], named: dict[str, str]) -> None:
@@ -124,7 +134,7 @@ class Script:
         leaving = [Leaving(long(member_id), instance or None) for member_id, _, instance in pairs]
         if "instance" in named:
             leaving.append(Leaving("", named["instance"]))
-        self.driver.shard.leave(token, positional[0], leaving, self.driver.now)
+        self.driver.shard.ask(token, LeaveGroup(positional[0], leaving), self.driver.now)
 
     def do_commit(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         member_id, generation = named.pop("id", ""), int(named.pop("gen", -1))
@@ -139,7 +149,7 @@ class Script:
             retention_ms=None if retention is None else int(retention),
             offsets=tuple(OffsetToCommit(*partition(name), int(offset), 0, metadata) for name, offset in named.items()),
         )
-        self.driver.shard.commit(token, request, self.driver.now)
+        self.driver.shard.ask(token, request, self.driver.now)
 
     def do_txn_commit(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         member_id, generation = named.pop("id", ""), int(named.pop("gen", -1))
@@ -152,17 +162,20 @@ class Script:
             offsets=tuple(OffsetToCommit(*partition(name), int(offset), 0, "") for name, offset in named.items()),
         )
         transaction = InTransaction(int(positional[0]), 0, NO_GUARD)
-        self.driver.shard.commit_in_transaction(token, request, transaction, self.driver.now)
+        self.driver.shard.ask(token, TxnOffsetCommit(request, transaction), self.driver.now)
 
     def do_end(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         marker = Marker(int(positional[0]), 1, positional[1] == "commit", 0, 2, ())
-        self.driver.shard.end_transaction(token, marker, self.driver.now)
+        self.driver.shard.ask(token, EndTransaction(marker), self.driver.now)
 
     def do_fetch(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         stable = "stable" in positional
         wanted = [(*partition(name),) for name in positional[1:] if name != "stable"]
-        topics = self.driver.shard.fetch_offsets(
-            positional[0], [(topic, ZERO_UUID, [number]) for topic, number in wanted] if wanted else None, stable
+        topics = fetch(
+            self.driver.shard.state,
+            positional[0],
+            [(topic, ZERO_UUID, [number]) for topic, number in wanted] if wanted else None,
+            stable,
         )
         found = [
             f"{topic.name}-{each.partition}={each.error.name.upper() if each.error else each.offset}"
@@ -175,10 +188,10 @@ class Script:
         topics: dict[str, list[int]] = {}
         for name in positional[1:]:
             topics.setdefault(partition(name).topic, []).append(partition(name).partition)
-        self.driver.shard.delete_offsets(token, positional[0], topics, self.driver.now)
+        self.driver.shard.ask(token, OffsetDelete(positional[0], topics), self.driver.now)
 
     def do_describe(self, token: str, positional: list[str], named: dict[str, str]) -> None:
-        found = self.driver.shard.describe(positional[0])
+        found = describe(self.driver.shard.state, positional[0])
         members = "".join(
             f" {short(member['member_id'])}={member['member_assignment'].decode() or '-'}"
             for member in found.get("members", ())
@@ -188,11 +201,11 @@ class Script:
 
     def do_list(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         states = wanted(name for name in named.get("states", "").split(",") if name)
-        found = self.driver.shard.list_groups(states, [])
+        found = list_groups(self.driver.shard.state, states, [])
         self.out.append(f"{token} <- {' '.join(g['group_id'] + ':' + g['group_state'] for g in found) or 'nothing'}")
 
     def do_delete(self, token: str, positional: list[str], named: dict[str, str]) -> None:
-        self.driver.shard.delete_groups(token, positional, self.driver.now)
+        self.driver.shard.ask(token, DeleteGroups(positional), self.driver.now)
 
     # The world
 

@@ -105,7 +105,7 @@ class Groups:
             client_host="/h", owned=(None, None, None) if owned is None else owned, **named,
         )  # fmt: skip
         before = len(self.driver.replies)
-        self.driver.shard.streams_heartbeat(member_id, request, self.driver.now)
+        self.driver.shard.ask(member_id, request, self.driver.now)
         self.driver.run()
         found = [answer for token, answer in self.driver.replies[before:] if token == member_id]
         return found[-1] if found else None

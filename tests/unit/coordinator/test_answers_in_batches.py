@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from ottla.coordinator.group.admin import describe
 from ottla.coordinator.group.requests import SyncGroup
 from ottla.drivers.coordinator_shards import ANSWERS_PER_TURN
 from tests.unit.coordinator.test_driver import Waiter, World, play, until
@@ -28,7 +29,7 @@ def sync(world: World, joined: Waiter, assignments: dict[str, bytes]) -> Waiter:
     asked = SyncGroup(
         group_id="g", generation=answer["generation_id"], member_id=answer["member_id"], assignments=assignments
     )
-    world.driver.sync(waiter, asked)
+    world.driver.ask(waiter, asked)
     return waiter
 
 
@@ -41,7 +42,7 @@ def test_others_run_between_the_answers_of_a_rebalance() -> None:
         assert answered(waiters) == 0
         waiters.append(sync(world, leader, assignments))
         seen = [answered(waiters)]
-        assert world.driver.describe("g")["group_state"] == "Stable"
+        assert world.driver.read(describe, "g")["group_state"] == "Stable"
         while seen[-1] < MEMBERS:
             await asyncio.sleep(0)
             seen.append(answered(waiters))

@@ -7,8 +7,10 @@ import struct
 
 import pytest
 
+from ottla.coordinator.group.admin import describe
 from ottla.coordinator.group.offset_store import BLOCK_OFFSETS_MAX, OffsetStore
-from ottla.coordinator.group.requests import OffsetCommit, SyncGroup
+from ottla.coordinator.group.offsets import fetch
+from ottla.coordinator.group.requests import DeleteGroups, OffsetCommit, SyncGroup
 from ottla.drivers.group_coordinator import NotBatched
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.model import ZERO_UUID
@@ -67,19 +69,19 @@ def test_whoever_asks_in_the_same_turn_finds_the_commit() -> None:
         assert waiter.results == [None] and plain.results == [OK] and world.committed() == 9
         commit(world, shape(), 10)
         deleted = Waiter()
-        world.driver.delete_group(deleted, "simple")
+        world.driver.ask(deleted, DeleteGroups(["simple"]))
         assert deleted.results == [{"groups": {"simple": ErrorCode.none}}]
         await asyncio.sleep(0)
         world.restart()
         await until(lambda: _is_loaded(world))
-        assert world.driver.fetch_offsets("simple", None, False) == []
+        assert world.driver.read(fetch, "simple", None, False) == []
 
     play(scene)
 
 
 def _is_loaded(world: World) -> bool:
     try:
-        world.driver.fetch_offsets("simple", None, False)
+        world.driver.read(fetch, "simple", None, False)
     except KafkaError:
         return False
     return True
@@ -102,7 +104,7 @@ def test_a_failed_append_fails_every_commit_in_it_and_changes_nothing() -> None:
 
 
 def code_of_describe(world: World, group_id: str) -> ErrorCode:
-    found: ErrorCode = world.driver.describe(group_id)["error_code"]
+    found: ErrorCode = world.driver.read(describe, group_id)["error_code"]
     return found
 
 
@@ -114,7 +116,7 @@ def test_commits_that_must_be_fsynced_are_answered_and_seen_after_the_fsync() ->
         first, second = commit(world, shape(), 1), commit(world, shape(partition=1), 2)
         await asyncio.sleep(0)
         assert len(log.batches) == 1 and (first.results, second.results) == ([], [])
-        assert world.driver.fetch_offsets("simple", None, False) == []
+        assert world.driver.read(fetch, "simple", None, False) == []
         with pytest.raises(NotBatched):  # from now on each goes its own way
             commit(world, shape(), 3)
         log.may_flush.set()
@@ -145,7 +147,7 @@ def test_a_member_of_another_generation_is_refused_and_one_of_this_lives_on() ->
         asked = OffsetCommit(group_id="g", member_id=member_id, generation=1)
         of = shape("g")
         assert code_of(lambda: commit(world, of, 1, asked)) is ErrorCode.rebalance_in_progress
-        world.driver.sync(Waiter(), SyncGroup(group_id="g", generation=1, member_id=member_id))
+        world.driver.ask(Waiter(), SyncGroup(group_id="g", generation=1, member_id=member_id))
         good = commit(world, of, 1, asked)
         stale = OffsetCommit(group_id="g", member_id=member_id, generation=0)
         assert code_of(lambda: commit(world, of, 1, stale)) is ErrorCode.illegal_generation
@@ -181,7 +183,7 @@ def test_batches_are_compressed_as_the_setting_says(codec: int) -> None:
         assert [read_batch_header(batch).codec for batch in world.log.batches] == [codec, codec]
         world.restart()
         await until(lambda: _loaded(world))
-        topics = world.driver.fetch_offsets("simple", [("t", ZERO_UUID, [0, 1])], False)
+        topics = world.driver.read(fetch, "simple", [("t", ZERO_UUID, [0, 1])], False)
         assert [each.offset for each in topics[0].partitions] == [1, 2]
 
     play(scene)

@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from ottla.coordinator.group.consumer.beat import beat as decide
 from ottla.coordinator.group.requests import ConsumerBeat
 from ottla.model import Millis
 from tests.unit.coordinator.consumer_groups import Groups
@@ -15,7 +16,7 @@ def beat(
     groups: Groups, member_id: str, epoch: int, instance_id: str | None = None, client: str = "c"
 ) -> Millis | None:
     heard = ConsumerBeat("g", member_id, instance_id, epoch, client, "/h")
-    return groups.driver.shard.consumer_beat(heard, groups.driver.now)
+    return groups.driver.shard.decide(lambda state: decide(state, heard), groups.driver.now)
 
 
 def settled() -> Groups:
@@ -52,7 +53,7 @@ def test_what_is_wrong_is_left_to_others(what: str) -> None:
         "client": ConsumerBeat("g", "a", None, epoch, "d", "/h"),
     }[what]
     groups.driver.wait(40_000)
-    assert groups.driver.shard.consumer_beat(heard, groups.driver.now) is None
+    assert groups.driver.shard.decide(lambda state: decide(state, heard), groups.driver.now) is None
     groups.driver.wait(5_000)
     assert groups.group().is_empty, "nobody's session began again"
 

@@ -6,8 +6,9 @@ import struct
 from typing import Any
 
 from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.consumer.describe import describe as describe_consumer
 from ottla.coordinator.group.consumer.embedded import decode_assignment
-from ottla.coordinator.group.requests import JoinGroup, Leaving, SyncGroup
+from ottla.coordinator.group.requests import JoinGroup, LeaveGroup, Leaving, SyncGroup
 from ottla.errors import ErrorCode, KafkaError
 from tests.unit.coordinator.consumer_groups import Groups
 
@@ -45,16 +46,16 @@ class Classic:
             session_timeout_ms=10_000, rebalance_timeout_ms=20_000, protocol_type="consumer",
             protocols={"range": metadata}, **named,
         )  # fmt: skip
-        return self.answer(f"join {member_id}", self.groups.driver.shard.join, request)
+        return self.answer(f"join {member_id}", self.groups.driver.shard.ask, request)
 
     def sync(self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None) -> Any:
         request = SyncGroup(group_id="g", generation=generation, member_id=member_id, assignments=assignments or {})
-        return self.answer(f"sync {member_id}", self.groups.driver.shard.sync, request)
+        return self.answer(f"sync {member_id}", self.groups.driver.shard.ask, request)
 
     def heartbeat(self, member_id: str, generation: int) -> ErrorCode:
         driver = self.groups.driver
         try:
-            driver.shard.heartbeat("g", member_id, None, generation, driver.now)
+            driver.heartbeat("g", member_id, None, generation)
         except KafkaError as error:
             return error.code
         return ErrorCode.none
@@ -109,7 +110,7 @@ def upgraded() -> tuple[Groups, Classic, str]:
 
 def test_a_classic_group_becomes_a_consumer_group_in_use() -> None:
     groups, classic, member_id = upgraded()
-    described = groups.driver.shard.describe_consumer_group("g")
+    described = describe_consumer(groups.driver.shard.state, "g")
     assert {each["member_id"]: each["member_type"] for each in described["members"]} == {member_id: 0, "n": 1}
     before = groups.group().members
     groups.driver.restart()
@@ -203,7 +204,7 @@ def test_classic_members_join_late_or_leave() -> None:
     again = classic.join()["member_id"]
     classic.join(again)
     driver = groups.driver
-    driver.shard.leave("leave", "g", [Leaving("nobody"), Leaving(again)], driver.now)
+    driver.shard.ask("leave", LeaveGroup("g", [Leaving("nobody"), Leaving(again)]), driver.now)
     driver.run()
     codes = [each["error_code"] for each in driver.replies[-1][1]["members"]]
     assert codes == [ErrorCode.unknown_member_id, ErrorCode.none]
@@ -218,7 +219,7 @@ def test_metadata_that_cannot_be_read_are_refused() -> None:
             group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=20_000, protocol_type="consumer",
             protocols={"range": metadata}, require_known_member_id=False,
         )  # fmt: skip
-        answer = classic.answer("join", groups.driver.shard.join, request)
+        answer = classic.answer("join", groups.driver.shard.ask, request)
         assert answer["error_code"] is ErrorCode.inconsistent_group_protocol
     assert len(groups.group().members) == 2
 

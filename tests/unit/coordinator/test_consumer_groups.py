@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.effects import InTransaction
+from ottla.coordinator.group.admin import describe, list_groups
+from ottla.coordinator.group.consumer.describe import describe as describe_consumer
 from ottla.coordinator.group.consumer.member import MemberState
-from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
+from ottla.coordinator.group.offsets import check_fetch, fetch
+from ottla.coordinator.group.requests import DeleteGroups, OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import ConfigResource, ConfigResourceType
@@ -277,7 +280,7 @@ def test_requests_that_make_no_sense_are_refused() -> None:
     assert groups.join("a", "t", assignor="mine") is ErrorCode.unsupported_assignor
     assert groups.join("a", "t", assignor="range")["member_epoch"] == 2
     assert groups.join("b", "t") is ErrorCode.group_max_size_reached
-    assert groups.driver.shard.describe_consumer_group("g")["assignor_name"] == "range"
+    assert describe_consumer(groups.driver.shard.state, "g")["assignor_name"] == "range"
     old = groups.send("", 0, group="h", rebalance_timeout_ms=1, owned={}, topics=["t"], needs_member_id=False)
     assert len(old["member_id"]) == 22
 
@@ -328,7 +331,7 @@ def commit(groups: Groups, member_id: str, epoch: int, partition: int = 0, *, ve
         group_id="g", member_id=member_id, generation=epoch, offsets=offsets, knows_unknown_group=version_9
     )
     try:
-        groups.driver.shard.commit("commit", request, groups.driver.now)
+        groups.driver.shard.ask("commit", request, groups.driver.now)
     except KafkaError as error:
         return error.code
     groups.driver.run()
@@ -352,18 +355,18 @@ def test_commits_and_fetches_of_members_count_in_their_epochs() -> None:
         member_id = "" if epoch == -1 else "a"
         request = OffsetCommit(group_id="g", member_id=member_id, generation=epoch, offsets=offsets)
         if code is None:
-            groups.driver.shard.commit_in_transaction("txn", request, transaction, groups.driver.now)
+            groups.driver.shard.ask("txn", TxnOffsetCommit(request, transaction), groups.driver.now)
         else:
             with pytest.raises(KafkaError) as raised:
-                groups.driver.shard.commit_in_transaction("txn", request, transaction, groups.driver.now)
+                groups.driver.shard.ask("txn", TxnOffsetCommit(request, transaction), groups.driver.now)
             assert raised.value.code is code
     for member, epoch, code in (("a", 3, None), (None, -1, None), ("a", 2, ErrorCode.stale_member_epoch),
                                 ("x", 3, ErrorCode.unknown_member_id)):  # fmt: skip
         if code is None:
-            groups.driver.shard.check_fetch("g", member, epoch)
+            check_fetch(groups.driver.shard.state, "g", member, epoch)
         else:
             with pytest.raises(KafkaError) as raised:
-                groups.driver.shard.check_fetch("g", member, epoch)
+                check_fetch(groups.driver.shard.state, "g", member, epoch)
             assert raised.value.code is code
 
 
@@ -372,12 +375,12 @@ def test_an_empty_group_is_deleted_or_goes_with_its_last_offset() -> None:
     groups.create(t=1)
     groups.join("a", "t")
     shard, driver = groups.driver.shard, groups.driver
-    shard.delete_groups("delete", ["g"], driver.now)
+    shard.ask("delete", DeleteGroups(["g"]), driver.now)
     driver.run()
     assert driver.replies[-1][1] == {"groups": {"g": ErrorCode.non_empty_group}}
     groups.send("a", -1)
     driver.next_failure = ErrorCode.kafka_storage_error
-    shard.delete_groups("delete", ["g"], driver.now)
+    shard.ask("delete", DeleteGroups(["g"]), driver.now)
     driver.run()
     assert groups.state() == "Empty"
     assert commit(groups, "", -1) is ErrorCode.none
@@ -397,7 +400,7 @@ def test_records_of_older_brokers_are_read() -> None:
     assert_reloads_with_flag(groups)
     groups.poll("a")
     assert GroupRecord(ModernKey(4, "g"), None) in groups.driver.log[-1]
-    [topic] = groups.driver.shard.fetch_offsets("g", None)
+    [topic] = fetch(groups.driver.shard.state, "g", None)
     assert topic.partitions[0].offset == 5
 
 
@@ -408,7 +411,7 @@ def assert_reloads_with_flag(groups: Groups) -> None:
 
 def test_a_group_is_described_with_what_members_have_and_will_have() -> None:
     groups = shared()
-    described = groups.driver.shard.describe_consumer_group("g")
+    described = describe_consumer(groups.driver.shard.state, "g")
     assert (described["group_state"], described["group_epoch"], described["assignment_epoch"]) == ("Stable", 3, 3)
     assert described["assignor_name"] == "uniform"
     member = described["members"][0]
@@ -416,8 +419,8 @@ def test_a_group_is_described_with_what_members_have_and_will_have() -> None:
     assert member["assignment"] == member["target_assignment"]
     [row] = member["assignment"]["topic_partitions"]
     assert row["topic_name"] == "t" and len(row["partitions"]) == 2
-    listed = groups.driver.shard.list_groups(frozenset({"stable"}), frozenset({"consumer"}))
+    listed = list_groups(groups.driver.shard.state, frozenset({"stable"}), frozenset({"consumer"}))
     assert [each["group_id"] for each in listed] == ["g"]
     with pytest.raises(KafkaError, match="not found"):
-        groups.driver.shard.describe_consumer_group("h")
-    assert groups.driver.shard.describe("g")["error_code"] is ErrorCode.group_id_not_found
+        describe_consumer(groups.driver.shard.state, "h")
+    assert describe(groups.driver.shard.state, "g")["error_code"] is ErrorCode.group_id_not_found

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from ottla.config import definitions
+from ottla.coordinator.group.admin import describe
+from ottla.coordinator.group.offsets import fetch
 from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
 from ottla.drivers.group_coordinator import GroupCoordinatorDriver
 from ottla.errors import ErrorCode, KafkaError
@@ -193,17 +195,17 @@ class World:
             rebalance_timeout_ms=60_000, protocol_type="consumer", protocols={"range": b""},
             require_known_member_id=False,
         )  # fmt: skip
-        self.driver.join(waiter, request)
+        self.driver.ask(waiter, request)
         return waiter
 
     def commit(self, offset: int, group_id: str = "simple") -> Waiter:
         waiter = Waiter()
         offsets = (OffsetToCommit("t", 0, offset, -1, ""),)
-        self.driver.commit(waiter, OffsetCommit(group_id=group_id, offsets=offsets))
+        self.driver.ask(waiter, OffsetCommit(group_id=group_id, offsets=offsets))
         return waiter
 
     def committed(self, group_id: str = "simple") -> int:
-        found: int = self.driver.fetch_offsets(group_id, None, False)[0].partitions[0].offset
+        found: int = self.driver.read(fetch, group_id, None, False)[0].partitions[0].offset
         return found
 
 
@@ -290,7 +292,7 @@ def test_answers_wait_for_the_fsync_and_keep_their_order() -> None:
         first, second = world.commit(1), world.commit(2)
         await asyncio.sleep(0)
         assert (first.results, second.results) == ([], [])
-        assert world.driver.fetch_offsets("simple", None, False) == []
+        assert world.driver.read(fetch, "simple", None, False) == []
         log.may_flush.set()
         await until(lambda: second.results)
         assert (first.results, second.results) == ([OK], [OK])
@@ -315,17 +317,17 @@ def test_a_restarted_coordinator_loads_its_log() -> None:
         await until(lambda: joined.results)
         member_id = joined.results[0]["member_id"]
         waiter = Waiter()
-        world.driver.sync(waiter, SyncGroup(group_id="g", generation=1, member_id=member_id))
+        world.driver.ask(waiter, SyncGroup(group_id="g", generation=1, member_id=member_id))
         assert waiter.results[0]["error_code"] is ErrorCode.none
         for offset in range(5):
             world.commit(offset)
-        before = world.driver.describe("g")
+        before = world.driver.read(describe, "g")
         world.restart()
         assert code_of(lambda: world.commit(9)) is ErrorCode.coordinator_load_in_progress
         assert code_of(lambda: world.driver.list_groups([], [])) is ErrorCode.coordinator_load_in_progress
         await until(lambda: code_of_or_none(world) is None)
         assert world.committed() == 4
-        assert world.driver.describe("g") == before
+        assert world.driver.read(describe, "g") == before
         world.driver.heartbeat("g", member_id, None, 1)
 
     play(scene)
@@ -333,7 +335,7 @@ def test_a_restarted_coordinator_loads_its_log() -> None:
 
 def code_of_or_none(world: World) -> ErrorCode | None:
     try:
-        world.driver.describe("g")
+        world.driver.read(describe, "g")
     except KafkaError as error:
         return error.code
     return None
@@ -359,7 +361,7 @@ def test_a_log_of_kafka_with_transactions_and_unknown_records_loads() -> None:
         world.restart()
         await until(lambda: code_of_or_none(world) is None)
         assert (world.committed("a"), world.committed("b")) == (2, 1)
-        (topic,) = world.driver.fetch_offsets("c", [("t", ZERO_UUID, [0])], True)
+        (topic,) = world.driver.read(fetch, "c", [("t", ZERO_UUID, [0])], True)
         assert topic.partitions[0].error is ErrorCode.unstable_offset_commit
 
     play(scene)
@@ -408,6 +410,6 @@ def test_a_silent_member_times_out_on_the_event_loops_clock() -> None:
     async def scene(world: World) -> None:
         joined = world.join(session_timeout_ms=20)
         await until(lambda: joined.results)
-        await until(lambda: world.driver.describe("g")["group_state"] == "Empty")
+        await until(lambda: world.driver.read(describe, "g")["group_state"] == "Empty")
 
     play(scene)

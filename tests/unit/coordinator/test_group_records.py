@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.group.subscription import subscribed_topics
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.group.member import subscribed_topics
+from ottla.coordinator.partitioning import partition_for
 from ottla.protocol.internal import codec
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.group_records import (

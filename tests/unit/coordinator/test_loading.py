@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.group.requests import Leaving, OffsetCommit, SyncGroup
-from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.group.admin import describe, list_groups
+from ottla.coordinator.group.offsets import fetch
+from ottla.coordinator.group.requests import DeleteGroups, LeaveGroup, Leaving, OffsetCommit, OffsetDelete, SyncGroup
+from ottla.coordinator.group.shard import GroupShard
 from ottla.drivers import coordinator_shards
 from ottla.drivers.coordinator_load import load
 from ottla.errors import ErrorCode
@@ -59,14 +61,14 @@ def test_every_request_is_answered_that_the_groups_are_being_loaded() -> None:
         driver, waiter = world.driver, Waiter()
         requests: list[Callable[[], Any]] = [
             world.join,
-            lambda: driver.sync(waiter, SyncGroup(group_id="g", generation=1, member_id="m")),
+            lambda: driver.ask(waiter, SyncGroup(group_id="g", generation=1, member_id="m")),
             lambda: driver.heartbeat("g", "m", None, 1),
-            lambda: driver.leave(waiter, "g", [Leaving("m")]),
-            lambda: driver.commit(waiter, OffsetCommit(group_id="g")),
-            lambda: driver.fetch_offsets("g", None, False),
-            lambda: driver.delete_offsets(waiter, "g", {"t": [0]}),
-            lambda: driver.delete_group(waiter, "g"),
-            lambda: driver.describe("g"),
+            lambda: driver.ask(waiter, LeaveGroup("g", [Leaving("m")])),
+            lambda: driver.ask(waiter, OffsetCommit(group_id="g")),
+            lambda: driver.read(fetch, "g", None, False),
+            lambda: driver.ask(waiter, OffsetDelete("g", {"t": [0]})),
+            lambda: driver.ask(waiter, DeleteGroups(["g"])),
+            lambda: driver.read(describe, "g"),
             lambda: driver.list_groups((), ()),
         ]
         assert [code_of(request) for request in requests] == [LOADING] * len(requests)
@@ -248,9 +250,9 @@ def test_offsets_of_old_brokers_expire_by_the_retention_of_this_one(version: int
     asyncio.run(load(driver.shard, Log(), fs, 1_000, decode_record))
     driver.shard.on_loaded(driver.now)
     driver.wait(3_000_000)
-    assert [topic.partitions[0].offset for topic in driver.shard.fetch_offsets("g", None)] == [1]
+    assert [topic.partitions[0].offset for topic in fetch(driver.shard.state, "g", None)] == [1]
     driver.wait(1_200_000)
-    assert driver.shard.fetch_offsets("g", None) == []
+    assert fetch(driver.shard.state, "g", None) == []
     assert [record.key for batch in driver.log for record in batch] == [
         OffsetCommitKey("g", "t", 0),
         GroupMetadataKey("g"),
@@ -265,14 +267,14 @@ def test_a_deleted_group_stays_deleted() -> None:
         [GroupRecord(OffsetCommitKey("", "t", 0), OFFSET)],
     ]
     driver.restart()
-    driver.shard.delete_groups("delete", ["g"], driver.now)
+    driver.shard.ask("delete", DeleteGroups(["g"]), driver.now)
     driver.run()
     driver.restart()
-    assert [row["group_id"] for row in driver.shard.list_groups((), ())] == [""]
-    driver.shard.delete_groups("delete", [""], driver.now)
+    assert [row["group_id"] for row in list_groups(driver.shard.state, (), ())] == [""]
+    driver.shard.ask("delete", DeleteGroups([""]), driver.now)
     driver.run()
     driver.restart()
-    assert driver.shard.list_groups((), ()) == []
+    assert list_groups(driver.shard.state, (), ()) == []
 
 
 def commit_values(group: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def carry_out(shard: TransactionShard) -> list[Any]:
 
 def test_few_calls_for_many_partitions() -> None:
     shard = TransactionShard(TransactionConfig.from_settings(ServerConfig.load(None, {}, {})))
-    shard.init_producer_id(Token(), InitProducerId("x", 60_000), NOW)
+    shard.ask(Token(), InitProducerId("x", 60_000), NOW)
     carry_out(shard)
     calls = 0
 
@@ -61,8 +61,8 @@ def test_few_calls_for_many_partitions() -> None:
             sys.setprofile(None)
             assert calls < CALLS_MAX, calls
 
-    counted(shard.add_partitions, AddPartitions("x", 7, 0, PARTITIONS))
+    counted(shard.ask, AddPartitions("x", 7, 0, PARTITIONS))
     assert list(shard.state.entries["x"].transaction.partitions) == PARTITIONS
-    counted(shard.add_partitions, AddPartitions("x", 7, 0, PARTITIONS))  # again: nothing to write
-    markers = counted(shard.end, EndTxn("x", 7, 0, True))
+    counted(shard.ask, AddPartitions("x", 7, 0, PARTITIONS))  # again: nothing to write
+    markers = counted(shard.ask, EndTxn("x", 7, 0, True))
     assert [list(each.partitions) for each in markers if isinstance(each, SendMarkers)] == [PARTITIONS]

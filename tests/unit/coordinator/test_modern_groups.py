@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCommit
+from ottla.coordinator.group.admin import list_groups
+from ottla.coordinator.group.requests import DeleteGroups, JoinGroup, OffsetCommit, OffsetDelete, OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.internal.group_values import GroupValue, encode_group_value
@@ -47,7 +48,7 @@ def loaded(*records: GroupRecord, **settings: Any) -> SimulatedDriver:
 
 
 def listed(driver: SimulatedDriver, *types: str) -> list[tuple[str, str, str]]:
-    found = driver.shard.list_groups((), types)
+    found = list_groups(driver.shard.state, (), types)
     return [(each["group_id"], each["group_state"], each["group_type"]) for each in found]
 
 
@@ -56,13 +57,13 @@ def join(driver: SimulatedDriver, name: str = "g", member_id: str = "") -> Any:
         group_id=name, member_id=member_id, session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
         protocol_type="consumer", protocols={"range": b""},
     )  # fmt: skip
-    driver.shard.join("join", request, driver.now)
+    driver.shard.ask("join", request, driver.now)
     driver.run()
     return driver.replies[-1][1]
 
 
 def delete(driver: SimulatedDriver, name: str = "g") -> ErrorCode:
-    driver.shard.delete_groups("delete", [name], driver.now)
+    driver.shard.ask("delete", DeleteGroups([name]), driver.now)
     driver.run()
     answer = driver.replies[-1][1]
     return answer if isinstance(answer, ErrorCode) else answer["groups"][name]
@@ -74,7 +75,7 @@ def commit(driver: SimulatedDriver, member_id: str = "", at: int = -1, *, knows:
         knows_unknown_group=knows,
     )  # fmt: skip
     try:
-        driver.shard.commit("commit", request, driver.now)
+        driver.shard.ask("commit", request, driver.now)
     except KafkaError as error:
         return error.code
     driver.run()
@@ -91,6 +92,6 @@ def test_a_share_group_is_neither_deleted_nor_given_offsets() -> None:
     assert delete(driver) is ErrorCode.unsupported_version
     assert commit(driver) is ErrorCode.group_id_not_found
     with pytest.raises(KafkaError, match="not found"):
-        driver.shard.delete_offsets("x", "g", {"t": [0]}, driver.now)
+        driver.shard.ask("x", OffsetDelete("g", {"t": [0]}), driver.now)
     driver.wait(30 * 24 * 3_600_000)
     assert listed(driver) == [("g", "Empty", "share")]

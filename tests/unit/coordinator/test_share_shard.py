@@ -35,18 +35,18 @@ def token() -> object:
 
 
 def initialize(driver: ShareDriver, key: SharePartitionKey, epoch: int = 1, start: int = 10) -> Any:
-    return driver.ask(token(), driver.shard.initialize, InitializeState(key, epoch, start))
+    return driver.ask(token(), driver.shard.ask, InitializeState(key, epoch, start))
 
 
 def read(driver: ShareDriver, leader_epoch: int, key: SharePartitionKey = KEY, asked: Any = None) -> Any:
-    return driver.ask(asked or token(), driver.shard.read, ReadState(key, leader_epoch))
+    return driver.ask(asked or token(), driver.shard.ask, ReadState(key, leader_epoch))
 
 
 def write(
     driver: ShareDriver, first: int, last: int, start: int = UNCHANGED, key: SharePartitionKey = KEY, asked: Any = None
 ) -> Any:
     request = WriteState(key, 1, 5, start, [StateBatch(first, last, ACCEPTED, 1)], 3)
-    return driver.ask(asked or token(), driver.shard.write, request)
+    return driver.ask(asked or token(), driver.shard.ask, request)
 
 
 def batches(driver: ShareDriver, key: SharePartitionKey = KEY) -> list[tuple[int, int]]:
@@ -120,7 +120,7 @@ def test_a_coordinator_that_resigns_answers_its_waiters() -> None:
     driver.holding = True
     write(driver, 10, 12, asked="first")
     read(driver, 6, asked="second")
-    driver.shard.initialize("third", InitializeState(OTHER, 1, 5), driver.now)
+    driver.shard.ask("third", InitializeState(OTHER, 1, 5), driver.now)
     driver.shard.unload(driver.now)
     answers = {
         effect.token: effect.response["error_code"] for effect in driver.shard.take() if isinstance(effect, Reply)

@@ -8,8 +8,21 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.effects import InTransaction
-from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, OffsetToCommit, SyncGroup
+from ottla.coordinator.group.admin import describe, list_groups
+from ottla.coordinator.group.offsets import check_fetch, fetch
+from ottla.coordinator.group.requests import (
+    DeleteGroups,
+    JoinGroup,
+    LeaveGroup,
+    Leaving,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetToCommit,
+    SyncGroup,
+    TxnOffsetCommit,
+)
 from ottla.coordinator.group.streams.assignor import MemberTasks
+from ottla.coordinator.group.streams.describe import describe as describe_streams
 from ottla.coordinator.group.streams.member import HeldTasks, MemberState, StreamsMember
 from ottla.coordinator.group.streams.reconcile import reconciled
 from ottla.errors import ErrorCode, KafkaError
@@ -61,7 +74,7 @@ def commit(groups: Groups, member_id: str, epoch: int, topic: str = "t", number:
         offsets=[OffsetToCommit(topic, number, 9, -1, "")],
     )  # fmt: skip
     try:
-        groups.driver.shard.commit("commit", request, groups.driver.now)
+        groups.driver.shard.ask("commit", request, groups.driver.now)
     except KafkaError as error:
         return error.code
     groups.driver.run()
@@ -263,7 +276,7 @@ def test_the_delay_begins_again_with_an_empty_group_and_ends_with_one_that_is_de
     assert groups.group().assignment_epoch == groups.group().epoch == 3, "nobody is there"
     assert statuses(groups.join("a")) == [DELAYED]
     groups.send("a", -1)
-    groups.driver.shard.delete_groups("delete", ["g"], groups.driver.now)
+    groups.driver.shard.ask("delete", DeleteGroups(["g"]), groups.driver.now)
     groups.driver.run()
     groups.driver.wait(2_000)
     groups.join("a")
@@ -429,13 +442,13 @@ def test_a_group_is_described() -> None:
     groups = Groups()
     groups.create(t=2)
     groups.join("a", COUNTING, user_endpoint=StreamsEndpoint("h", 1), client_tags=(("zone", "z"),), rack_id="r")
-    found = groups.driver.shard.describe_streams_group("g")
+    found = describe_streams(groups.driver.shard.state, "g")
     assert (found["group_state"], found["group_epoch"], found["assignment_epoch"]) == ("NotReady", 2, 2)
     reads = found["topology"]["subtopologies"][1]
     assert [each["partitions"] for each in reads["repartition_source_topics"]] == [0], "as it was told"
     groups.create(r=2, c=2)
     groups.settle()
-    found = groups.driver.shard.describe_streams_group("g")
+    found = describe_streams(groups.driver.shard.state, "g")
     reads = found["topology"]["subtopologies"][1]
     assert (reads["subtopology_id"], reads["source_topics"], reads["repartition_sink_topics"]) == ("1", [], [])
     assert [
@@ -454,7 +467,7 @@ def test_a_group_is_described() -> None:
     assert member["client_tags"] == [{"key": "zone", "value": "z"}]
     assert (member["process_id"], member["rack_id"], member["topology_epoch"]) == ("p-a", "r", 0)
     with pytest.raises(KafkaError, match="Group h not found"):
-        groups.driver.shard.describe_streams_group("h")
+        describe_streams(groups.driver.shard.state, "h")
 
 
 # Requests that are refused
@@ -533,11 +546,11 @@ def test_commits_of_members_have_their_epoch() -> None:
     assert commit(groups, "", -1) is ErrorCode.unknown_member_id
     assert commit(groups, "a", 3, number=mine, knows=False) is ErrorCode.unsupported_version
     shard = groups.driver.shard
-    shard.check_fetch("g", None, -1)
-    shard.check_fetch("g", "a", 3)
+    check_fetch(shard.state, "g", None, -1)
+    check_fetch(shard.state, "g", "a", 3)
     for member_id, epoch, code in (("a", 2, stale), ("x", 3, ErrorCode.unknown_member_id)):
         with pytest.raises(KafkaError) as raised:
-            shard.check_fetch("g", member_id, epoch)
+            check_fetch(shard.state, "g", member_id, epoch)
         assert raised.value.code is code
     groups.send("a", -1)
     groups.send("b", -1)
@@ -554,7 +567,7 @@ def test_commits_of_transactions() -> None:
         )
         try:
             transaction = InTransaction(1, 0, NO_GUARD)
-            groups.driver.shard.commit_in_transaction("commit", request, transaction, groups.driver.now)
+            groups.driver.shard.ask("commit", TxnOffsetCommit(request, transaction), groups.driver.now)
         except KafkaError as error:
             return error.code
         groups.driver.run()
@@ -573,7 +586,7 @@ def test_offsets_of_topics_that_are_read_are_neither_deleted_nor_expire() -> Non
     groups.driver.restart()
 
     def deleted(topic: str) -> ErrorCode:
-        groups.driver.shard.delete_offsets("delete", "g", {topic: [0]}, groups.driver.now)
+        groups.driver.shard.ask("delete", OffsetDelete("g", {topic: [0]}), groups.driver.now)
         groups.driver.run()
         (error,) = groups.driver.replies[-1][1]["partitions"].values()
         return ErrorCode(error)
@@ -582,7 +595,7 @@ def test_offsets_of_topics_that_are_read_are_neither_deleted_nor_expire() -> Non
     for _ in range(3):
         groups.driver.wait(30_000)
         groups.settle(1)
-    names = [each.name for each in groups.driver.shard.fetch_offsets("g", None)]
+    names = [each.name for each in fetch(groups.driver.shard.state, "g", None)]
     assert names == ["t"], "what nobody reads has expired"
     groups.send("a", -1)
     groups.send("b", -1)
@@ -599,7 +612,7 @@ def classic_join(groups: Groups, name: str = "g") -> Any:
         group_id=name, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, protocol_type="consumer",
         protocols={"range": b""}, require_known_member_id=False,
     )  # fmt: skip
-    groups.driver.shard.join("join", request, groups.driver.now)
+    groups.driver.shard.ask("join", request, groups.driver.now)
     groups.driver.run()
     return groups.driver.replies[-1][1]["error_code"]
 
@@ -608,16 +621,17 @@ def test_classic_requests_of_a_streams_group() -> None:
     groups = shared()
     assert classic_join(groups) is ErrorCode.inconsistent_group_protocol
     shard, now = groups.driver.shard, groups.driver.now
-    shard.sync("sync", SyncGroup(group_id="g", generation=3, member_id="a"), now)
+    shard.ask("sync", SyncGroup(group_id="g", generation=3, member_id="a"), now)
     groups.driver.run()
     assert groups.driver.replies[-1][1]["error_code"] is ErrorCode.unknown_member_id
+    leaving = LeaveGroup("g", [Leaving("a")])
     for ask in (
-        lambda: shard.heartbeat("g", "a", None, 3, now), lambda: shard.leave("leave", "g", [Leaving("a")], now),
+        lambda: groups.driver.heartbeat("g", "a", None, 3), lambda: shard.ask("leave", leaving, now),
     ):  # fmt: skip
         with pytest.raises(KafkaError, match="unknown_member_id"):
             ask()
-    assert shard.describe("g")["error_code"] is ErrorCode.group_id_not_found
-    listed = shard.list_groups((), ())
+    assert describe(shard.state, "g")["error_code"] is ErrorCode.group_id_not_found
+    listed = list_groups(shard.state, (), ())
     assert [(each["group_type"], each["protocol_type"], each["group_state"]) for each in listed] == [
         ("streams", "streams", "Stable")
     ]
@@ -628,15 +642,15 @@ def test_empty_groups_change_hands() -> None:
     groups.create(t=1)
     assert commit(groups, "", -1) is ErrorCode.none
     assert groups.join("a")["member_epoch"] == 2, "a group of offsets only becomes a streams group"
-    assert [each.name for each in groups.driver.shard.fetch_offsets("g", None)] == ["t"]
+    assert [each.name for each in fetch(groups.driver.shard.state, "g", None)] == ["t"]
     groups.driver.restart()
-    assert [each.name for each in groups.driver.shard.fetch_offsets("g", None)] == ["t"]
+    assert [each.name for each in fetch(groups.driver.shard.state, "g", None)] == ["t"]
     groups.send("a", -1)
     assert classic_join(groups) is ErrorCode.none
     assert groups.join("a") is ErrorCode.group_id_not_found, "it has a member"
     groups.driver.restart()
     assert groups.driver.shard.state.groups["g"].group_type == "classic"
-    assert [each.name for each in groups.driver.shard.fetch_offsets("g", None)] == ["t"]
+    assert [each.name for each in fetch(groups.driver.shard.state, "g", None)] == ["t"]
     assert not [key for key in in_log(groups) if key.startswith("ModernKey")]
 
 
@@ -644,14 +658,14 @@ def test_states_in_filters() -> None:
     groups = Groups()
     groups.join("a")
     shard = groups.driver.shard
-    assert [len(shard.list_groups({each}, ())) for each in ("notready", "not_ready", "empty")] == [0, 1, 0]
+    assert [len(list_groups(shard.state, {each}, ())) for each in ("notready", "not_ready", "empty")] == [0, 1, 0]
 
 
 def test_an_empty_group_is_deleted_with_all_its_records() -> None:
     groups = shared()
 
     def delete() -> ErrorCode:
-        groups.driver.shard.delete_groups("delete", ["g"], groups.driver.now)
+        groups.driver.shard.ask("delete", DeleteGroups(["g"]), groups.driver.now)
         groups.driver.run()
         answer = groups.driver.replies[-1][1]
         return answer if isinstance(answer, ErrorCode) else answer["groups"]["g"]

@@ -10,8 +10,15 @@ from typing import Any
 
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.consumer.group import ConsumerGroup
-from ottla.coordinator.group.modern import ModernGroup
-from ottla.coordinator.group.requests import JoinGroup, Leaving, OffsetCommit, OffsetToCommit, SyncGroup
+from ottla.coordinator.group.requests import (
+    DeleteGroups,
+    JoinGroup,
+    LeaveGroup,
+    Leaving,
+    OffsetCommit,
+    OffsetToCommit,
+    SyncGroup,
+)
 from ottla.coordinator.group.share import heartbeat as shares
 from ottla.coordinator.group.share import offsets as share_offsets
 from ottla.coordinator.group.share.group import ShareGroup
@@ -76,7 +83,7 @@ class Walk:
             rebalance_timeout_ms=20_000, protocol_type="consumer", protocols={"range": subscription("t")},
             instance_id=instance, require_known_member_id=self.random.random() < 0.5,
         )  # fmt: skip
-        self.driver.shard.join("join", request, self.driver.now)
+        self.driver.shard.ask("join", request, self.driver.now)
 
     def classic_asks(self, group: str) -> None:
         found = self.state.groups.get(group)
@@ -86,7 +93,7 @@ class Walk:
             request = SyncGroup(
                 group_id=group, member_id=member_id, generation=found.generation, assignments=assignments
             )
-            self.driver.shard.sync("sync", request, self.driver.now)
+            self.driver.shard.ask("sync", request, self.driver.now)
 
     def classic_leaves(self, group: str) -> None:
         found = self.state.groups.get(group)
@@ -94,12 +101,12 @@ class Walk:
             ids = [*found.members, *(found.pending_members if isinstance(found, ClassicGroup) else ())]
             if ids:
                 leaving = [Leaving(self.random.choice(ids), None)]
-                self.driver.shard.leave("leave", group, leaving, self.driver.now)
+                self.driver.shard.ask("leave", LeaveGroup(group, leaving), self.driver.now)
 
     def commits(self, group: str) -> None:
         offsets = [OffsetToCommit("t", 0, 1, -1, "", self.consumers.topics["t"])]
         request = OffsetCommit(group_id=group, member_id="", generation=-1, offsets=offsets, knows_unknown_group=True)
-        self.driver.shard.commit("commit", request, self.driver.now)
+        self.driver.shard.ask("commit", request, self.driver.now)
 
     def consumer_joins(self, group: str) -> None:
         instance = self.random.choice((None, None, "i", "j"))
@@ -150,7 +157,7 @@ class Walk:
             )
             self.driver.shard.decide(lambda state: share_offsets.delete_group(state, "delete", group), self.driver.now)
         else:
-            self.driver.shard.delete_groups("delete", [group], self.driver.now)
+            self.driver.shard.ask("delete", DeleteGroups([group]), self.driver.now)
 
     def time_passes(self, group: str) -> None:
         self.driver.wait(self.random.choice((1, 2_000, 15_000, 50_000)))
@@ -163,7 +170,7 @@ class Walk:
             assert key == ("expiry",) or is_owned(state, *key), f"after {what}: {key} of {state.groups.get(key[1])}"
         for group in state.groups.values():
             if isinstance(group, ShareGroup):
-                assert {*group.deadlines} == {*group.share_members}, what
+                assert {*group.deadlines} == {*group.members}, what
                 assert not group.deadlines or ("share session", group.group_id) in state.timers, what
             elif not isinstance(group, ClassicGroup):
                 for member_id in group.members:
@@ -179,7 +186,7 @@ def is_owned(state: Any, kind: str, group_id: str, member_id: str = "") -> bool:
         return isinstance(group, ConsumerGroup) and member_id in group.members
     if kind.startswith("streams"):
         return isinstance(group, StreamsGroup) and (kind == "streams initial" or member_id in group.members)
-    if not isinstance(group, ClassicGroup) or isinstance(group, ModernGroup):
+    if not isinstance(group, ClassicGroup):
         return False
     if kind == "join":
         return group.state is State.PREPARING_REBALANCE

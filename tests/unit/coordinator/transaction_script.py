@@ -22,9 +22,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.coordinator.effects import WRITE_ERRORS, Now, Reply, Write
+from ottla.coordinator.transaction import admin
 from ottla.coordinator.transaction.admin import Filter
 from ottla.coordinator.transaction.config import TransactionConfig
 from ottla.coordinator.transaction.effects import NewProducerId, SendMarkers
+from ottla.coordinator.transaction.partitions import verify
 from ottla.coordinator.transaction.requests import AddPartitions, EndTxn, InitProducerId, ProducerIdAndEpoch
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.coordinator.transaction.transaction import Transaction
@@ -183,7 +185,7 @@ class Script:
     def do_init(self, token: str, positional: list[str], named: dict[str, str], *, two_phase: bool = False) -> None:
         expected = producer(named["as"]) if "as" in named else None
         request = InitProducerId(positional[0], int(named.get("timeout", 60_000)), expected, two_phase)
-        self.driver.shard.init_producer_id(token, request, self.driver.now)
+        self.driver.shard.ask(token, request, self.driver.now)
 
     def do_2pc(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         self.do_init(token, positional, named, two_phase=True)
@@ -191,18 +193,18 @@ class Script:
     def do_add(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         partitions = tuple(map(partition, positional[2:]))
         request = AddPartitions(positional[0], *producer(positional[1]), partitions, int(named.get("v", 2)))
-        self.driver.shard.add_partitions(token, request, self.driver.now)
+        self.driver.shard.ask(token, request, self.driver.now)
 
     def do_verify(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         partitions = tuple(map(partition, positional[2:]))
-        found = self.driver.shard.verify(positional[0], *producer(positional[1]), partitions)
+        found = verify(self.driver.shard.state, positional[0], *producer(positional[1]), partitions)
         text = " ".join(f"{each}:{code.name.replace('none', 'ok')}" for each, code in found.items())
         self.out.append(f"{token} <- {text}")
 
     def do_commit(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         is_commit = token.startswith("commit")
         request = EndTxn(positional[0], *producer(positional[1]), is_commit, int(named.get("v", 2)))
-        self.driver.shard.end(token, request, self.driver.now)
+        self.driver.shard.ask(token, request, self.driver.now)
 
     do_abort = do_commit
 
@@ -213,7 +215,7 @@ class Script:
     def do_describe(self, token: str, positional: list[str], named: dict[str, str]) -> None:
         for transactional_id in positional:
             try:
-                row = self.driver.shard.describe(transactional_id)
+                row = admin.describe(self.driver.shard.state, transactional_id)
             except KafkaError as error:
                 self.out.append(f"{transactional_id}: {error.code.name.upper()}")
                 continue
@@ -230,7 +232,8 @@ class Script:
             frozenset(map(int, filter(None, named.get("pids", "").split(",")))),
             int(named.get("longer", -1)),
         )
-        rows = [self.driver.shard.row(each, wanted, self.driver.now) for each in self.driver.shard.ids()]
+        state = self.driver.shard.state
+        rows = [admin.row(state, each, wanted, self.driver.now.wall_ms) for each in [*state.entries]]
         found = [f"{row['transactional_id']}={row['transaction_state']}:{row['producer_id']}" for row in rows if row]
         self.out.append(f"list <- {' '.join(found) or 'nothing'}")
 

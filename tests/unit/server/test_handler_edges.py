@@ -14,7 +14,7 @@ from ottla.config.server import ServerConfig
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Now, Write
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
-from ottla.coordinator.shard import GroupShard
+from ottla.coordinator.group.shard import GroupShard
 from ottla.errors import ErrorCode
 from ottla.protocol.internal.group_records import encode_value
 from ottla.protocol.messages import ApiKey
@@ -111,7 +111,7 @@ def test_offsets_that_are_kept_for_ever_can_be_written() -> None:
     commit = OffsetCommit(
         group_id="g", offsets=[OffsetToCommit("t", 0, 5, -1, "")], retention_ms=2**63 - 1,
     )  # fmt: skip
-    shard.commit(1, commit, Now(0, TIME))
+    shard.ask(1, commit, Now(0, TIME))
     (write,) = [effect for effect in shard.take() if isinstance(effect, Write)]
     (record,) = write.records
     assert record.value.expire_timestamp == 2**63 - 1  # type: ignore[union-attr]

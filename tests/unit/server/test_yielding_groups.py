@@ -215,7 +215,7 @@ def test_many_members_leave_in_steps_and_one_rebalance_follows(tmp_path: Path) -
             client = await ready(node)
             waiting = [AwaitedReply() for _ in range(COUNT)]
             for each in waiting:
-                node.groups.join(each, joining())
+                node.groups.ask(each, joining())
             members = [(await each.result)["member_id"] for each in waiting]
             assert len(set(members)) == COUNT
             (group,) = (group for group, _ in node.groups.groups())
@@ -228,7 +228,7 @@ def test_many_members_leave_in_steps_and_one_rebalance_follows(tmp_path: Path) -
             assert turns.count - before >= COUNT // LEAVING_AT_ONCE
             rejoined = [AwaitedReply() for _ in range(staying)]
             for each, member in zip(rejoined, members, strict=False):
-                node.groups.join(each, joining(member))
+                node.groups.ask(each, joining(member))
             assert {(await each.result)["generation_id"] for each in rejoined} == {first + 1}
             assert node.metrics.rebalances == rebalances + 1
 

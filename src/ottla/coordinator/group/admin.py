@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.offsets import tombstone
+from ottla.coordinator.group.requests import DeleteGroups
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
 from ottla.protocol.internal.group_records import GroupRecord
@@ -62,12 +63,12 @@ def describe(state: GroupState, group_id: str) -> dict[str, Any]:
     }
 
 
-def delete_groups(state: GroupState, token: Token, group_ids: Sequence[str]) -> None:
+def delete_groups(state: GroupState, token: Token, request: DeleteGroups) -> None:
     """Delete empty groups with their offsets; replies with the error of each."""
     results: dict[str, ErrorCode] = {}
     deleted: list[Group] = []
     records: list[GroupRecord] = []
-    for group_id in group_ids:
+    for group_id in request.group_ids:
         group = state.groups.get(group_id)
         if group_id in results:
             continue

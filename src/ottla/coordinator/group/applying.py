@@ -4,29 +4,16 @@ records are committed, so that the next request sees it; answers wait for the co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.classic import ClassicGroup
-from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord, Value
-from ottla.protocol.internal.modern_group_records import STREAMS, ModernKey, types_of
+from ottla.coordinator.group.kinds import Undo, kind_of
+from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord
+from ottla.protocol.internal.modern_group_records import ModernKey, types_of
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.state import GroupState
-
-Undo = Callable[[], None]
-
-
-def replay(state: GroupState, key: ModernKey, value: Value | None) -> None:
-    """Apply a record of the log, or of a decision."""
-    if types_of(key) is STREAMS:
-        from ottla.coordinator.group.streams.replay import replay as replay_streams
-
-        replay_streams(state, key, value)
-    else:
-        from ottla.coordinator.group.consumer.replay import replay as replay_consumer
-
-        replay_consumer(state, key, value)
 
 
 def apply(state: GroupState, records: Sequence[GroupRecord]) -> Undo:
@@ -34,8 +21,10 @@ def apply(state: GroupState, records: Sequence[GroupRecord]) -> Undo:
     undone: list[Undo] = []
     for key, value in records:
         if isinstance(key, ModernKey):
-            undone.append(_saved(state, key))
-            replay(state, key, value)
+            kind = kind_of(types_of(key).group_type)
+            assert kind.saved is not None
+            undone.append(kind.saved(state, key))
+            kind.replay(state, key, value)
         else:
             assert isinstance(key, GroupMetadataKey) and value is None
             undone.append(saved_group(state, key.group))
@@ -47,16 +36,6 @@ def apply(state: GroupState, records: Sequence[GroupRecord]) -> Undo:
             each()
 
     return undo
-
-
-def _saved(state: GroupState, key: ModernKey) -> Undo:
-    if types_of(key) is STREAMS:
-        from ottla.coordinator.group.streams.replay import saved as saved_streams
-
-        return saved_streams(state, key)
-    from ottla.coordinator.group.consumer.replay import saved as saved_consumer
-
-    return saved_consumer(state, key)
 
 
 def saved_group(state: GroupState, group_id: str) -> Undo:

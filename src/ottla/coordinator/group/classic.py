@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ottla.coordinator.effects import Token
-from ottla.coordinator.group.member import Member
-from ottla.coordinator.group.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from ottla.coordinator.group.member import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue, GroupRecord

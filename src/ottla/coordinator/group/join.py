@@ -14,7 +14,6 @@ from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.member import Member
-from ottla.coordinator.group.modern import ModernGroup
 from ottla.coordinator.group.rebalance import (
     complete_if_all_joined,
     prepare,
@@ -36,13 +35,13 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
         return
     group = state.groups.get(request.group_id)
     replaced = None
-    if group is not None and (not isinstance(group, ClassicGroup) or isinstance(group, ModernGroup)):
-        if not isinstance(group, ClassicGroup) and group.group_type == "consumer" and not group.is_empty:
+    if group is not None and not isinstance(group, ClassicGroup):
+        if group.group_type == "consumer" and not group.is_empty:
             from ottla.coordinator.group.consumer import classic_members
 
             classic_members.join(state, token, group, request)
             return
-        if isinstance(group, ModernGroup) or not group.is_empty:
+        if group.group_type == "share" or not group.is_empty:
             state.reply(token, replies.join_error(ErrorCode.inconsistent_group_protocol))
             return
         group, replaced = None, group

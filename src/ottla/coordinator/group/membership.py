@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.classic import ClassicGroup, State
@@ -15,7 +13,7 @@ from ottla.coordinator.group.rebalance import (
     remove_member,
     reset_assignments,
 )
-from ottla.coordinator.group.requests import Leaving, SyncGroup
+from ottla.coordinator.group.requests import LeaveGroup, Leaving, SyncGroup
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
 
@@ -113,8 +111,9 @@ def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str
         raise KafkaError(ErrorCode.rebalance_in_progress)
 
 
-def leave(state: GroupState, token: Token, group_id: str, members: Sequence[Leaving]) -> None:
-    """Members go at once; the rest of the group rebalances."""
+def leave(state: GroupState, token: Token, request: LeaveGroup) -> None:
+    """Members go at once; the rest of the group rebalances. Raises KafkaError."""
+    group_id, members = request
     if not group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
     group = state.groups.get(group_id)

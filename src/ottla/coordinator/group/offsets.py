@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.coordinator.effects import InTransaction, Marker, Token, Write
+from ottla.coordinator.effects import InTransaction, Token, Write
 from ottla.coordinator.group.classic import ClassicGroup, State
-from ottla.coordinator.group.modern import ModernGroup
-from ottla.coordinator.group.offset_store import CommittedOffset
-from ottla.coordinator.group.requests import OffsetCommit
+from ottla.coordinator.group.kinds import kind_of
+from ottla.coordinator.group.offset_store import CommittedOffset, OffsetStore
+from ottla.coordinator.group.requests import EndTransaction, OffsetCommit, OffsetDelete, TxnOffsetCommit
 from ottla.coordinator.group.state import RECORDS_PER_PART_MAX, GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
@@ -20,12 +20,11 @@ from ottla.protocol.internal.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+from ottla.protocol.offset_block import OffsetBlock
 from ottla.protocol.wire import FetchedOffset, FetchedTopic
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.consumer.group import ConsumerGroup
     from ottla.coordinator.group.state import Group
-    from ottla.coordinator.group.streams.group import StreamsGroup
 
 OFFSETS_PER_TURN_MAX = 20_000
 """Offsets that are looked at in one turn of expiry: some 20 ms."""
@@ -39,16 +38,16 @@ def commit(state: GroupState, token: Token, request: OffsetCommit) -> None:
     _write(state, token, request)
 
 
-def commit_in_transaction(state: GroupState, token: Token, request: OffsetCommit, transaction: InTransaction) -> None:
+def commit_in_transaction(state: GroupState, token: Token, request: TxnOffsetCommit) -> None:
     """The same for offsets that count once their transaction is committed; no session starts again. Raises
     KafkaError, for the log's sake too: for a fenced producer, or one whose transaction is not open any more."""
-    _checked_in_transaction(state, request)
-    _write(state, token, request, transaction)
+    _checked_in_transaction(state, request.commit)
+    _write(state, token, request.commit, request.transaction)
 
 
-def end_transaction(state: GroupState, token: Token, marker: Marker) -> None:
+def end_transaction(state: GroupState, token: Token, request: EndTransaction) -> None:
     """Write the marker of a transaction, and reply when its offsets count, or never will."""
-    state.effects.append(Write([], marker=marker))
+    state.effects.append(Write([], marker=request.marker))
     state.reply(token, {})
 
 
@@ -94,17 +93,8 @@ def _checked_for_commit(state: GroupState, request: OffsetCommit) -> Group | Non
             return None
         unknown = ErrorCode.group_id_not_found if request.knows_unknown_group else ErrorCode.illegal_generation
         raise KafkaError(unknown, f"Group {request.group_id} not found.")
-    if isinstance(group, ModernGroup):
-        raise group.refuse_commit()
     if not isinstance(group, ClassicGroup):
-        if group.group_type == "consumer":
-            from ottla.coordinator.group.consumer.offsets import check_commit
-
-            check_commit(group, request)
-        else:
-            from ottla.coordinator.group.streams.offsets import check_commit as check_streams_commit
-
-            check_streams_commit(group, request)
+        kind_of(group.group_type).check_commit(group, request)
         return group
     if request.generation < 0 and group.state is State.EMPTY:
         return group
@@ -119,6 +109,19 @@ def _checked_for_commit(state: GroupState, request: OffsetCommit) -> Group | Non
     return group
 
 
+def check_fetch(state: GroupState, group_id: str, member_id: str | None, epoch: int) -> None:
+    """Whether a member of a consumer or streams group may fetch offsets. Raises KafkaError."""
+    group = state.groups.get(group_id)
+    if group is not None and not isinstance(group, ClassicGroup):
+        kind_of(group.group_type).check_fetch(group, member_id, epoch)
+
+
+def write_blocks(state: GroupState, blocks: Iterable[OffsetBlock]) -> None:
+    """Commits that were checked and are in the log, but must be fsynced before they count: as writes under way."""
+    for block in blocks:
+        state.write_commit(block.shape.group_id, list(block.records()))
+
+
 def _checked_in_transaction(state: GroupState, request: OffsetCommit) -> None:
     """Raises KafkaError. Who says neither member nor generation may commit to any group (KIP-447), and a rebalance
     hinders nobody: consumers know of it before they take over partitions."""
@@ -127,51 +130,51 @@ def _checked_in_transaction(state: GroupState, request: OffsetCommit) -> None:
     if group is None:
         if request.generation >= 0:
             raise KafkaError(ErrorCode.illegal_generation)
-    elif isinstance(group, ModernGroup):
-        raise group.refuse_commit()
     elif not isinstance(group, ClassicGroup):
-        if is_named:
-            _check_members_transaction(state, group, request)
+        if is_named or not group.keeps_offsets:
+            kind_of(group.group_type).check_commit_in_transaction(group, request, state.image)
     elif is_named and not (request.generation < 0 and group.state is State.EMPTY):
         group.check_member(request.member_id, request.instance_id)
         if request.generation != group.generation:
             raise KafkaError(ErrorCode.illegal_generation)
 
 
-def _check_members_transaction(state: GroupState, group: ConsumerGroup | StreamsGroup, request: OffsetCommit) -> None:
-    if group.group_type == "consumer":
-        from ottla.coordinator.group.consumer.offsets import check_commit_in_transaction
-
-        check_commit_in_transaction(group, request, state.image)
-    else:
-        from ottla.coordinator.group.streams.offsets import check_commit_in_transaction as check_streams
-
-        check_streams(group, request)
-
-
 Wanted = Sequence[tuple[str, UUID, Sequence[int]]]
 """Topics by name and id (ZERO_UUID: any), each with its partitions."""
 
 
-def fetch(state: GroupState, group_id: str, wanted: Wanted | None, require_stable: bool) -> list[FetchedTopic]:
+def committed(state: GroupState, group_id: str) -> Wanted:
+    """Every partition for which a group has an offset, to ask `fetch` for."""
+    known = state.offsets.of_group(group_id) if group_id in state.groups else {}
+    return [(topic, ZERO_UUID, list(partitions)) for topic, partitions in known.items()]
+
+
+def version(state: GroupState, group_id: str) -> tuple[OffsetStore, int, int]:
+    """Version of the state that answers of `fetch` depend on: while it is the same, so are they."""
+    group = state.groups.get(group_id)
+    membership = -1 if group is None else 0 if isinstance(group, ClassicGroup) else state.decisions
+    return state.offsets, state.offsets.changes, membership
+
+
+def fetch(state: GroupState, group_id: str, wanted: Wanted | None, require_stable: bool = False) -> list[FetchedTopic]:
     """Committed offsets by topic, of the partitions asked for (offset -1 where there is none) or of all (None).
 
     With `require_stable`, a partition that an open transaction may still move is UNSTABLE_OFFSET_COMMIT (KIP-447).
     """
     known = state.offsets.of_group(group_id) if group_id in state.groups else {}
     if wanted is None:
-        wanted = [(topic, ZERO_UUID, list(partitions)) for topic, partitions in known.items()]
+        wanted = committed(state, group_id)
     may_move = require_stable and state.offsets.has_open_transactions(group_id)
     response = []
     for topic, topic_id, partitions in wanted:
         offsets = known.get(topic, {})
         answers = []
         for partition in partitions:
-            committed = offsets.get(partition)
+            found = offsets.get(partition)
             if may_move and state.offsets.has_pending(group_id, topic, partition):
                 answers.append(FetchedOffset(partition, error=ErrorCode.unstable_offset_commit))
-            elif committed is not None and _is_of(committed, topic_id):
-                answers.append(FetchedOffset(partition, *committed[:3]))
+            elif found is not None and _is_of(found, topic_id):
+                answers.append(FetchedOffset(partition, *found[:3]))
             else:
                 answers.append(FetchedOffset(partition))
         response.append(FetchedTopic(topic, topic_id, answers))
@@ -183,11 +186,12 @@ def _is_of(committed: CommittedOffset, topic_id: UUID) -> bool:
     return topic_id is ZERO_UUID or committed.topic_id == topic_id or ZERO_UUID in (committed.topic_id, topic_id)
 
 
-def delete(state: GroupState, token: Token, group_id: str, topics: Mapping[str, Sequence[int]]) -> None:
+def delete(state: GroupState, token: Token, request: OffsetDelete) -> None:
     """Delete offsets of topics that no member reads; replies with the error of each partition (KIP-496).
 
     Raises GROUP_ID_NOT_FOUND, or NON_EMPTY_GROUP for an active group whose subscriptions are unknown.
     """
+    group_id, topics = request
     group = state.groups.get(group_id)
     if group is None or not group.keeps_offsets:
         raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} not found.")
@@ -268,8 +272,6 @@ def _expired(state: GroupState, group: Group) -> list[GroupRecord]:
     if group.protocol_type is not None and isinstance(group, ClassicGroup):
         if group.state is State.EMPTY:
             since_empty = group.state_timestamp_ms
-        elif isinstance(group, ModernGroup):
-            pass
         elif not (group.state is State.STABLE and group.uses_consumer_protocol and group.subscribed is not None):
             return []
     now, retention = state.now.wall_ms, state.config.offsets_retention_ms

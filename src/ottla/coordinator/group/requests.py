@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from ottla.coordinator.effects import InTransaction, Marker
 from ottla.model import ZERO_UUID, Millis
 
 if TYPE_CHECKING:
@@ -51,6 +52,11 @@ class Leaving(NamedTuple):
     instance_id: str | None = None
 
 
+class LeaveGroup(NamedTuple):
+    group_id: str
+    members: Sequence[Leaving]
+
+
 class OffsetToCommit(NamedTuple):
     topic: str
     partition: int
@@ -76,6 +82,37 @@ class OffsetCommit:
     knows_unknown_group: bool = False
     """Since version 9 a commit to a group that is not there fails with GROUP_ID_NOT_FOUND, before with
     ILLEGAL_GENERATION."""
+
+
+class TxnOffsetCommit(NamedTuple):
+    """Offsets that count once their transaction, whose partition here was verified, is committed."""
+
+    commit: OffsetCommit
+    transaction: InTransaction
+
+    @property
+    def group_id(self) -> str:
+        return self.commit.group_id
+
+
+class EndTransaction(NamedTuple):
+    """Write the marker of a transaction; replaying it is `replay_transaction_end`."""
+
+    marker: Marker
+
+
+class OffsetDelete(NamedTuple):
+    group_id: str
+    topics: Mapping[str, Sequence[int]]
+
+
+class DeleteGroups(NamedTuple):
+    group_ids: Sequence[str]
+    """Groups of one shard."""
+
+    @property
+    def group_id(self) -> str:
+        return self.group_ids[0]
 
 
 class ConsumerBeat(NamedTuple):
@@ -148,3 +185,17 @@ class StreamsHeartbeat:
     has_task_end_offsets: bool = False
     shuts_down: bool = False
     """All members of the application are to stop."""
+
+
+GroupRequest = (
+    JoinGroup
+    | SyncGroup
+    | LeaveGroup
+    | OffsetCommit
+    | TxnOffsetCommit
+    | OffsetDelete
+    | DeleteGroups
+    | ConsumerHeartbeat
+    | StreamsHeartbeat
+)
+"""A request about a group, or groups, of one shard."""

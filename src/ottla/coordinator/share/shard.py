@@ -17,10 +17,18 @@ from typing import Any, Final
 from uuid import UUID
 
 from ottla.coordinator.effects import Effect, Now, Reply, Token, Write
-from ottla.coordinator.shard import partition_for
+from ottla.coordinator.partitioning import partition_for
 from ottla.coordinator.share.combining import UNCHANGED, combine
 from ottla.coordinator.share.config import ShareCoordinatorConfig
-from ottla.coordinator.share.requests import InitializeState, Prune, ReadState, WriteState
+from ottla.coordinator.share.requests import (
+    DeleteState,
+    InitializeState,
+    Prune,
+    ReadState,
+    StateRequest,
+    SummarizeState,
+    WriteState,
+)
 from ottla.coordinator.timers import Timers
 from ottla.errors import ErrorCode
 from ottla.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, UNKNOWN_OFFSET, Millis, Offset, ProducerId, uuid_to_base64
@@ -174,17 +182,19 @@ class ShareShard:
 
     # Requests. A reply has the fields of the API's PartitionResult.
 
-    def initialize(self, token: Token, request: InitializeState, now: Now) -> None:
-        self._begin(token, request.key, now, lambda: self._initialize(token, request))
-
-    def read(self, token: Token, request: ReadState, now: Now) -> None:
-        self._begin(token, request.key, now, lambda: self._read(token, request))
-
-    def write(self, token: Token, request: WriteState, now: Now) -> None:
-        self._begin(token, request.key, now, lambda: self._change(token, request))
-
-    def delete(self, token: Token, key: SharePartitionKey, now: Now) -> None:
-        self._begin(token, key, now, lambda: self._delete(token, key))
+    def ask(self, token: Token, request: StateRequest, now: Now) -> None:
+        """Decide on a request; `token` gets the reply, with the error in it."""
+        match request:
+            case InitializeState():
+                self._begin(token, request.key, now, lambda: self._initialize(token, request))
+            case ReadState():
+                self._begin(token, request.key, now, lambda: self._read(token, request))
+            case WriteState():
+                self._begin(token, request.key, now, lambda: self._change(token, request))
+            case DeleteState(key):
+                self._begin(token, key, now, lambda: self._delete(token, key))
+            case SummarizeState(key):
+                self._reply(token, self.summary(key))
 
     def summary(self, key: SharePartitionKey) -> dict[str, Any]:
         """The committed summary (ReadShareGroupStateSummary)."""

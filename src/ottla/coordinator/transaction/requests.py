@@ -39,3 +39,6 @@ class EndTxn(NamedTuple):
     is_commit: bool
     client_version: int = 0
     """2 from version 5 of the API on, else 0."""
+
+
+TransactionRequest = InitProducerId | AddPartitions | EndTxn

@@ -11,14 +11,14 @@ KafkaError.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 from ottla.coordinator.effects import Effect, Now, Token
-from ottla.coordinator.transaction import admin, ending, partitions, producers, sweeps
+from ottla.coordinator.transaction import ending, partitions, producers, sweeps
 from ottla.coordinator.transaction.config import TransactionConfig
 from ottla.coordinator.transaction.effects import NewProducerId, SendMarkers
-from ottla.coordinator.transaction.requests import AddPartitions, EndTxn, InitProducerId
+from ottla.coordinator.transaction.requests import AddPartitions, EndTxn, InitProducerId, TransactionRequest
 from ottla.coordinator.transaction.state import ABORT, EXPIRE, Observe, ShardState, unobserved
 from ottla.coordinator.transaction.transaction import PREPARED, VERSION_2
 from ottla.errors import ErrorCode
@@ -85,26 +85,10 @@ class TransactionShard:
 
     # Requests
 
-    def init_producer_id(self, token: Token, request: InitProducerId, now: Now) -> None:
+    def ask(self, token: Token, request: TransactionRequest, now: Now) -> None:
+        """Decide on a request; `token` gets the reply. Raises KafkaError."""
         self.state.now = now
-        producers.init_producer_id(self.state, token, request)
-
-    def add_partitions(self, token: Token, request: AddPartitions, now: Now) -> None:
-        self.state.now = now
-        partitions.add(self.state, token, request)
-
-    def verify(
-        self,
-        transactional_id: str,
-        producer_id: ProducerId,
-        producer_epoch: ProducerEpoch,
-        asked: Collection[TopicPartition],
-    ) -> dict[TopicPartition, ErrorCode]:
-        return partitions.verify(self.state, transactional_id, producer_id, producer_epoch, asked)
-
-    def end(self, token: Token, request: EndTxn, now: Now) -> None:
-        self.state.now = now
-        ending.end(self.state, token, request)
+        DECISIONS[type(request)](self.state, token, request)
 
     def markers_written(
         self,
@@ -117,11 +101,10 @@ class TransactionShard:
         self.state.now = now
         ending.markers_written(self.state, transactional_id, producer_id, producer_epoch, written)
 
-    def describe(self, transactional_id: str) -> dict[str, Any]:
-        return admin.describe(self.state, transactional_id)
 
-    def ids(self) -> list[str]:
-        return list(self.state.entries)
-
-    def row(self, transactional_id: str, wanted: admin.Filter, now: Now) -> dict[str, Any] | None:
-        return admin.row(self.state, transactional_id, wanted, now.wall_ms)
+DECISIONS: Final[Mapping[type, Callable[[ShardState, Token, Any], None]]] = {
+    InitProducerId: producers.init_producer_id,
+    AddPartitions: partitions.add,
+    EndTxn: ending.end,
+}
+"""What decides on a request, by its type."""

@@ -37,5 +37,5 @@ def handle(context: RequestContext, request: Any) -> Deferred:
     reply = DeferredReply(finish)
     partition = TopicPartition(OFFSETS_TOPIC, context.node.groups.partition_of(request.group_id))
     asked = AddPartitions(request.transactional_id, request.producer_id, request.producer_epoch, (partition,))
-    context.node.transactions.add(reply, asked)
+    context.node.transactions.ask(reply, asked)
     return reply.deferred

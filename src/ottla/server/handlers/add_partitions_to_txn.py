@@ -64,7 +64,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
             request.v3_and_below_producer_epoch,
             partitions,
         )
-        context.node.transactions.add(reply, asked)
+        context.node.transactions.ask(reply, asked)
         answer = yield reply.result
         errors = dict.fromkeys(partitions, fenced_before(2, context, answer["error_code"]))
     return {"results_by_topic_v3_and_below": (yield from _rows(errors))}

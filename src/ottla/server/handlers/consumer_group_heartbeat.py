@@ -138,7 +138,7 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         visible=visible_topics(context),
     )
     waiter = DeferredReply(lambda answer: _response(context, answer))
-    context.node.groups.consumer_heartbeat(waiter, asked)
+    context.node.groups.ask(waiter, asked)
     return waiter.deferred
 
 

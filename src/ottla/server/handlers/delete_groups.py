@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from ottla.coordinator.group.requests import DeleteGroups
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
@@ -49,7 +50,7 @@ def _delete(context: RequestContext, group_id: str) -> AwaitedReply:
     waiter = AwaitedReply()
     try:
         authorize(context, Operation.DELETE, ResourceType.GROUP, group_id)
-        context.node.groups.delete_group(waiter, group_id)
+        context.node.groups.ask(waiter, DeleteGroups([group_id]))
     except KafkaError as error:
         waiter.complete(error)
     return waiter

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
+from ottla.coordinator.group.admin import describe
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
@@ -32,7 +33,7 @@ def handle(context: RequestContext, request: Any) -> Response | Awaitable[Respon
 def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
     try:
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        found: dict[str, Any] = context.node.groups.describe(group_id)
+        found = context.node.groups.read(describe, group_id)
     except KafkaError as error:
         return _failed(group_id, error)
     if found["error_code"] is ErrorCode.group_id_not_found and context.api_version < 6:

@@ -35,5 +35,5 @@ def handle(context: RequestContext, request: Any) -> Deferred:
     reply = DeferredReply(finish)
     version = 2 if context.api_version >= 5 else 0
     asked = EndTxn(request.transactional_id, request.producer_id, request.producer_epoch, request.committed, version)
-    context.node.transactions.end(reply, asked)
+    context.node.transactions.ask(reply, asked)
     return reply.deferred

@@ -56,7 +56,7 @@ def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Respon
 
     reply = DeferredReply(finish)
     asked = InitProducerId(request.transactional_id, request.transaction_timeout, expected)
-    context.node.transactions.init_producer_id(reply, asked)
+    context.node.transactions.ask(reply, asked)
     return reply.deferred
 
 

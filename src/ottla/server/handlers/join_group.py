@@ -42,5 +42,5 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         visible=visible_topics(context),
     )
     waiter = encoded_reply(context, encode_join)
-    context.node.groups.join(waiter, asked)
+    context.node.groups.ask(waiter, asked)
     return waiter.deferred

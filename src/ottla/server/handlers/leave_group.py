@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
-from ottla.coordinator.group.requests import Leaving
+from ottla.coordinator.group.requests import LeaveGroup, Leaving
 from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
@@ -33,7 +33,7 @@ def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Respon
     else:
         leaving = [Leaving(request.member_id)]
         waiter = DeferredReply(_of_one)
-    context.node.groups.leave(waiter, request.group_id, leaving)
+    context.node.groups.ask(waiter, LeaveGroup(request.group_id, leaving))
     return waiter.deferred
 
 
@@ -49,7 +49,8 @@ async def _many(context: RequestContext, group_id: str, members: Sequence[Any]) 
         if start:
             await scheduler.next_slice()
         waiter = AwaitedReply()
-        context.node.groups.leave(waiter, group_id, _leaving(members[start : start + LEAVING_AT_ONCE]))
+        some = _leaving(members[start : start + LEAVING_AT_ONCE])
+        context.node.groups.ask(waiter, LeaveGroup(group_id, some))
         rows += (await waiter.result)["members"]
     return {"error_code": ErrorCode.none, "members": rows}
 

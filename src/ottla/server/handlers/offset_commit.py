@@ -85,7 +85,7 @@ def _commit(
         knows_unknown_group=context.api_version >= 9,
     )
     try:
-        context.node.groups.commit(waiter, asked)
+        context.node.groups.ask(waiter, asked)
     except KafkaError as error:
         without_frames(error)
         waiter.complete(error)

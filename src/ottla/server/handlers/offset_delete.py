@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ottla.coordinator.group.requests import OffsetDelete
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
@@ -38,7 +39,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
             yield 4
     for part in _parts(known) or [{}]:
         waiter = AwaitedReply()
-        context.node.groups.delete_offsets(waiter, request.group_id, part)
+        context.node.groups.ask(waiter, OffsetDelete(request.group_id, part))
         for (topic, number), error in (yield waiter.result)["partitions"].items():
             answers.setdefault(topic, []).append((number, error))
         yield DELETED_AT_ONCE * ROW_COST

@@ -10,6 +10,7 @@ from collections.abc import Generator, Sequence
 from typing import Final
 from uuid import UUID
 
+from ottla.coordinator.group import offsets
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_requests import GroupToFetch, OffsetFetchRequest, TopicToFetch, decode_offset_fetch_in_steps
 from ottla.protocol.group_responses import encode_offset_fetch_in_steps
@@ -77,9 +78,9 @@ def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
         visible = allowed(context, Operation.DESCRIBE, log_denial=group.topics is not None)
         if group.member_id is not None or group.member_epoch >= 0:
-            context.node.groups.check_fetch(group.group_id, group.member_id, group.member_epoch)
+            context.node.groups.read(offsets.check_fetch, group.group_id, group.member_id, group.member_epoch)
         if group.topics is None:
-            every = context.node.groups.committed(group.group_id)
+            every = context.node.groups.read(offsets.committed, group.group_id)
             if visible is not EVERYTHING:
                 every = [each for each in every if each[0] in visible]
             topics = _with_ids(context, (yield from _fetched(context, group.group_id, every, require_stable)))
@@ -104,17 +105,17 @@ def _fetched(
     context: RequestContext, group_id: str, wanted: Sequence[Wanted], require_stable: bool
 ) -> Generator[int, None, list[FetchedTopic]]:
     """Raises KafkaError."""
-    fetch = context.node.groups.fetch_offsets
+    read = context.node.groups.read
     total = sum([len(numbers) for _, _, numbers in wanted])
     yield len(wanted) // 8
     if len(wanted) + total <= PARTITIONS_AT_ONCE:
-        return fetch(group_id, wanted, require_stable)
+        return read(offsets.fetch, group_id, wanted, require_stable)
     topics = []
     for name, topic_id, numbers in wanted:
         rows: list[FetchedOffset] = []
         for start in range(0, max(len(numbers), 1), PARTITIONS_AT_ONCE):
             some = numbers[start : start + PARTITIONS_AT_ONCE]
-            rows += fetch(group_id, [(name, topic_id, some)], require_stable)[0].partitions
+            rows += read(offsets.fetch, group_id, [(name, topic_id, some)], require_stable)[0].partitions
             yield 5 + 2 * len(some)
         topics.append(FetchedTopic(name, topic_id, rows))
     return topics

@@ -32,11 +32,13 @@ def handle(context: RequestContext, request: Any) -> Response | Awaitable[Respon
 
 
 def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
+    from ottla.coordinator.group.streams.describe import describe
+
     try:
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
-        found: dict[str, Any] = context.node.groups.describe_streams_group(group_id)
+        found = context.node.groups.read(describe, group_id)
         check_topics(context, _topics(found["topology"]), HIDDEN)
     except KafkaError as error:
         return _failed(group_id, error)

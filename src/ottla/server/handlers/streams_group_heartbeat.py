@@ -86,7 +86,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
         shuts_down=request.shutdown_application,
     )
     waiter = DeferredReply(lambda answer: _response(context, asked.group_id, answer))
-    context.node.groups.streams_heartbeat(waiter, asked)
+    context.node.groups.ask(waiter, asked)
     return waiter.deferred
 
 

@@ -43,5 +43,5 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
     waiter = encoded_reply(context, encode_sync)
-    context.node.groups.sync(waiter, asked)
+    context.node.groups.ask(waiter, asked)
     return waiter.deferred

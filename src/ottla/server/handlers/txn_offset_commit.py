@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.coordinator.effects import WRITE_ERRORS, InTransaction
-from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
+from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from ottla.drivers.cooperative import Cost
 from ottla.drivers.transaction_verifier import Question
 from ottla.errors import ErrorCode, KafkaError
@@ -84,7 +84,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
         return (yield from _in_parts(context, request, offsets, transaction, refused))
     waiter = DeferredReply(lambda reply: at_once(_answering(context, {**refused, **reply["partitions"]})))
     try:
-        context.node.groups.commit_in_transaction(_Errors(waiter, offsets), _asked(request, offsets), transaction)
+        context.node.groups.ask(_Errors(waiter, offsets), _asked(request, offsets, transaction))
     except KafkaError as error:
         return (yield from _answering(context, {**refused, **_all(offsets, error)}))
     return waiter.deferred
@@ -117,7 +117,7 @@ def _in_parts(
         part = offsets[start : start + COMMITTED_AT_ONCE]
         reply = AwaitedReply()
         try:
-            context.node.groups.commit_in_transaction(_Errors(reply, part), _asked(request, part), transaction)
+            context.node.groups.ask(_Errors(reply, part), _asked(request, part, transaction))
             errors.update((yield reply.result)["partitions"])
         except KafkaError as error:
             without_frames(error)
@@ -154,14 +154,15 @@ def _verify(context: RequestContext, request: Any) -> Generator[Cost, Any, int]:
     return guard
 
 
-def _asked(request: Any, offsets: Sequence[OffsetToCommit]) -> OffsetCommit:
-    return OffsetCommit(
+def _asked(request: Any, offsets: Sequence[OffsetToCommit], transaction: InTransaction) -> TxnOffsetCommit:
+    commit = OffsetCommit(
         group_id=request.group_id,
         member_id=getattr(request, "member_id", ""),
         instance_id=getattr(request, "group_instance_id", None),
         generation=getattr(request, "generation_id", -1),
         offsets=offsets,
     )
+    return TxnOffsetCommit(commit, transaction)
 
 
 def _all(offsets: Sequence[OffsetToCommit], error: KafkaError) -> dict[TopicPartition, ErrorCode]:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.config.listeners import HTTP
 from ottla.coordinator.group.classic import ClassicGroup, State
-from ottla.coordinator.group.modern import ModernGroup
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.quorum_metrics import state_of, vote_of
 from ottla.metrics.instruments import TopicTraffic
@@ -392,8 +391,7 @@ class Collector:
                 states[group.state] += 1
                 waiting += group.awaiting_join_count
             name = escape(group.group_id)
-            members = group.member_ids if isinstance(group, ModernGroup) else group.members
-            page.add("kafka_consumergroup_members", len(members), f'{{consumergroup="{name}"}}')
+            page.add("kafka_consumergroup_members", len(group.members), f'{{consumergroup="{name}"}}')
             for topic, committed in list(commits.items()):
                 offsets += len(committed)
                 await self._add_lag(page, group.group_id, name, topic, list(committed.items()), now_ms)

@@ -32,7 +32,6 @@ from ottla.coordinator.group.consumer.group import (
 from ottla.coordinator.group.consumer.member import NOTHING, ConsumerMember, with_epoch
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.member import Member
-from ottla.coordinator.group.modern import ModernGroup
 from ottla.coordinator.group.rebalance import prepare, refuse_waiters
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
@@ -89,7 +88,7 @@ def consumer_group(state: GroupState, group_id: str, *, create: bool) -> Convers
         return Conversion(group, [])
     if group is None and create:
         return Conversion(ConsumerGroup(group_id), [])
-    if not create or not isinstance(group, ClassicGroup) or isinstance(group, ModernGroup):
+    if not create or not isinstance(group, ClassicGroup):
         raise not_found(group_id, group, "Consumer group")
     if group.state is State.EMPTY:
         return Conversion(ConsumerGroup(group_id), group.tombstones(), group)

@@ -11,10 +11,9 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
-from ottla.coordinator.group.modern import ModernGroup
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord
@@ -69,10 +68,19 @@ class StateOf(NamedTuple):
 States = dict[UUID, StateOf]
 
 
-class ShareGroup(ModernGroup):
+class ShareGroup:
+    group_type: Literal["share"] = "share"
+    protocol_type = "share"
+    protocol_name = None
+    uses_consumer_protocol = False
+    keeps_offsets = expires = False
+    """The share coordinator has the offsets (Kafka's `shouldExpire`)."""
+
     def __init__(self, group_id: str) -> None:
-        super().__init__(group_id, SHARE)
-        self.share_members: dict[str, ShareMember] = {}
+        self.group_id = group_id
+        self.records: dict[ModernKey, bytes] = {}
+        """Everything in the log but offsets."""
+        self.members: dict[str, ShareMember] = {}
         self.epoch = NEW_EPOCH
         self.metadata_hash = 0
         self.target: dict[str, Assignment] = {}
@@ -95,18 +103,22 @@ class ShareGroup(ModernGroup):
     # What the records say
 
     def replay(self, key: ModernKey, value: bytes | None) -> None:
-        super().replay(key, value)
+        """Apply a record of the log. Raises MalformedRecord."""
+        if value is None:
+            self.records.pop(key, None)
+        else:
+            self.records[key] = value
         handle = _REPLAYS.get(key.type)
         if handle is not None:
             handle(self, key.member or "", None if value is None else decode_group_value(key.type, value))
 
     def _replay_member(self, member_id: str, value: ShareGroupMemberMetadataValue | None) -> None:
         if value is None:
-            self.share_members.pop(member_id, None)
+            self.members.pop(member_id, None)
             self.deadlines.pop(member_id, None)
             return
-        self.share_members[member_id] = replace(
-            self.share_members.get(member_id) or ShareMember(member_id), rack_id=value.rack_id,
+        self.members[member_id] = replace(
+            self.members.get(member_id) or ShareMember(member_id), rack_id=value.rack_id,
             client_id=value.client_id, client_host=value.client_host, topics=tuple(value.subscribed_topic_names),
         )  # fmt: skip
 
@@ -125,12 +137,12 @@ class ShareGroup(ModernGroup):
             self.target[member_id] = _partitions(value.topic_partitions)
 
     def _replay_current(self, member_id: str, value: ShareGroupCurrentMemberAssignmentValue | None) -> None:
-        known = self.share_members.get(member_id)
+        known = self.members.get(member_id)
         if value is None:
             if known is not None:
-                self.share_members[member_id] = replace(known, epoch=0, previous_epoch=0, assigned={})
+                self.members[member_id] = replace(known, epoch=0, previous_epoch=0, assigned={})
             return
-        self.share_members[member_id] = replace(
+        self.members[member_id] = replace(
             known or ShareMember(member_id), epoch=value.member_epoch, previous_epoch=value.previous_member_epoch,
             assigned=_partitions(value.assigned_partitions),
         )  # fmt: skip
@@ -148,14 +160,37 @@ class ShareGroup(ModernGroup):
 
     # Questions
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether its last record is gone."""
+        return not self.records
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def generation(self) -> int:
+        return self.epoch
+
+    @property
+    def shown_state(self) -> str:
+        return "Stable" if self.members else "Empty"
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return bool(self.members)
+
+    def request_refresh(self) -> None:
+        """Nothing to do: every heartbeat looks at the topics."""
+
     def topics_of(self, instead: ShareMember | None = None, *, without: str = "") -> list[str]:
         """The topics that members read, sorted: with a member `instead` of the one of its id, `without` another."""
-        members = {**self.share_members, **({} if instead is None else {instead.member_id: instead})}
+        members = {**self.members, **({} if instead is None else {instead.member_id: instead})}
         return sorted({name for each in members.values() if each.member_id != without for name in each.topics})
 
     def has_unassigned(self) -> bool:
         """Whether there are partitions with state that the target does not have (`initializedAssignmentPending`)."""
-        names = {name for each in self.share_members.values() for name in each.topics}
+        names = {name for each in self.members.values() for name in each.topics}
         given: dict[UUID, set[int]] = {}
         for assignment in self.target.values():
             for topic_id, numbers in assignment.items():
@@ -170,6 +205,20 @@ class ShareGroup(ModernGroup):
     def record(self, number: int, value: GroupValue | None, member_id: str | None = None) -> GroupRecord:
         encoded = None if value is None else encode_group_value(value)
         return GroupRecord(ModernKey(number, self.group_id, member_id), encoded)
+
+    def tombstones(self) -> list[GroupRecord]:
+        """Tombstones of all records but offsets, in the order that Kafka checks when it loads them: members before the
+        group (`GroupMetadataManager.replay`)."""
+        leftover = {key.member for key in self.records if key.type in (SHARE.member_current, SHARE.member_target)}
+        members = sorted({*self.members, *(each for each in leftover if each is not None)})
+        of_members = [
+            ModernKey(number, self.group_id, each)
+            for number in (SHARE.member_current, SHARE.member_target, SHARE.member)
+            for each in members
+        ]
+        others = [key for key in self.records if key.type in SHARE.others and key.member is None]
+        last = (ModernKey(SHARE.target, self.group_id), *others, ModernKey(SHARE.metadata, self.group_id))
+        return [GroupRecord(key, None) for key in (*of_members, *last)]
 
     def states_record(self, initializing: States, initialized: States, deleting: Mapping[UUID, str]) -> GroupRecord:
         value = ShareGroupStatePartitionMetadataValue(

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.coordinator.effects import Token
-from ottla.coordinator.group.modern import SESSION, ModernGroup
 from ottla.coordinator.group.share.group import (
     LEAVING,
     NOTHING,
@@ -40,6 +39,9 @@ from ottla.protocol.internal.share_group_records import (
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataValue,
 )
+
+SESSION: Final = "share session"
+"""The kind of the timer that removes the members."""
 
 Initialize = Callable[[str, int, Mapping[UUID, frozenset[int]]], None]
 """(group, its epoch, partitions by topic): has the share coordinator begin to keep their state."""
@@ -95,11 +97,11 @@ def heartbeat(
         raise KafkaError(ErrorCode.group_id_not_found, f"Share group {request.group_id} not found.")
     else:
         group = find(state, request.group_id)
-    known = group.share_members.get(request.member_id)
+    known = group.members.get(request.member_id)
     if known is None and not joins:
         sentence = f"Member {request.member_id} is not a member of group {request.group_id}."
         raise KafkaError(ErrorCode.unknown_member_id, sentence)
-    if known is None and len(group.share_members) >= config.max_size:
+    if known is None and len(group.members) >= config.max_size:
         sentence = f"The share group has reached its maximum capacity of {config.max_size} members."
         raise KafkaError(ErrorCode.group_max_size_reached, sentence)
     before = known or ShareMember(request.member_id)
@@ -208,7 +210,7 @@ class _Decision:
             return last
         if group.assignment_ms and interval_ms and self._now_ms < group.assignment_ms + interval_ms:
             return last
-        members = {**group.share_members, member.member_id: member}
+        members = {**group.members, member.member_id: member}
         ids = {name: topic.id for name in group.seen if (topic := self._image.topic(name)) is not None}
         shared = assign(
             {each: [ids[name] for name in row.topics if name in ids] for each, row in members.items()},
@@ -269,7 +271,7 @@ class _Decision:
 
 def _leave(state: GroupState, token: Token, request: ShareHeartbeat, image: MetadataImage) -> None:
     group = find(state, request.group_id)
-    if request.member_id not in group.share_members:
+    if request.member_id not in group.members:
         sentence = f"Member {request.member_id} is not a member of group {request.group_id}."
         raise KafkaError(ErrorCode.unknown_member_id, sentence)
     group.image = image
@@ -283,7 +285,7 @@ def _leave(state: GroupState, token: Token, request: ShareHeartbeat, image: Meta
 def remove(state: GroupState, group: ShareGroup, member_ids: Iterable[str]) -> None:
     """Members leave, or were not heard of for too long."""
     records: list[GroupRecord] = []
-    epoch, left = group.epoch, len(group.share_members)
+    epoch, left = group.epoch, len(group.members)
     for member_id in member_ids:
         left -= 1
         kinds = (SHARE.member_current, SHARE.member_target, SHARE.member)
@@ -299,9 +301,8 @@ def remove(state: GroupState, group: ShareGroup, member_ids: Iterable[str]) -> N
     wait_for_sessions(state, group)
 
 
-def expire(state: GroupState, group: ModernGroup) -> None:
+def expire(state: GroupState, group: ShareGroup) -> None:
     """A deadline has come: remove the members whose sessions are over."""
-    assert isinstance(group, ShareGroup)
     group.session_ms = 0
     group.now_ms = state.now.wall_ms
     over = [member_id for member_id, deadline in group.deadlines.items() if deadline <= state.now.timer_ms]
@@ -329,16 +330,15 @@ def stop_sessions(state: GroupState, group: ShareGroup) -> None:
 def _resume_sessions(state: GroupState, group: ShareGroup) -> None:
     """Members that could not be removed are, when another session is over."""
     deadline = state.now.timer_ms + state.config.share_session_timeout_ms
-    for member_id in group.share_members:
+    for member_id in group.members:
         group.deadlines.setdefault(member_id, deadline)
     wait_for_sessions(state, group)
 
 
-def start_sessions(state: GroupState, group: ModernGroup) -> None:
+def start_sessions(state: GroupState, group: ShareGroup) -> None:
     """Start a session for each member that a new coordinator finds in its log."""
-    assert isinstance(group, ShareGroup)
     deadline = state.now.timer_ms + state.config.share_session_timeout_ms
-    group.deadlines = dict.fromkeys(group.share_members, deadline)
+    group.deadlines = dict.fromkeys(group.members, deadline)
     wait_for_sessions(state, group)
 
 
@@ -436,6 +436,6 @@ def describe(state: GroupState, group_id: str, image: MetadataImage) -> dict[str
                     ]
                 },
             }
-            for each in group.share_members.values()
+            for each in group.members.values()
         ],
     }

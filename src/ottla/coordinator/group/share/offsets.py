@@ -33,7 +33,7 @@ def partitions(state: GroupState, group_id: str) -> dict[UUID, list[int]]:
 def _empty(state: GroupState, group_id: str) -> ShareGroup:
     """Raises GROUP_ID_NOT_FOUND or NON_EMPTY_GROUP."""
     group = find(state, group_id)
-    if group.share_members:
+    if group.members:
         raise KafkaError(ErrorCode.non_empty_group, "The group is not empty.")
     group.now_ms = state.now.wall_ms
     return group

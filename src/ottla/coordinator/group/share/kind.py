@@ -1,0 +1,45 @@
+"""What share groups do with records, timers and the requests of others."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.coordinator.group.kinds import Kind
+from ottla.coordinator.group.requests import OffsetCommit
+from ottla.coordinator.group.share.group import ShareGroup
+from ottla.coordinator.group.share.heartbeat import expire, start_sessions
+from ottla.coordinator.group.state import GroupState
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import MetadataImage
+from ottla.protocol.internal.group_records import Value
+from ottla.protocol.internal.modern_group_records import ModernKey
+
+
+def _replay(state: GroupState, key: ModernKey, value: Value | None) -> None:
+    assert value is None or isinstance(value, bytes)
+    group = state.groups.get(key.group)
+    if not isinstance(group, ShareGroup):
+        if value is None:
+            return
+        group = state.groups[key.group] = ShareGroup(key.group)
+    group.replay(key, value)
+    if group.is_deleted:
+        del state.groups[key.group]
+
+
+def _expired(state: GroupState, kind: str, group_id: str) -> None:
+    group = state.groups.get(group_id)
+    if isinstance(group, ShareGroup):
+        expire(state, group)
+
+
+def _check_fetch(group: ShareGroup, member_id: str | None, epoch: int) -> None:
+    """Everybody may see that it has none."""
+
+
+def _refuse_commit(group: ShareGroup, request: OffsetCommit, image: MetadataImage | None = None) -> None:
+    """The share coordinator has the offsets of such a group. Raises GROUP_ID_NOT_FOUND."""
+    raise KafkaError(ErrorCode.group_id_not_found, f"Group {group.group_id} is not a consumer group.")
+
+
+SHARE_KIND: Final = Kind(_replay, None, start_sessions, _expired, _check_fetch, _refuse_commit, _refuse_commit)

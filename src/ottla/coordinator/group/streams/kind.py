@@ -1,0 +1,18 @@
+"""What streams groups do with records, timers and the requests of others."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.coordinator.group.kinds import Kind
+from ottla.coordinator.group.streams import fence, offsets, replay
+
+STREAMS_KIND: Final = Kind(
+    replay.replay,
+    replay.saved,
+    fence.on_loaded,
+    fence.expired,
+    offsets.check_fetch,
+    offsets.check_commit,
+    lambda group, request, _: offsets.check_commit_in_transaction(group, request),
+)
