@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ottla.model import Buffer
 from ottla.network import MakeProtocol
@@ -15,8 +14,7 @@ from ottla.tls_records import HEADER_BYTES, Noise, Pieces
 from ottla.tls_sender import TlsSender
 
 if TYPE_CHECKING:
-    from ottla.network import Network
-    from ottla.tls_handshakes import Handshakes, TlsContexts
+    from ottla.tls_handshakes import SharedTls
 
 HANDSHAKE_SECONDS_MAX: Final = 10.0
 
@@ -40,28 +38,6 @@ NOTHING: Final = memoryview(b"")
 NOISE: Final = ssl.SSLError(1, "too many messages that are no data")
 
 CLOSED: Final = "the connection was closed before the end of the TLS handshake"
-
-
-class SharedTls(Protocol):
-    """What the connections of one network share: `TlsNetwork`."""
-
-    scratch: memoryview
-    """Where cipher text is decrypted for protocols without a buffer."""
-
-    @property
-    def buffer(self) -> memoryview:
-        """Where cipher text is received."""
-
-    @property
-    def contexts(self) -> TlsContexts: ...
-    @property
-    def handshakes(self) -> Handshakes: ...
-    @property
-    def subject_of(self) -> Callable[[bytes], str]: ...
-    @property
-    def on_failure(self) -> Callable[[Failure], None]: ...
-    @property
-    def inner(self) -> Network: ...
 
 
 class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):

@@ -10,7 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from ottla.network import Network
 
 HANDSHAKES_AT_ONCE: Final = 4
 """At most; fewer on a machine with fewer processors."""
@@ -134,3 +137,22 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
             pass
     if len(done) != len(ends):
         raise ssl.SSLError(1, "the handshake does not end")
+
+
+class SharedTls(Protocol):
+    """What the connections of one network share: `TlsNetwork`."""
+
+    scratch: memoryview
+
+    @property
+    def buffer(self) -> memoryview: ...
+    @property
+    def contexts(self) -> TlsContexts: ...
+    @property
+    def handshakes(self) -> Handshakes: ...
+    @property
+    def subject_of(self) -> Callable[[bytes], str]: ...
+    @property
+    def on_failure(self) -> Callable[[Failure], None]: ...
+    @property
+    def inner(self) -> Network: ...

@@ -475,7 +475,9 @@ class Fetch:
             answer = yield from self._answer_any(session_id, rows)
         if (quotas := self._node.quotas) is None or self._follower is not None:
             return answer
-        return quotas.limited_fetch(self._context, answer, session, session_id, zip(self._entries, reads, strict=True))
+        found = zip(self._entries, reads, strict=True)
+        limited: EncodedResponse = quotas.limited_fetch(self._context, answer, session, session_id, found)
+        return limited
 
     def _answer_any(self, session_id: int, rows: list[tuple[Any, Read]]) -> Generator[int, None, EncodedResponse]:
         """The answer with whatever there can be in it."""
