@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+import random as random_module
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.model import Millis
 
+if TYPE_CHECKING:
+    from ottla.config.effective import EffectiveConfig
+    from ottla.controller.sessions import BrokerSessions
+    from ottla.security.tokens import TokenFinder
+
+Request = Mapping[str, Any]
 Response = TypeVar("Response")
 
 RECORDS_PER_DECISION_MAX = 10_000
@@ -54,3 +61,23 @@ NAMES_PER_STEP = 1000
 
 Decide = Callable[[MetadataImage, Millis], Decision[Response] | Steps[Response]]
 """Looks at the image (and the wall clock) and decides. Raises KafkaError to refuse without any record."""
+
+
+class Inputs(NamedTuple):
+    """Inputs of a decision besides the image and the request."""
+
+    config: EffectiveConfig
+    """The controller's own settings with the dynamic ones of the image."""
+    random: random_module.Random
+    cluster_id: str
+    sessions: BrokerSessions
+    permits: Permits = unlimited
+    """Mutations that the requesting client may still make (KIP-599)."""
+    now_ms: int = 0
+    requester: str = "User:ANONYMOUS"
+    """The principal that asks."""
+    tokens: TokenFinder | None = None
+    """Finds delegation tokens; None where the node has no secret for them."""
+
+
+Decider = Callable[[MetadataImage, Request, Inputs], Decision[Any] | Steps[Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.controller import acls, directories, isr, leaders, quotas, reassignments, scram, tokens
-from ottla.controller.inputs import Decider
+from ottla.controller.decision import Decider
 from ottla.protocol.messages import ApiKey
 
 DECIDERS: Mapping[int, Decider] = {

@@ -11,8 +11,7 @@ from typing import Any
 
 from ottla.controller import brokers, configs, features, producer_ids, topics
 from ottla.controller.bootstrap import MIN_ISR
-from ottla.controller.decision import Decision, Steps
-from ottla.controller.inputs import Decider, Inputs, Request
+from ottla.controller.decision import Decider, Decision, Inputs, Request, Steps
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages import ApiKey

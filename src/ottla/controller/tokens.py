@@ -19,7 +19,7 @@ from ottla.protocol.internal.metadata_records import DelegationTokenRecord, Remo
 from ottla.security.tokens import Token, hmac_of, is_expired, may_renew
 
 if TYPE_CHECKING:
-    from ottla.controller.inputs import Inputs
+    from ottla.controller.decision import Inputs
 
 Asked = Mapping[str, Any]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ottla.clock import elapsed_s
 from ottla.config import authorizer as settings
@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from ottla.server.api import RequestContext
     from ottla.server.audit import Audit
     from ottla.server.listener import Listener
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
+
+    class AuthorizedNode(NodePorts, Protocol):
+        """A node, for its authorizer."""
+
+        @property
+        def audit(self) -> Audit | None: ...
+        @property
+        def listeners(self) -> list[Listener]: ...
+
 
 _LOG = logging.getLogger("ottla.authorizer")
 
@@ -89,7 +98,7 @@ class DecisionLog:
         _LOG.log(level, event, extra=found)
 
 
-def authorize(node: Node) -> Authorizer:
+def authorize(node: AuthorizedNode) -> Authorizer:
     """The authorizer of a node whose metadata is open, which from now on follows it. It is ready once the image has
     what the controllers had committed when one of them first answered."""
     static = node.config.static
@@ -116,7 +125,7 @@ def authorize(node: Node) -> Authorizer:
     return authorizer
 
 
-async def _load(node: Node, authorizer: Authorizer) -> None:
+async def _load(node: AuthorizedNode, authorizer: Authorizer) -> None:
     """Wait for the ACLs, then serve where super users alone were not to be served without them."""
     await node.metadata.publisher.wait_published(await node.metadata.quorum.caught_up() - 1)
     authorizer.ready = True
@@ -127,13 +136,13 @@ async def _load(node: Node, authorizer: Authorizer) -> None:
             await listener.accept()
 
 
-def early_listeners(node: Node) -> Iterable[Listener]:
+def early_listeners(node: AuthorizedNode) -> Iterable[Listener]:
     """The listeners of the controller that serve before the ACLs are loaded."""
     early = _early(node)
     return [listener for listener in node.listeners if listener.name in early]
 
 
-def _early(node: Node) -> frozenset[str]:
+def _early(node: NodePorts) -> frozenset[str]:
     return settings.early_listeners(node.config, frozenset(node.controller_endpoints))
 
 

@@ -34,11 +34,9 @@ from ottla.server.handlers import OWN, TABLE, Served
 if TYPE_CHECKING:
     import asyncio
 
-    from ottla.server.authentication import Login
-    from ottla.server.node import Node
     from ottla.server.outbox import Outbox
     from ottla.server.permissions import Need, Needs
-    from ottla.server.quotas import ConnectionQuotas
+    from ottla.server.ports import ConnectionQuotas, Login, NodePorts
 
 
 LONG_REQUEST_BYTES: Final = 4096
@@ -58,44 +56,6 @@ RECORDS_COST_SHIFT: Final = 10
 
 ROW_COST: Final = 10
 """Cost of a look-up for a row of a request."""
-
-
-# Limits of a connection.
-
-RECEIVE_BUFFER_BYTES = 1 << 20
-"""The shared receive buffer: many pipelined batches at once, so that few frames are cut at its end and have to move."""
-
-RECEIVE_AHEAD_BYTES = 4096
-"""Bytes received beyond those that wait: an own buffer has at least this much more."""
-
-HEAD_BYTES_MAX = 16_384
-"""The head of a frame is kept as it is up to here, and put before the bytes that come next: what copying it costs is
-less than receiving costs. A longer one moves to a buffer that doubles as bytes really arrive; no claimed length is
-believed."""
-
-KEEP_BYTES_MIN = 262_144
-"""A smaller own buffer is cheaper to create again than to hold for a connection that may be idle."""
-
-KEEP_BYTES_MAX = 2 << 20
-"""A larger own buffer is given back as soon as it is empty."""
-
-OUTBOX_BYTES_MAX = 262_144
-"""Unsent response bytes beyond which no further request of this connection is begun."""
-
-TURN_BYTES_MAX = 262_144
-"""Bytes received from one connection without a look at the others: a fraction of a millisecond of work."""
-
-REQUEST_COST = 16
-"""A small request with its answer, in the units of `drivers/cooperative.py`."""
-
-BYTES_COST_SHIFT = 10
-"""A kilobyte that is received or checked costs one unit."""
-
-PENDING_MAX = 100
-"""Requests of one connection begun and not answered."""
-
-HALF_CLOSED_SECONDS_MAX = 10.0
-"""How long a client that will send nothing more is waited for, for its answers."""
 
 
 class Slice(Protocol):
@@ -230,7 +190,7 @@ class RequestContext:
 
     def __init__(
         self,
-        node: Node,
+        node: NodePorts,
         api_key: int,
         api_version: int,
         correlation_id: int = 0,

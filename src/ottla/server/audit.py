@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ottla.metrics.text import Exposition
     from ottla.security.authorizer import Question, Verdict
     from ottla.server.api import RequestContext
-    from ottla.server.node import Node
     from ottla.server.permissions import Need
+    from ottla.server.ports import NodePorts
     from ottla.tls_handshakes import Failure
 
 REPEAT_S: Final = 10.0
@@ -54,7 +54,7 @@ _KINDS_OF_DATA: Final = frozenset({ResourceType.TOPIC, ResourceType.GROUP, Resou
 class Audit:
     """All methods belong to the event loop's thread."""
 
-    def __init__(self, node: Node, log: AuditLog, classes: Sequence[str]) -> None:
+    def __init__(self, node: NodePorts, log: AuditLog, classes: Sequence[str]) -> None:
         self.log = log
         self.node_id = node.node_id
         self.classes = frozenset(classes)
@@ -226,7 +226,7 @@ class Audit:
             page.add("ottla_audit_topic_lag_events", max(0, self.log.written - self.topic.shipped))
 
 
-async def begin_audit(node: Node, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+async def begin_audit(node: NodePorts, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> Audit:
     """Hear what is to be heard from now on, until the last of `closers`. Raises OttlaError."""
     config = node.config
     settings = AuditSettings(
@@ -234,10 +234,10 @@ async def begin_audit(node: Node, closers: list[Callable[[], Coroutine[Any, Any,
         config["ottla.audit.files.max"], config["ottla.audit.flush.interval.ms"] / 1000,
     )  # fmt: skip
     audit = Audit(node, AuditLog(node.fs, node.clock, settings), config["ottla.audit.events"])
-    node.audit = audit
     closers.append(audit.stop)
     await audit.start()
     if isinstance(node.channel, LocalControllerChannel):
         node.channel.watch = audit.watch
     if node.tls is not None and "authentication" in audit.classes:
         node.tls.on_failed = audit.handshake_failed
+    return audit

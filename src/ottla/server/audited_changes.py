@@ -7,7 +7,7 @@ that it was decided on and the records that it came to, whoever forwarded it.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ottla.controller.changes import CLUSTER, Change, Resource, acl_resource, changes_of, config_resource, quota_name
 from ottla.drivers.controller_channel import THE_BROKER, Requester
@@ -18,9 +18,8 @@ from ottla.server.api import OF_BROKERS, OF_CONTROLLERS
 
 if TYPE_CHECKING:
     from ottla.controller.decision import Decision
-    from ottla.drivers.audit_log import Event
+    from ottla.drivers.audit_log import Event, Expand
     from ottla.metadata.image import MetadataImage
-    from ottla.server.audit import Audit
     from ottla.server.permissions import Need
 
 OTHERS: Final = frozenset(
@@ -103,12 +102,21 @@ ROWS: Final[Mapping[int, Callable[[Mapping[str, Any], Mapping[str, Any]], Iterat
 """Where the answer has its rows. Any other request is about the cluster, or about what it changes."""
 
 
+class Heard(Protocol):
+    """The audit log that hears of changes: `audit.Audit`."""
+
+    @property
+    def node_id(self) -> int: ...
+    def changed(self, events: Expand, /) -> None: ...
+    def rule(self, principal: str, host: str, needs: Sequence[Need], resource: Resource, /) -> str | None: ...
+
+
 class Watched:
     """A request to the controller that will be an event, or several, of the audit log."""
 
     __slots__ = ("_api_key", "_audit", "_image", "_records", "_request", "_requester")
 
-    def __init__(self, audit: Audit, api_key: int, request: Mapping[str, Any], requester: Requester) -> None:
+    def __init__(self, audit: Heard, api_key: int, request: Mapping[str, Any], requester: Requester) -> None:
         self._audit = audit
         self._api_key = api_key
         self._request = request
@@ -178,7 +186,7 @@ class Watched:
 
         audit.changed(events)
 
-    def _rules(self, audit: Audit) -> Callable[[Resource], str | None]:
+    def _rules(self, audit: Heard) -> Callable[[Resource], str | None]:
         table = OF_CONTROLLERS if self._api_key in OF_CONTROLLERS.table else OF_BROKERS
         needs = table.load(self._api_key).needs if self._api_key in table.table else ()
         declared: tuple[Need, ...] = tuple(each for each in needs if not isinstance(each, str))

@@ -538,8 +538,8 @@ def _in_state(state: State, key: int, whole: ApiSet, answered: frozenset[ApiKey]
 
 
 def _login(context: RequestContext) -> Login:
-    login: Login | None = None if context.session is None else context.session.login
-    assert login is not None
+    login = None if context.session is None else context.session.login
+    assert isinstance(login, Login)
     return login
 
 

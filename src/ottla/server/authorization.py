@@ -16,9 +16,8 @@ from ottla.security.acls import CLUSTER_NAME, SUPPORTED_OPERATIONS, Operation, R
 
 if TYPE_CHECKING:
     from ottla.security.authorizer import Authorizer
-    from ottla.server.api import RequestContext
-    from ottla.server.node import Node
     from ottla.server.permissions import Need
+    from ottla.server.ports import Asking, Listening, Settled
 
 ERRORS: Final[Mapping[ResourceType, ErrorCode]] = {
     ResourceType.TOPIC: ErrorCode.topic_authorization_failed,
@@ -44,7 +43,7 @@ _OPERATIONS: Final[Mapping[ResourceType, int]] = {
 """A bit for each operation that anybody asks for."""
 
 
-def refusal(context: RequestContext, operation: Operation, kind: ResourceType, name: str | None = None) -> KafkaError:
+def refusal(context: Asking, operation: Operation, kind: ResourceType, name: str | None = None) -> KafkaError:
     """The error of a client that lacks a permission, which says who it is here and what it lacks. `name` only where
     the client itself named the resource: a name for its topic id would tell it more than it may know."""
     on = f"the {kind.name.lower().replace('_', ' ')}"
@@ -54,7 +53,7 @@ def refusal(context: RequestContext, operation: Operation, kind: ResourceType, n
 
 
 def is_allowed(
-    context: RequestContext, operation: Operation, kind: ResourceType, name: str, *, log_denial: bool = True
+    context: Asking, operation: Operation, kind: ResourceType, name: str, *, log_denial: bool = True
 ) -> bool:
     authorizer = context.node.authorizer
     return authorizer is None or authorizer.is_allowed(
@@ -62,28 +61,28 @@ def is_allowed(
     )
 
 
-def is_allowed_on_cluster(context: RequestContext, operation: Operation, *, log_denial: bool = True) -> bool:
+def is_allowed_on_cluster(context: Asking, operation: Operation, *, log_denial: bool = True) -> bool:
     return is_allowed(context, operation, ResourceType.CLUSTER, CLUSTER_NAME, log_denial=log_denial)
 
 
-def is_allowed_for_any(context: RequestContext, operation: Operation, kind: ResourceType) -> bool:
+def is_allowed_for_any(context: Asking, operation: Operation, kind: ResourceType) -> bool:
     """Whether it is allowed on one resource of a type at least, whatever its name (`authorizeByResourceType`)."""
     authorizer = context.node.authorizer
     return authorizer is None or authorizer.is_allowed_for_any(context.principal, context.client_host, operation, kind)
 
 
-def authorize(context: RequestContext, operation: Operation, kind: ResourceType, name: str) -> None:
+def authorize(context: Asking, operation: Operation, kind: ResourceType, name: str) -> None:
     """Raises the error of the resource's type."""
     if not is_allowed(context, operation, kind, name):
         raise refusal(context, operation, kind, name)
 
 
-def authorize_cluster(context: RequestContext, operation: Operation) -> None:
+def authorize_cluster(context: Asking, operation: Operation) -> None:
     """Raises CLUSTER_AUTHORIZATION_FAILED."""
     authorize(context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
 
-def authorize_config(context: RequestContext, operation: Operation, resource_type: int, name: str) -> None:
+def authorize_config(context: Asking, operation: Operation, resource_type: int, name: str) -> None:
     """Settings of topics and groups are theirs, all others are the cluster's. Raises the error of the resource."""
     if resource_type == ConfigResourceType.TOPIC:
         authorize(context, operation, ResourceType.TOPIC, name)
@@ -93,7 +92,7 @@ def authorize_config(context: RequestContext, operation: Operation, resource_typ
         authorize_cluster(context, operation)
 
 
-def enforce(context: RequestContext, request: Any, need: Need) -> None:
+def enforce(context: Asking, request: Any, need: Need) -> None:
     """Ask for a permission that is declared as enforced. Raises the error of the resource's type."""
     if need.versions is not None and not need.versions[0] <= context.api_version <= need.versions[1]:
         return
@@ -106,18 +105,18 @@ def enforce(context: RequestContext, request: Any, need: Need) -> None:
     authorize(context, need.operation, need.kind, name or "")
 
 
-def enforce_undeclared(context: RequestContext) -> None:
+def enforce_undeclared(context: Asking) -> None:
     """For an API without declared permissions. Raises CLUSTER_AUTHORIZATION_FAILED."""
     authorize_cluster(context, Operation.CLUSTER_ACTION)
 
 
-def decides_here(node: Node) -> bool:
+def decides_here(node: Settled) -> bool:
     """Whether what only the controller decides is to be authorized by this node: it may be the active controller. From
     another one the request goes on in an Envelope, and the controller that opens it asks."""
     return bool(node.config.is_controller)
 
 
-def authorized_operations(context: RequestContext, kind: ResourceType, name: str) -> int:
+def authorized_operations(context: Asking, kind: ResourceType, name: str) -> int:
     """A bit for each operation that the client may do, by its code (KIP-430)."""
     authorizer = context.node.authorizer
     if authorizer is None:
@@ -125,7 +124,7 @@ def authorized_operations(context: RequestContext, kind: ResourceType, name: str
     return authorizer.authorized_operations(context.principal, context.client_host, kind, name)
 
 
-def authorized_cluster_operations(context: RequestContext) -> int:
+def authorized_cluster_operations(context: Asking) -> int:
     """The same on the cluster: none without DESCRIBE."""
     if not is_allowed_on_cluster(context, Operation.DESCRIBE):
         return 0
@@ -152,7 +151,7 @@ class Allowed:
     def __init__(
         self,
         authorizer: Authorizer,
-        context: RequestContext,
+        context: Asking,
         operation: Operation,
         kind: ResourceType,
         log_denial: bool = True,
@@ -176,7 +175,7 @@ class Allowed:
 
 
 def allowed(
-    context: RequestContext,
+    context: Asking,
     operation: Operation,
     kind: ResourceType = ResourceType.TOPIC,
     *,
@@ -192,14 +191,14 @@ def allowed(
     return Allowed(authorizer, context, operation, kind, log_denial)
 
 
-def visible_topics(context: RequestContext) -> Container[str] | None:
+def visible_topics(context: Asking) -> Container[str] | None:
     """The topics that a member may describe: its patterns match no others. None: all."""
     if context.node.authorizer is None:
         return None
     return allowed(context, Operation.DESCRIBE, log_denial=False)
 
 
-def rules_changed(node: Node) -> None:
+def rules_changed(node: Listening) -> None:
     """The ACLs are not those of before: no connection may be answered by what was learned under the old ones."""
     for listener in node.listeners:
         for connection in listener.connections:

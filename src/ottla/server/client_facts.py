@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 if TYPE_CHECKING:
     from ottla.server.api import RequestContext, Session
     from ottla.server.connection import CompiledConnection
-    from ottla.server.listener import ClientFacts, Listener
-    from ottla.server.node import Node
+    from ottla.server.ports import ClientFacts, NodeListener, NodePorts
 
 _TCP_INFO_BYTES: Final = 256
 _IDLE_MS: Final = struct.Struct("<I")
@@ -49,8 +48,8 @@ def introduced(context: RequestContext, software_name: str, software_version: st
 
 
 def connections_of(
-    node: Node, principal: str | None, client_id: str | None
-) -> Iterator[tuple[Listener, CompiledConnection, ClientFacts | None]]:
+    node: NodePorts, principal: str | None, client_id: str | None
+) -> Iterator[tuple[NodeListener, CompiledConnection, ClientFacts | None]]:
     """The connections of a node; those of other users or clients have None for their facts. Others may run between
     two of them."""
     for listener in [*node.listeners]:

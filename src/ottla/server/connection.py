@@ -26,21 +26,23 @@ from ottla.drivers.cooperative import SLICE
 from ottla.logs import fields
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch, receiving
+from ottla.server.api import Call, CloseConnection, Deferred, EncodedResponse, InOrder, Response, Shortcut, Slot
 from ottla.server.dispatch import Outcome
 from ottla.server.outbox import Outbox
-
-# isort: off
-from ottla.server.api import (
-    BYTES_COST_SHIFT, HALF_CLOSED_SECONDS_MAX, HEAD_BYTES_MAX, KEEP_BYTES_MIN, OUTBOX_BYTES_MAX,
-    PENDING_MAX, RECEIVE_AHEAD_BYTES, REQUEST_COST, TURN_BYTES_MAX, Call, CloseConnection, Deferred, EncodedResponse,
-    InOrder, Response, Shortcut, Slot,
+from ottla.server.receiving import (
+    BYTES_COST_SHIFT,
+    HALF_CLOSED_SECONDS_MAX,
+    HEAD_BYTES_MAX,
+    KEEP_BYTES_MIN,
+    OUTBOX_BYTES_MAX,
+    PENDING_MAX,
+    RECEIVE_AHEAD_BYTES,
+    REQUEST_COST,
+    TURN_BYTES_MAX,
 )  # fmt: skip
-# isort: on
 
 if TYPE_CHECKING:
-    from ottla.server.authentication import Login
-    from ottla.server.listener import Listener
-    from ottla.server.quotas import ConnectionQuotas
+    from ottla.server.ports import ConnectionListener, ConnectionQuotas, Login
 
 _REQUESTS = logging.getLogger("ottla.requests")
 
@@ -66,7 +68,7 @@ class CompiledConnection:
         "tick",
     )  # fmt: skip
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: ConnectionListener[CompiledConnection]) -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
         self._head = b""

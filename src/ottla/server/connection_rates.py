@@ -18,7 +18,7 @@ from ottla.quotas.arithmetic import Average, Rate, Windows, delay_ms
 from ottla.server.listener import RATE, RATE_UNLIMITED, limit_of
 
 if TYPE_CHECKING:
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 ADDRESSES_MAX: Final = 10_000
 """Beyond this many addresses with a quota, those that were silent for all windows are dropped."""
@@ -48,7 +48,7 @@ class _Listener:
 class ConnectionRates:
     """Made once there is a limit."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodePorts) -> None:
         config = node.config
         self._node = node
         self._loop = asyncio.get_running_loop()
@@ -67,7 +67,7 @@ class ConnectionRates:
         if len(listener.waiting) >= self._node.config["socket.listen.backlog.size"]:
             return Admission(0.0, refused=True)
         at_ms = max(now_ms, listener.free_ms)
-        delay = self._delay(listener.rate, limit_of(self._node, name), at_ms)
+        delay = self._delay(listener.rate, limit_of(self._node.config, name), at_ms)
         protected = name == self._node.inter_broker_listener and len(self._node.listeners) > 1
         if not protected:
             delay = max(delay, self._delay(self._broker, self._node.config[RATE], at_ms))

@@ -41,7 +41,7 @@ from ottla.steps import at_once
 
 if TYPE_CHECKING:
     from ottla.server.decoded_rows import Claim
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 
 _INT32 = struct.Struct(">i")
@@ -57,7 +57,7 @@ _NEVER_WAIT = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH})
 Outcome = Response | Deferred | Awaitable[Response] | InOrder
 
 
-def begin(node: Node, connection: Session, frame: memoryview) -> tuple[Call, Outcome]:
+def begin(node: NodePorts, connection: Session, frame: memoryview) -> tuple[Call, Outcome]:
     """Decode the request in `frame` and start its handler. Raises MalformedRequest or CloseConnection to close."""
     header = messages.read_header(frame)
     key, version = header.api_key, header.api_version

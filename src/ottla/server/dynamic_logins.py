@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage
     from ottla.server.listener import Listener
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 _LOG = logging.getLogger("ottla.authentication")
 
@@ -48,7 +48,9 @@ JAAS: Final = "sasl.jaas.config"
 CHECKED: Final = LIVE | AT_START
 
 
-def refusals(node: Node, image: MetadataImage, asked: Mapping[str, Any], *, incremental: bool) -> dict[int, KafkaError]:
+def refusals(
+    node: NodePorts, image: MetadataImage, asked: Mapping[str, Any], *, incremental: bool
+) -> dict[int, KafkaError]:
     """Changes of this broker's settings by which nobody could log in, or which would have no effect, by place in the
     request (INVALID_REQUEST)."""
     refused = {}
@@ -67,7 +69,7 @@ def refusals(node: Node, image: MetadataImage, asked: Mapping[str, Any], *, incr
     return refused
 
 
-def _check(node: Node, image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None]) -> None:
+def _check(node: NodePorts, image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None]) -> None:
     """Raises OttlaError."""
     names = {each.name.lower() for each in node.listeners if each.authentication is not None}
     about = [
@@ -94,7 +96,7 @@ def _check(node: Node, image: MetadataImage, resource: ConfigResource, changes: 
     _check_own_login(node, trial)
 
 
-def _own(node: Node) -> ConfigResource:
+def _own(node: NodePorts) -> ConfigResource:
     return ConfigResource(ConfigResourceType.BROKER, str(node.node_id))
 
 
@@ -126,7 +128,7 @@ def _check_name(name: str, listeners: set[str]) -> None:
         raise OttlaError(f"this broker has no listener {listener.upper()} with SASL, but {known}: {name}")
 
 
-def _check_own_login(node: Node, trial: ServerConfig) -> None:
+def _check_own_login(node: NodePorts, trial: ServerConfig) -> None:
     """Raises OttlaError where this node could not log in at others any more."""
     if not isinstance(node.network, LoginNetwork):
         return

@@ -549,7 +549,9 @@ class Fetch:
             answer = yield from answer_any(self._context, session_id, rows)
         if (quotas := self._node.quotas) is None or self._follower is not None:
             return answer
-        return quotas.limited_fetch(self._context, answer, session, session_id, zip(self._entries, reads, strict=True))
+        pairs = zip(self._entries, reads, strict=True)
+        limited: EncodedResponse = quotas.limited_fetch(self._context, answer, session, session_id, pairs)
+        return limited
 
     def _news(self, session: FetchSession, reads: list[Read | None]) -> Generator[int, None, list[tuple[Any, Read]]]:
         """The partitions that an incremental answer must include."""

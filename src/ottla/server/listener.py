@@ -9,11 +9,10 @@ import logging
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.clock import elapsed_s
-from ottla.config.listeners import OVER_TLS
 from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
@@ -24,21 +23,12 @@ from ottla.server.connection import CompiledConnection, Connection
 from ottla.server.receiving import Receiving
 
 if TYPE_CHECKING:
-    import random as random_module
     from uuid import UUID
 
-    from ottla.clock import Clock
-    from ottla.config.server import ServerConfig
-    from ottla.filesystem import FileSystem
-    from ottla.metadata.delta import MetadataDelta
     from ottla.network import AcceptFailed, Acceptor, MakeProtocol, Network
     from ottla.security.principal_mapping import PrincipalMapper
     from ottla.server.api import RequestContext
-    from ottla.server.authentication import Authentication
-    from ottla.server.connection_rates import ConnectionRates
-    from ottla.server.node import Node
-    from ottla.server.node_tls import NodeTls
-    from ottla.server.quotas import NodeQuotas
+    from ottla.server.ports import Authentication, ConnectionRates, NodePorts, NodeQuotas
 
 MEANT_TO_WAIT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """Not logged as slow, however long they take: they wait for records or for other members."""
@@ -114,27 +104,25 @@ def _per_host(overrides: Any) -> dict[str, int]:
     return found
 
 
-def over_tls(
-    config: ServerConfig, fs: FileSystem, clock: Clock, network: Network
-) -> tuple[NodeTls | None, Network, Network]:
-    """The TLS of a node, None where it has none, and the networks by which brokers and controllers are reached. Raises
-    OttlaError for certificates that cannot be used."""
-    if not config.uses_tls:
-        return None, network, network
-    from ottla.server.node_tls import NodeTls  # what nobody asked for takes no memory
+class NodeSettings(Protocol):
+    """The settings of a node, static and dynamic ones: `ServerConfig`."""
 
-    tls = NodeTls(config, fs, clock, network)
-    return tls, tls.brokers, tls.controllers
+    @property
+    def static(self) -> Mapping[str, str]: ...
+    def dynamic_text(self, name: str, /) -> str | None: ...
 
 
-async def check_address(network: Network, host: str, port: int) -> None:
-    """Raises OttlaError if the address cannot be bound at the moment."""
-    acceptor = await _listen(network, asyncio.Protocol, host, port)
-    acceptor.close()
-    await acceptor.wait_closed()
+def limit_of(config: NodeSettings, listener: str) -> int:
+    """New connections a second of one listener at most (`listener.name.NAME.max.connection.creation.rate`)."""
+    name = f"listener.name.{listener.lower()}.{RATE}"
+    text = config.dynamic_text(name) or config.static.get(name)
+    try:
+        return RATE_UNLIMITED if text is None else int(text)
+    except ValueError:
+        return RATE_UNLIMITED
 
 
-async def _listen(
+async def listen(
     network: Network, protocol: MakeProtocol, host: str, port: int, accept_failed: AcceptFailed | None = None
 ) -> Acceptor:
     """The address, which does not accept yet. Raises OttlaError."""
@@ -142,36 +130,6 @@ async def _listen(
         return await network.listen(protocol, host, port, accept_failed)
     except OSError as error:
         raise cannot_listen(f"{host or '*'}:{port}", error, " with --listen HOST:PORT") from error
-
-
-def logged_in(
-    config: ServerConfig, fs: FileSystem, random: random_module.Random, brokers: Network, controllers: Network
-) -> tuple[Network, Network]:
-    """The networks by which brokers and controllers are reached, with a login where their listeners demand one. Raises
-    OttlaError for settings by which nobody, or everybody, could log in here or this node nowhere."""
-    protocols = {each.protocol for each in (*config.listeners, *config.controller_listeners)}
-    protocols |= {config.inter_broker_listener[1] or "", config.controller_protocol[1] or ""}
-    if not any(each.startswith("SASL_") for each in protocols):
-        return brokers, controllers
-    from ottla.server import sasl_listeners  # most nodes do without
-
-    sasl_listeners.check(config)
-    return sasl_listeners.logged_in(config, fs, random, brokers, controllers)
-
-
-async def guard(node: Node, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> Iterable[Listener]:
-    """Begin the audit log and the authorizer of a node whose metadata is open, where its settings ask for them; returns
-    the listeners that serve before the ACLs are loaded. Raises OttlaError."""
-    if node.config["ottla.audit.directory"]:
-        from ottla.server.audit import begin_audit  # most nodes do without
-
-        await begin_audit(node, closers)
-    if not node.config["authorizer.class.name"]:
-        return node.listeners
-    from ottla.server.acls import authorize, early_listeners
-
-    node.authorizer = authorize(node)
-    return early_listeners(node)
 
 
 def cannot_listen(where: str, error: OSError, how: str = "") -> OttlaError:
@@ -188,7 +146,7 @@ class Listener:
 
     def __init__(
         self,
-        node: Node,
+        node: NodePorts,
         name: str,
         *,
         network: Network,
@@ -255,20 +213,14 @@ class Listener:
         self._all_gone: asyncio.Event | None = None
         self._sweeper: asyncio.Handle | None = None
 
-    async def bind(self, host: str, port: int) -> int:
-        """Take the address; returns the port, which the system chose if `port` was 0.
+    async def bind(self, host: str, port: int, make: MakeProtocol | None = None) -> int:
+        """Take the address; returns the port, which the system chose if `port` was 0. `make` makes connections other
+        than plain ones.
 
         Raises OttlaError if the address cannot be bound.
         """
-        make: MakeProtocol = lambda: Connection(self)  # noqa: E731
-        if self.protocol in OVER_TLS:
-            assert self.node.tls is not None
-            make = self.node.tls.secure(self)
-        if self.protocol.startswith("SASL_"):
-            from ottla.server.sasl_listeners import authentication_of  # most nodes do without
-
-            self.authentication = authentication_of(self)
-        self._acceptor = await _listen(self.network, make, host, port, self._accept_failed)
+        make = make or (lambda: Connection(self))
+        self._acceptor = await listen(self.network, make, host, port, self._accept_failed)
         return self._acceptor.port
 
     def _accept_failed(self, error: OSError) -> None:
@@ -441,38 +393,3 @@ def end_if_idle(connection: CompiledConnection, tick: int, ticks_max: int) -> No
             connection.abort()
     elif tick != connection.tick:
         connection.trim()
-
-
-def limit_of(node: Node, listener: str) -> int:
-    """New connections a second of one listener at most (`listener.name.NAME.max.connection.creation.rate`)."""
-    name = f"listener.name.{listener.lower()}.{RATE}"
-    text = node.config.dynamic_text(name) or node.config.static.get(name)
-    try:
-        return RATE_UNLIMITED if text is None else int(text)
-    except ValueError:
-        return RATE_UNLIMITED
-
-
-def changing_quotas(node: Node, delta: MetadataDelta) -> Iterator[None]:
-    """Hold the node's clients to their quotas, some of which may have changed; others may run at each step."""
-    if delta.client_quotas:
-        from ottla.server.quotas import NodeQuotas
-
-        quotas = node.quotas = node.quotas or NodeQuotas(node)
-        yield from quotas.applying(delta)
-        limit(node)
-
-
-def limit(node: Node) -> None:
-    """Apply the current quotas and settings to the clients of all listeners."""
-    quotas = node.quotas
-    limited = (quotas is not None and bool(quotas.addresses)) or node.config[RATE] < RATE_UNLIMITED
-    limited = limited or any(limit_of(node, each.name) < RATE_UNLIMITED for each in node.listeners)
-    rates = next((each.rates for each in node.listeners if each.rates is not None), None)
-    if limited and rates is None:
-        from ottla.server.connection_rates import ConnectionRates
-
-        rates = ConnectionRates(node)
-    for listener in node.listeners:
-        listener.quotas = quotas
-        listener.rates = rates if limited else None

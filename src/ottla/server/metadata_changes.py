@@ -1,51 +1,46 @@
-"""Logs that a node has started and what a change of the metadata means, in an operator's words; and who is away."""
+"""Logs what a change of the metadata means, in an operator's words, and notes who is away."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ottla.logs import fields
 from ottla.metadata.image import ConfigResourceType
 
 if TYPE_CHECKING:
+    from ottla.drivers.away_brokers import AwayBrokers
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
+
+    class FollowingNode(NodePorts, Protocol):
+        """A node, for what follows its metadata."""
+
+        away: AwayBrokers | None
+
+        @property
+        def serving(self) -> bool: ...
+
 
 _LOG = logging.getLogger("ottla.controller")
-_NODE_LOG = logging.getLogger("ottla.node")
 
 EVENTS_MAX = 100
 """Topics of one change that are logged one by one; beyond, only how many more there are."""
 
 
-def log_start(node: Node, metadata_s: float, logs_s: float) -> None:
-    """The node serves; its metadata took so long to read, and its logs."""
-    found = fields(
-        node_id=node.node_id,
-        cluster_id=node.cluster_id,
-        roles=",".join(node.config.roles),
-        listeners=",".join(f"{name}:{port}" for name, port in node.ports.items()),
-        topics=len(node.image.topics_by_name),
-        logs=len(node.logs),
-        metadata_ms=round(metadata_s * 1000),
-        logs_ms=round(logs_s * 1000),
-        start_ms=round(node.start_seconds * 1000),
-    )
-    _NODE_LOG.info("node started", extra=found)
-
-
-def follow(node: Node, delta: MetadataDelta, image: MetadataImage) -> None:
-    """What few nodes have any use for: other brokers, and clients that are to push metrics."""
+def follow(node: FollowingNode, delta: MetadataDelta, image: MetadataImage) -> None:
+    """Log a change, and note what few nodes have any use for: other brokers, and clients that are to push metrics."""
     follow_brokers(node, delta, image)
+    if node.serving:  # the first change is all that there is
+        log_changes(delta, image)
     if any(resource.type == ConfigResourceType.CLIENT_METRICS for resource in delta.configs):
         from ottla.server.telemetry import telemetry_of
 
         telemetry_of(node)
 
 
-def follow_brokers(node: Node, delta: MetadataDelta, image: MetadataImage) -> None:
+def follow_brokers(node: FollowingNode, delta: MetadataDelta, image: MetadataImage) -> None:
     """Note which brokers are away, from the first other broker on."""
     if node.away is None:
         if len(image.brokers) == (node.node_id in image.brokers):

@@ -28,9 +28,9 @@ from ottla.metrics.instruments import NodeMetrics
 from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
-from ottla.server.listener import ConnectionLimits, Listener, changing_quotas, check_address, limit, logged_in, over_tls
+from ottla.server.listener import ConnectionLimits
+from ottla.server.listening import bind, changing_quotas, check_address, limit, log_start, logged_in, over_tls
 from ottla.server.log_settings import LogSettings
-from ottla.server.metadata_changes import follow, log_changes, log_start
 from ottla.server.receiving import Receiving
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from ottla.server.audit import Audit
     from ottla.server.damaged_logs import DamagedLogs
     from ottla.server.http.server import HttpServer
+    from ottla.server.listener import Listener
     from ottla.server.quotas import NodeQuotas
     from ottla.server.share_groups import ShareParts
 
@@ -270,14 +271,17 @@ class Node:
     def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """A metadata change: dynamic settings of this node first, since new logs take their defaults from them."""
         self._apply_settings(delta, image)
-        follow(self, delta, image)
+        has_others = self.away is not None or len(image.brokers) != (self.node_id in image.brokers)
+        pushed = any(resource.type == ConfigResourceType.CLIENT_METRICS for resource in delta.configs)
+        if self.serving or has_others or pushed:  # a node alone starts without
+            from ottla.server.metadata_changes import follow
+
+            follow(self, delta, image)
         self.replicas.apply(delta, image)
         if self.replication is None and self.replicas.has_peers:
             self._start_replication()
         if self.replication is not None:
             self.replication.apply(delta.brokers, image)
-        if self.serving:  # the first one is all that there is
-            log_changes(delta, image)
         if self.metadata.lifecycle.broker_epoch >= 0:
             self.note_directories()
 
@@ -398,7 +402,7 @@ class Node:
 
     async def start(self) -> None:
         """Returns when clients are served. Raises OttlaError or OSError when that is impossible; `stop` then too."""
-        from ottla.server.listener import guard
+        from ottla.server.listening import guard
 
         began_s = elapsed_s()
         if self.tls is not None:
@@ -507,16 +511,9 @@ class Node:
         self, listeners: Sequence[ListenerSpec], advertised: Sequence[ListenerSpec], apis: ApiSet
     ) -> dict[str, Endpoint]:
         """Take listening sockets, and say under which names and ports others reach them."""
-        config = self.config
-        self._receiving = self._receiving or Receiving.from_settings(config)
+        self._receiving = self._receiving or Receiving.from_settings(self.config)
         for spec in listeners:
-            listener = Listener(
-                self, spec.name, protocol=spec.protocol, network=self.plain_network, limits=self._limits, apis=apis,
-                request_bytes_max=config["socket.request.max.bytes"], idle_ms_max=config["connections.max.idle.ms"],
-                metrics=self.metrics, slow_ms=config["ottla.log.slow.request.ms"], receiving=self._receiving,
-            )  # fmt: skip
-            self.ports[spec.name] = await listener.bind(spec.host, spec.port)
-            self.listeners.append(listener)
+            self.ports[spec.name] = await bind(self, spec, apis, self._limits, self._receiving)
         limit(self)
         return {
             spec.name: Endpoint(spec.host, spec.port or self.ports[spec.name], SecurityProtocol[spec.protocol])

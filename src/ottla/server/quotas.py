@@ -35,8 +35,9 @@ from ottla.server.api import Call, Deferred, EncodedResponse, InOrder, RequestCo
 if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.replication.fetch_session import FetchSession
+    from ottla.server import ports
     from ottla.server.connection import CompiledConnection
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 CHANGES_PER_STEP: Final = 200
 """Setting a quota, or giving a connection its meters, costs a few microseconds."""
@@ -66,7 +67,7 @@ _PERCENT = 100.0
 class NodeQuotas:
     """The quotas of a node's clients, and what they used."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodePorts) -> None:
         config = node.config
         windows = Windows(config["quota.window.num"], config["quota.window.size.seconds"] * 1000)
         of_mutations = Windows(
@@ -100,7 +101,7 @@ class NodeQuotas:
                 if number % CHANGES_PER_STEP == 0:
                     yield
 
-    def of_connection(self, connection: CompiledConnection) -> ConnectionQuotas | None:
+    def of_connection(self, connection: CompiledConnection) -> ports.ConnectionQuotas | None:
         """Meters of its requests; None while there are no quotas, and while the client is not known (SASL): what it
         does until then is nobody's."""
         if not self.clients or (connection.login is not None and not connection.login.done):

@@ -16,16 +16,86 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Collection, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from ottla.logs import fields
-from ottla.server.api import KEEP_BYTES_MAX, RECEIVE_AHEAD_BYTES, RECEIVE_BUFFER_BYTES
 
-if TYPE_CHECKING:
-    from ottla.server.connection import CompiledConnection
-    from ottla.server.listener import Listener
+RECEIVE_BUFFER_BYTES = 1 << 20
+"""The shared receive buffer: many pipelined batches at once, so that few frames are cut at its end and have to move."""
+
+RECEIVE_AHEAD_BYTES = 4096
+"""Bytes received beyond those that wait: an own buffer has at least this much more."""
+
+HEAD_BYTES_MAX = 16_384
+"""The head of a frame is kept as it is up to here, and put before the bytes that come next: what copying it costs is
+less than receiving costs. A longer one moves to a buffer that doubles as bytes really arrive; no claimed length is
+believed."""
+
+KEEP_BYTES_MIN = 262_144
+"""A smaller own buffer is cheaper to create again than to hold for a connection that may be idle."""
+
+KEEP_BYTES_MAX = 2 << 20
+"""A larger own buffer is given back as soon as it is empty."""
+
+OUTBOX_BYTES_MAX = 262_144
+"""Unsent response bytes beyond which no further request of this connection is begun."""
+
+TURN_BYTES_MAX = 262_144
+"""Bytes received from one connection without a look at the others: a fraction of a millisecond of work."""
+
+REQUEST_COST = 16
+"""A small request with its answer, in the units of `drivers/cooperative.py`."""
+
+BYTES_COST_SHIFT = 10
+"""A kilobyte that is received or checked costs one unit."""
+
+PENDING_MAX = 100
+"""Requests of one connection begun and not answered."""
+
+HALF_CLOSED_SECONDS_MAX = 10.0
+"""How long a client that will send nothing more is waited for, for its answers."""
+
+
+class ReceivingListener(Protocol):
+    """The listener of some connections: `listener.Listener`."""
+
+    receive_view: memoryview
+
+    @property
+    def request_bytes_max(self) -> int: ...
+    @property
+    def buffers(self) -> ReceiveBuffers: ...
+    @property
+    def connections(self) -> Collection[Receiver]: ...
+
+
+class Receiver(Protocol):
+    """The receiving half of a connection: `connection.CompiledConnection`."""
+
+    frame_bytes_max: int
+    closed: bool
+    client_host: str
+    _end: int
+    _start: int
+    _growth: int
+    _lent: list[tuple[int, Any]] | None
+    _muted: bool
+    _own: bytearray | None
+    _own_view: memoryview | None
+    _pending: deque[Any]
+    _starved: bool
+    _waiting: Any
+
+    @property
+    def _listener(self) -> Any: ...
+    def trim(self) -> None: ...
+    def abort(self) -> None: ...
+    def _advance(self) -> None: ...
+    def _pause(self) -> None: ...
+
 
 _NETWORK = logging.getLogger("ottla.network")
 
@@ -55,7 +125,7 @@ GIVE_BACK_SECONDS = 1.0
 """How long after it free memory is given back, at most that often."""
 
 
-def limit_of_frames(connection: CompiledConnection) -> str:
+def limit_of_frames(connection: Receiver) -> str:
     """The limit of a client's frames, with the name of its setting: another one before its login."""
     limit = connection.frame_bytes_max
     is_known = limit == connection._listener.request_bytes_max
@@ -74,7 +144,7 @@ class ReceiveBuffers:
         self.bytes = 0
         """**Invariant**: what `taken` and `may_take` were told, without what was `dropped`."""
         self.limit = limit
-        self.first: CompiledConnection | None = None
+        self.first: Receiver | None = None
         """The connection that may exceed the limit, until the memory of its frame is free again."""
         self.is_scarce = False
         """The limit is reached."""
@@ -83,8 +153,8 @@ class ReceiveBuffers:
         self._loop = loop
         self._whole = memoryview(receive_buffer)
         self._narrow = self._whole[:NARROW_BYTES]
-        self._listeners: weakref.WeakSet[Listener] = weakref.WeakSet()
-        self._waiting: dict[CompiledConnection, int] = {}
+        self._listeners: weakref.WeakSet[ReceivingListener] = weakref.WeakSet()
+        self._waiting: dict[Receiver, int] = {}
         """The bytes that each needs next, in the order in which they came."""
         self._watch: asyncio.Handle | None = None
         self._seen = 0
@@ -97,7 +167,7 @@ class ReceiveBuffers:
         """Since free memory was last given back."""
         self._gives_back = False
 
-    def serve(self, listener: Listener) -> None:
+    def serve(self, listener: ReceivingListener) -> None:
         self._listeners.add(listener)
         listener.receive_view = self._narrow if self.is_scarce else self._whole
 
@@ -114,7 +184,7 @@ class ReceiveBuffers:
         if self.bytes >= self.limit and not self.is_scarce:
             self._become_scarce()
 
-    def may_take(self, connection: CompiledConnection, size: int) -> bool:
+    def may_take(self, connection: Receiver, size: int) -> bool:
         """Whether a connection may grow by `size`, which is counted then. Otherwise it grows later, and goes on."""
         if connection is self.first or (not self._waiting and self.bytes + size <= self.limit):
             self.taken(size)
@@ -152,7 +222,7 @@ class ReceiveBuffers:
             self._gives_back = True
             self._loop.call_later(GIVE_BACK_SECONDS, self._give_back)
 
-    def over(self, connection: CompiledConnection) -> None:
+    def over(self, connection: Receiver) -> None:
         """Nothing of the connection is buffered any more, or it is gone."""
         if self._waiting:
             self._waiting.pop(connection, None)
@@ -216,18 +286,18 @@ class ReceiveBuffers:
 # What a connection does with its own buffer, where that is seldom.
 
 
-def _received(connection: CompiledConnection) -> int:
+def _received(connection: Receiver) -> int:
     """Bytes of a frame that has not wholly arrived."""
     return connection._end - connection._start
 
 
-def _is_receiving(connection: CompiledConnection) -> bool:
+def _is_receiving(connection: Receiver) -> bool:
     """Whether a frame has not wholly arrived, and nothing but its client keeps it from going on."""
     held_up = connection._waiting is not None or connection._starved or connection._muted
     return connection._own is not None and not held_up
 
 
-def ask_for_more(connection: CompiledConnection, rest: int, need: int) -> None:
+def ask_for_more(connection: Receiver, rest: int, need: int) -> None:
     """The own buffer is full of `rest` bytes of a frame of `need`."""
     size = min(max(rest, RECEIVE_AHEAD_BYTES), GROWTH_BYTES_MAX, max(need - rest, RECEIVE_AHEAD_BYTES))
     if connection._listener.buffers.may_take(connection, size):
@@ -237,7 +307,7 @@ def ask_for_more(connection: CompiledConnection, rest: int, need: int) -> None:
         connection._pause()
 
 
-def _grow(connection: CompiledConnection, size: int) -> None:
+def _grow(connection: Receiver, size: int) -> None:
     """There is memory now for `size` more bytes."""
     connection._starved = False
     if connection._own is None:
@@ -248,7 +318,7 @@ def _grow(connection: CompiledConnection, size: int) -> None:
     connection._advance()
 
 
-def enlarge(connection: CompiledConnection) -> memoryview:
+def enlarge(connection: Receiver) -> memoryview:
     """Enlarge the connection's own buffer: in place if it has no views, else as a copy."""
     own, view = connection._own, connection._own_view
     assert own is not None and view is not None
@@ -268,7 +338,7 @@ def enlarge(connection: CompiledConnection) -> memoryview:
     return connection._own_view
 
 
-def lend(connection: CompiledConnection, size: int) -> None:
+def lend(connection: Receiver, size: int) -> None:
     """A buffer of `size` was given to a request: it is among those that are pending, or answered already."""
     if connection._pending:
         lent = (size, connection._pending[-1])
@@ -278,7 +348,7 @@ def lend(connection: CompiledConnection, size: int) -> None:
         _be_over(connection)
 
 
-def return_lent(connection: CompiledConnection) -> None:
+def return_lent(connection: Receiver) -> None:
     """Count no more what was given to requests that are answered, or are not waited for any more."""
     buffers = connection._listener.buffers
     kept = []
@@ -297,7 +367,7 @@ def _ended(buffers: ReceiveBuffers, size: int, task: asyncio.Task[None]) -> None
     buffers.dropped(size)
 
 
-def _be_over(connection: CompiledConnection) -> None:
+def _be_over(connection: Receiver) -> None:
     if connection._own is None and connection._lent is None:
         connection._listener.buffers.over(connection)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ottla.network import Network
     from ottla.security.sasl.jwt import KeySet, Rules, Token
     from ottla.server.listener import Listener
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 _LOG = logging.getLogger("ottla.authentication")
 
@@ -91,12 +91,9 @@ def check_mechanisms(config: ServerConfig, listener: str, mechanisms: Iterable[s
 
 def authentication_of(listener: Listener) -> Authentication:
     """The logins of a SASL listener. Raises OttlaError."""
-    from ottla.server import dynamic_logins
-
     config, name = listener.node.config, listener.name
     names = enabled(config, name)
     check_mechanisms(config, name, names)
-    dynamic_logins.follow(listener)
     mechanisms = {each: mechanism_of(listener, each) for each in names}
     authentication = Authentication(listener, login_settings(listener), mechanisms)
     listener.node.on_stop.append(authentication.threads.close)
@@ -309,7 +306,7 @@ def _gssapi(listener: Listener) -> Callable[[], Any]:
     return lambda: GssapiServer(acceptor.context, namer.name_of)
 
 
-def tokens_of(node: Node, mechanism: scram.ScramMechanism) -> scram.FindToken:
+def tokens_of(node: NodePorts, mechanism: scram.ScramMechanism) -> scram.FindToken:
     """What finds the delegation tokens that clients show."""
     secret = node.config["delegation.token.secret.key"]
     if not secret:
@@ -331,7 +328,7 @@ def tokens_of(node: Node, mechanism: scram.ScramMechanism) -> scram.FindToken:
 class ScramUsers:
     """The credentials of the metadata image, for one mechanism."""
 
-    def __init__(self, node: Node, mechanism: scram.ScramMechanism) -> None:
+    def __init__(self, node: NodePorts, mechanism: scram.ScramMechanism) -> None:
         self.mechanism = mechanism
         self._node = node
         self._usual: tuple[Any, scram.Shape] = (None, scram.Shape())

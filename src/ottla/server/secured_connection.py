@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from ottla.security.principal_mapping import NoMatchingRule
 from ottla.server.connection import Connection
@@ -27,7 +27,7 @@ class SecuredConnection(Connection):
         A client without a certificate is User:ANONYMOUS, one for whose name there is no rule is refused (KIP-371)."""
         if peer is None:
             return
-        listener: Listener = self._listener
+        listener: Listener = cast("Listener", self._listener)
         mapper = listener.principal_mapper
         try:
             if len(peer) > SUBJECT_CHARS_MAX:

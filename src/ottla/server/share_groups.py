@@ -27,7 +27,7 @@ from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of, known_lea
 from ottla.server.permissions import Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 NEEDS: Final = (
     of_groups(Operation.READ, "group_id", refused=Refused.REQUEST), of_topics(Operation.READ, "topics.topic_id"),
@@ -47,7 +47,7 @@ Failures = dict[SharedPartition, KafkaError | None]
 Closers = list[Callable[[], Coroutine[Any, Any, None]]]
 
 
-def share_coordinator(node: Node, closers: Closers) -> ShareCoordinatorDriver:
+def share_coordinator(node: NodePorts, closers: Closers) -> ShareCoordinatorDriver:
     """Create the share coordinator of a node (`Node.share_coordinator`), and register what stops it."""
     made = ShareCoordinatorDriver(node, node.metadata.publisher)
     closers.append(made.stop)
@@ -61,7 +61,7 @@ class ShareParts(NamedTuple):
     groups: ShareGroups
 
 
-def share_parts(node: Node, closers: Closers) -> ShareParts:
+def share_parts(node: NodePorts, closers: Closers) -> ShareParts:
     """Create the share parts of a node (`Node.share`), and register what stops them."""
     asking = RequestContext(node, ApiKey.LIST_OFFSETS, 11)
 

@@ -15,7 +15,7 @@ from ottla.model import Millis
 from ottla.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 ERRORS_MAX: Final = 1_000
 """Topics of which it is remembered that they cannot be created; a client may name any number."""
@@ -23,7 +23,7 @@ SHOWN_MAX: Final = 3
 _DEFAULT_REPLICATION: Final = -1
 
 
-_OF_NODES: WeakKeyDictionary[Node, StreamsTopics] = WeakKeyDictionary()
+_OF_NODES: WeakKeyDictionary[NodePorts, StreamsTopics] = WeakKeyDictionary()
 
 
 class _Failure(NamedTuple):
@@ -32,7 +32,7 @@ class _Failure(NamedTuple):
     """Time of the next attempt, on the clock of the event loop."""
 
 
-def streams_topics(node: Node) -> StreamsTopics:
+def streams_topics(node: NodePorts) -> StreamsTopics:
     """The node's instance, created with the first streams group that misses a topic."""
     found = _OF_NODES.get(node)
     if found is None:
@@ -43,7 +43,7 @@ def streams_topics(node: Node) -> StreamsTopics:
 class StreamsTopics:
     """All methods belong to the event loop's thread."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: NodePorts) -> None:
         self._node = node
         self._in_flight: set[str] = set()
         self._failed: dict[str, _Failure] = {}

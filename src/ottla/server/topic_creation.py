@@ -15,7 +15,7 @@ from ottla.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
     from ottla.server.api import RequestContext
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 TOPICS_AT_ONCE = 250
 
@@ -78,12 +78,12 @@ async def create(context: RequestContext, names: Collection[str]) -> None:
     await _create(context.node, names, requester)
 
 
-async def create_own(node: Node, names: Collection[str]) -> None:
+async def create_own(node: NodePorts, names: Collection[str]) -> None:
     """Create topics of coordinators, as the broker itself: clients need no permission for them."""
     await _create(node, names, THE_BROKER)
 
 
-async def _create(node: Node, names: Collection[str], requester: Requester) -> None:
+async def _create(node: NodePorts, names: Collection[str], requester: Requester) -> None:
     config = node.config
     topics = []
     for number, name in enumerate(names, start=1):

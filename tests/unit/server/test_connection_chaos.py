@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla.server import api, dispatch
+from ottla.server import dispatch, receiving
 from ottla.server.api import CloseConnection, Deferred
 from tests.unit.server import stub
 
@@ -105,7 +105,7 @@ def test_answers_are_right_and_in_order_whatever_happens(monkeypatch: Any, seed:
             await asyncio.gather(*(send_and_check(port, random.Random(seed * 10 + n), 60) for n in range(4)))
             await stub.until(lambda: not listener.connections)
             assert not any(chaos.running.values())
-            assert chaos.most <= (api.PENDING_MAX if pipelined else 1)
+            assert chaos.most <= (receiving.PENDING_MAX if pipelined else 1)
 
     stub.run(test())
 
@@ -187,7 +187,7 @@ def test_one_request_at_a_time_does_not_get_round_the_limit_of_unread_answers(mo
                 writer.write(stub.frame(b"", number))
                 await asyncio.sleep(0.0005)
             (client,) = listener.connections
-            assert client.outbox.queued <= api.OUTBOX_BYTES_MAX + 100_100
+            assert client.outbox.queued <= receiving.OUTBOX_BYTES_MAX + 100_100
             for number in range(300):
                 assert (await stub.read_frame(reader))[0] == number
             assert handled == 300

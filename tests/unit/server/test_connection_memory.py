@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from ottla import memory
-from ottla.server import api, connection, receiving
+from ottla.server import connection, receiving
+from ottla.server.api import Deferred
 from tests.unit.server import stub
 
 CLIENTS = 20
-SIZES = (1, 4, 5, 1000, api.HEAD_BYTES_MAX, api.HEAD_BYTES_MAX + 1, 100_000, 1_500_000)
+SIZES = (1, 4, 5, 1000, receiving.HEAD_BYTES_MAX, receiving.HEAD_BYTES_MAX + 1, 100_000, 1_500_000)
 
 
 def held(client: connection.Connection) -> int:
@@ -38,7 +39,7 @@ def test_half_a_frame_takes_no_more_than_twice_what_was_sent(monkeypatch: Any, s
                 writer.write((struct.pack(">i", 100_000_000) + bytes(size))[:size])
             clients = listening.connections
             await stub.until(lambda: len(clients) == CLIENTS and all(received(each) == size for each in clients))
-            most = size if size <= api.HEAD_BYTES_MAX else 2 * size + api.RECEIVE_AHEAD_BYTES
+            most = size if size <= receiving.HEAD_BYTES_MAX else 2 * size + receiving.RECEIVE_AHEAD_BYTES
             assert all(size <= held(each) <= most for each in clients)
             assert listening.buffers.bytes == sum(len(each._own or b"") + each._growth for each in clients)
             for writer in writers:
@@ -162,11 +163,11 @@ def test_who_keeps_others_waiting_for_memory_and_sends_nothing_is_disconnected(m
 
 
 def test_a_frame_counts_until_its_request_is_answered(monkeypatch: Any) -> None:
-    waiting: list[api.Deferred] = []
+    waiting: list[Deferred] = []
 
     def handle(context: Any, request: bytes) -> Any:
         assert context.session.give_received()
-        waiting.append(api.Deferred())
+        waiting.append(Deferred())
         return waiting[-1]
 
     stub.serve(monkeypatch, handle)

@@ -13,10 +13,10 @@ from ottla.quorum.voters import ReplicaKey
 from ottla.server.api import RequestContext
 
 if TYPE_CHECKING:
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 
-def has_other_cluster(node: Node, cluster_id: str | None) -> bool:
+def has_other_cluster(node: NodePorts, cluster_id: str | None) -> bool:
     """A request without a cluster id is of any."""
     return cluster_id is not None and cluster_id != node.cluster_id
 
@@ -36,7 +36,7 @@ def asked_partition(context: RequestContext, request: Any) -> Any:
     raise KafkaError(ErrorCode.invalid_request)
 
 
-def leader_error(node: Node, epoch: int) -> ErrorCode:
+def leader_error(node: NodePorts, epoch: int) -> ErrorCode:
     """The error of a request that is meant for the leader of `epoch`."""
     quorum = node.metadata.quorum
     if epoch < quorum.epoch:
@@ -46,7 +46,7 @@ def leader_error(node: Node, epoch: int) -> ErrorCode:
     return ErrorCode.none if quorum.serves else ErrorCode.not_leader_or_follower
 
 
-def current_leader(node: Node) -> dict[str, int]:
+def current_leader(node: NodePorts) -> dict[str, int]:
     return {"leader_id": node.metadata.quorum.leader_id, "leader_epoch": node.metadata.quorum.epoch}
 
 

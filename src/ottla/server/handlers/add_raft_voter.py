@@ -19,7 +19,7 @@ from ottla.server.forwarding import forwards_quorum_request, to_controller
 from ottla.server.permissions import cluster
 
 if TYPE_CHECKING:
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 LISTENERS_MAX = 100
 """Listeners of a controller; each is stored in the log and read by all nodes."""
@@ -29,7 +29,7 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> dict[s
     return {"error_code": error.code, "error_message": error.message}
 
 
-def asked_voter(node: Node, request: Any, word: str) -> ReplicaKey:
+def asked_voter(node: NodePorts, request: Any, word: str) -> ReplicaKey:
     """The replica that a request to change the voters is about. Raises KafkaError."""
     if has_other_cluster(node, request.cluster_id):
         what = f'The given id "{request.cluster_id}" doesn\'t match the cluster id "{node.cluster_id}"'

@@ -20,7 +20,7 @@ from ottla.server.permissions import cluster
 from ottla.storage.future_logs import check_name
 
 if TYPE_CHECKING:
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 
 def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -63,7 +63,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
     }
 
 
-def _move(node: Node, key: TopicPartition, path: str) -> None:
+def _move(node: NodePorts, key: TopicPartition, path: str) -> None:
     check_name(key)
     directory = next((each for each in node.logs.log_dirs if os.path.abspath(each) == path), None)
     if directory is None:

@@ -23,7 +23,7 @@ from ottla.server.listener import UNKNOWN
 from ottla.server.permissions import Open
 
 if TYPE_CHECKING:
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
     from ottla.server.telemetry import NodeTelemetry
 
 TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
@@ -72,7 +72,7 @@ def handle(context: RequestContext, request: Any) -> Response:
     }
 
 
-def offers_telemetry(node: Node) -> bool:
+def offers_telemetry(node: NodePorts) -> bool:
     """Whether clients are told that they can push metrics: once there is a subscription."""
     telemetry: NodeTelemetry | None = vars(node).get("telemetry")
     return telemetry is not None and bool(telemetry.clients.subscriptions)

@@ -23,7 +23,7 @@ from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import Need, Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
-    from ottla.server.node import Node
+    from ottla.server.ports import NodePorts
 
 RESOURCES_AT_ONCE_MAX = 16
 """Describing a resource costs about 0.2 ms. After so many, others get their turn."""
@@ -138,7 +138,7 @@ def _failed(resource: Any, error: KafkaError) -> dict[str, Any]:
     }
 
 
-def _entries(node: Node, resource_type: int, name: str) -> Iterable[describe.Entry]:
+def _entries(node: NodePorts, resource_type: int, name: str) -> Iterable[describe.Entry]:
     """The settings of one resource. Raises KafkaError."""
     image, config = node.image, node.config.effective
     if resource_type == ConfigResourceType.TOPIC:
@@ -165,7 +165,7 @@ def _entries(node: Node, resource_type: int, name: str) -> Iterable[describe.Ent
     return describe.client_metrics_entries(overrides)
 
 
-def _check_is_self(node: Node, name: str, but: str) -> None:
+def _check_is_self(node: NodePorts, name: str, but: str) -> None:
     """Only a node itself knows its settings. Raises KafkaError INVALID_REQUEST for another broker's id."""
     try:
         node_id = int(name)

@@ -17,7 +17,7 @@ from ottla.server.permissions import cluster
 
 if TYPE_CHECKING:
     from ottla.server.connection import CompiledConnection
-    from ottla.server.listener import ClientFacts, Listener
+    from ottla.server.ports import ClientFacts, NodeListener
     from ottla.telemetry.clients import Clients
 
 LOOK_COST = 1
@@ -41,7 +41,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
 
 
 def _row(
-    listener: Listener, connection: CompiledConnection, facts: ClientFacts, clients: Clients | None, now_s: float
+    listener: NodeListener, connection: CompiledConnection, facts: ClientFacts, clients: Clients | None, now_s: float
 ) -> dict[str, Any]:
     traffic = traffic_of(connection)
     version, cipher = tls_of(connection)

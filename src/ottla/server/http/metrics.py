@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.drivers.coordinator_shards import LoadTimes
     from ottla.server.damaged_logs import DamagedLogs
     from ottla.server.http.shares import SharePartitionsCollector
-    from ottla.server.node import Node
+    from ottla.server.http.shown import ShownNode
     from ottla.server.telemetry import NodeTelemetry
 
 PIECES_AT_ONCE = 4
@@ -103,7 +103,7 @@ class HasShards(Protocol):
 class Collector:
     """Fills an `Exposition` with everything that `metrics/table.py` names."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ShownNode) -> None:
         self._node = node
         self._lag_times = LagTimes(node.fs)
         self._per_partition: bool = node.config["ottla.metrics.partitions"]

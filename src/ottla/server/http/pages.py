@@ -24,7 +24,7 @@ from ottla.server.http.metrics import Collector
 from ottla.server.permissions import Needs, Open, cluster
 
 if TYPE_CHECKING:
-    from ottla.server.node import Node
+    from ottla.server.http.shown import ShownNode
 
 LOOP_LOOK_SECONDS = 0.5
 """How often the lag of the event loop is measured."""
@@ -83,7 +83,7 @@ class Route(NamedTuple):
 class Pages:
     """The pages of one node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ShownNode) -> None:
         self._node = node
         self._collector = Collector(node)
         self._one_at_a_time = asyncio.Lock()
@@ -246,7 +246,7 @@ def wants_gzip(accept_encoding: str) -> bool:
     return weights.get("gzip", weights.get("*", 0.0)) > 0
 
 
-def health(node: Node) -> dict[str, Any]:
+def health(node: ShownNode) -> dict[str, Any]:
     """Whether the node works at all. That it answers says that its event loop does.
 
     Damage makes it "damaged"; log directories that are full, or offline while others are not, make it "degraded". The
@@ -270,7 +270,7 @@ def health(node: Node) -> dict[str, Any]:
     }
 
 
-def damage_of(node: Node) -> dict[str, str]:
+def damage_of(node: ShownNode) -> dict[str, str]:
     """Partitions that are not served, or whose groups are not, because of what is on disk, and those that are served
     although they are damaged; and why. The metadata log where its epochs are those of no election."""
     found = {str(key): str(log.error.message) for key, log in node.logs.offline_logs.items()}
@@ -284,7 +284,7 @@ def damage_of(node: Node) -> dict[str, str]:
     return found
 
 
-def readiness(node: Node) -> dict[str, Any]:
+def readiness(node: ShownNode) -> dict[str, Any]:
     """Whether clients are served, and what they would have to wait for."""
     reasons = list(health(node)["reasons"])
     if node.leaving:

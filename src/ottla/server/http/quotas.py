@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.metrics.text import Exposition, labels
 
 if TYPE_CHECKING:
-    from ottla.server.connection_rates import ConnectionRates
+    from ottla.server.ports import ConnectionRates
     from ottla.server.quotas import NodeQuotas
 
 CLIENTS_MAX: Final = 1_000

@@ -24,7 +24,7 @@ from ottla.server.listener import cannot_listen
 if TYPE_CHECKING:
     from ottla.network import Acceptor
     from ottla.server.http.logins import HttpLogins
-    from ottla.server.node import Node
+    from ottla.server.http.shown import ShownNode
 
 _LOG = logging.getLogger("ottla.requests")
 
@@ -54,7 +54,7 @@ SEND_BYTES = 65_536
 class HttpServer:
     """Listens at `ottla.http.listener`."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: ShownNode) -> None:
         config = node.config
         self._setting: str = config["ottla.http.listener"]
         self.is_secured = config["ottla.http.security.protocol"] in OVER_TLS
@@ -130,7 +130,7 @@ class HttpServer:
             self.connections[connection] = None
 
 
-def logins_of(node: Node) -> HttpLogins:
+def logins_of(node: ShownNode) -> HttpLogins:
     """The logins of a node's HTTP port. Raises OttlaError."""
     from ottla.server.http import logins
     from ottla.server.sasl_listeners import ScramUsers

@@ -1,0 +1,366 @@
+"""What the parts of the server need of each other, where they cannot name the class: it lies above them.
+
+`Node` gives `NodePorts`, in which each part of it is a port of its own; what needs little of a node asks for one of the
+narrow ones. Nothing here is imported while a node runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_module
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from ottla.clock import Clock
+from ottla.config.server import ServerConfig
+from ottla.drivers.away_brokers import AwayBrokers
+from ottla.drivers.broker_lifecycle import BrokerLifecycle
+from ottla.drivers.controller_channel import ControllerChannel
+from ottla.drivers.cooperative import Scheduler
+from ottla.drivers.group_coordinator import GroupCoordinatorDriver
+from ottla.drivers.log_mover import LogMover
+from ottla.drivers.metadata_parts import MetadataParts
+from ottla.drivers.producer_ids import ProducerIds
+from ottla.drivers.replication import Replication
+from ottla.drivers.share_coordinator import ShareCoordinatorDriver
+from ottla.drivers.share_groups import ShareGroups
+from ottla.drivers.share_partitions import SharePartitions
+from ottla.drivers.transaction_coordinator import TransactionCoordinatorDriver
+from ottla.drivers.transaction_verifier import TransactionVerifier
+from ottla.errors import KafkaError
+from ottla.filesystem import FileSystem
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import Endpoint, MetadataImage
+from ottla.metrics.instruments import NodeMetrics
+from ottla.model import Millis, NodeId, TopicPartition
+from ottla.network import Network
+from ottla.quotas.limits import AddressLimits
+from ottla.replication.fetch_session import FetchSessionCache
+from ottla.replication.partition import Partition
+from ottla.security.authorizer import Authorizer
+from ottla.server.log_settings import LogSettings
+from ottla.server.outbox import Outbox
+from ottla.server.receiving import ReceiveBuffers
+from ottla.server.replica_manager import ReplicaManager
+from ottla.storage.log_manager import LogManager
+from ottla.tls_handshakes import Failure
+from ottla.tls_network import TlsNetwork
+
+T = TypeVar("T")
+C = TypeVar("C")
+"""The class of connections."""
+
+
+class Login(Protocol):
+    """How a connection becomes known, on a listener that demands it: `authentication.Login`."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def mechanism(self) -> str | None: ...
+    @property
+    def intercepts(self) -> bool:
+        """Whether it takes the connection's frames."""
+
+    def begin(self, frame: memoryview, /) -> tuple[Any, Any]: ...
+    def handshake(self, version: int, mechanism: str, /) -> Any: ...
+    def authenticate(self, version: int, token: bytes, /) -> Any: ...
+    def versions_answered(self) -> None: ...
+    def lost(self) -> None: ...
+
+
+class ConnectionQuotas(Protocol):
+    """Measures the requests of a connection: `quotas.ConnectionQuotas`."""
+
+    def begin(self, frame: memoryview, /) -> tuple[Any, Any]: ...
+    def answered(self, call: Any, response: Any, /) -> Any: ...
+    def encode(self, call: Any, response: Any, /) -> tuple[list[Any], int]: ...
+    def delayed_by_controller(self, asked: Any, delay_ms: Millis, /) -> None: ...
+    def fetched(self, asked: Any, size: int, /) -> Millis: ...
+
+
+class ClientFacts(Protocol):
+    """What a node notes of a connection: `listener.ClientFacts`."""
+
+    connected_s: float
+    client_id: str | None
+    software_name: str
+    software_version: str
+    instance_id: UUID | None
+    when_lost: Callable[[], None] | None
+
+
+class ClientConnection(Protocol):
+    """A client's connection: `connection.CompiledConnection`."""
+
+    client_host: str
+    principal: str
+    login: Login | None
+    quotas: ConnectionQuotas | None
+    closed: bool
+    outbox: Outbox
+
+    @property
+    def shortcuts(self) -> dict[int, Any]: ...
+    def abort(self) -> None: ...
+
+
+class Authentication(Protocol):
+    """Logs the clients of a listener in: `authentication.Authentication`."""
+
+    settings: Any
+    mechanisms: Mapping[str, Any]
+
+    @property
+    def counts(self) -> Any: ...
+    def begin(self, admitted: Any, /) -> None: ...
+
+
+class ConnectionRates(Protocol):
+    """Limits new connections: `connection_rates.ConnectionRates`."""
+
+    def admit(self, name: str, address: str, /) -> tuple[float, bool]: ...
+    def throttle_times(self, name: str, /) -> tuple[float, float]: ...
+
+
+class NodeQuotas(Protocol):
+    """The quotas of a node's clients: `quotas.NodeQuotas`."""
+
+    @property
+    def addresses(self) -> AddressLimits: ...
+    def applying(self, delta: MetadataDelta, /) -> Iterator[None]: ...
+    def of_connection(self, admitted: Any, /) -> ConnectionQuotas | None: ...
+    def fetch_bytes_max(self, asked: Any, /) -> int: ...
+    def limited_fetch(self, asked: Any, answer: Any, before: Any, session_id: int, found: Any, /) -> Any: ...
+
+
+class ConnectionListener(Protocol[C]):
+    """The listener of a connection, as the connection sees it: `listener.Listener`."""
+
+    served: C | None
+    served_bytes: int
+    began_s: float
+    receive_view: memoryview
+    when_lost: dict[C, Callable[[], None]]
+    quotas: NodeQuotas | None
+
+    @property
+    def node(self) -> NodePorts: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def apis(self) -> Any: ...
+    @property
+    def network(self) -> Network: ...
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def scheduler(self) -> Scheduler: ...
+    @property
+    def request_bytes_max(self) -> int: ...
+    @property
+    def receive_buffer(self) -> bytearray: ...
+    @property
+    def buffers(self) -> ReceiveBuffers: ...
+    @property
+    def metrics(self) -> NodeMetrics: ...
+    @property
+    def tick(self) -> int: ...
+    def admit(self, connection: C, /) -> bool: ...
+    def remove(self, connection: C, /) -> None: ...
+    def send(self, connection: C, /) -> None: ...
+    def answered(self, asked: Any, seconds: float, /) -> None: ...
+    def answer_together(self, answer: Callable[[], None], /) -> None: ...
+    def let_finish(self, task: asyncio.Task[None], /) -> None: ...
+    def log_refused(self, event: str, client_host: str, error: str, level: int = ..., /) -> None: ...
+
+
+class NodeListener(Protocol):
+    """A listener of a node, as handlers see it: `listener.Listener`."""
+
+    quotas: NodeQuotas | None
+    rates: ConnectionRates | None
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop: ...
+    @property
+    def connections(self) -> Mapping[Any, ClientFacts]: ...
+    @property
+    def authentication(self) -> Authentication | None: ...
+
+
+class Tls(Protocol):
+    """The TLS of a node: `node_tls.NodeTls`."""
+
+    on_failed: Callable[[str, Failure], None] | None
+
+    def network_of(self, name: str, /) -> TlsNetwork: ...
+    async def refusals(
+        self, image: MetadataImage, asked: Mapping[str, Any], node_id: int, *, incremental: bool
+    ) -> dict[int, KafkaError]: ...
+
+
+class Audit(Protocol):
+    """The audit log of a node: `audit.Audit`."""
+
+    @property
+    def hears_of_data(self) -> bool: ...
+
+    def logged_in(self, principal: str, host: str, listener: str, mechanism: str, *, again: bool = False) -> None: ...
+    def login_failed(
+        self, host: str, listener: str, mechanism: str | None, reason: str, claimed: str | None = None
+    ) -> None: ...
+    def administered(
+        self, asked: Any, /, kind: str, name: str, error: int = 0, changes: Sequence[tuple[str, Any, Any]] = ()
+    ) -> None: ...
+
+
+class Share(Protocol):
+    """The parts of a node for share groups: `share_groups.ShareParts`."""
+
+    @property
+    def partitions(self) -> SharePartitions: ...
+    @property
+    def groups(self) -> ShareGroups: ...
+
+
+class DamagedLogs(Protocol):
+    """`damaged_logs.DamagedLogs`."""
+
+    def damaged(self) -> Mapping[TopicPartition, str]: ...
+
+
+class Settled(Protocol):
+    """What a node is: its settings, its id, its metadata."""
+
+    @property
+    def node_id(self) -> NodeId: ...
+    @property
+    def config(self) -> ServerConfig: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def inter_broker_listener(self) -> str: ...
+
+
+class Guarded(Protocol):
+    """Who may do what on a node, and who hears of it."""
+
+    @property
+    def authorizer(self) -> Authorizer | None: ...
+    @property
+    def audit(self) -> Audit | None: ...
+
+
+class Deciding(Settled, Guarded, Protocol):
+    """A node that is asked for permissions."""
+
+
+class Asking(Protocol):
+    """Who asks for permission, and where: `api.RequestContext`."""
+
+    @property
+    def node(self) -> Deciding: ...
+    @property
+    def principal(self) -> str: ...
+    @property
+    def client_host(self) -> str: ...
+    @property
+    def api_version(self) -> int: ...
+
+
+class Listening(Settled, Guarded, Protocol):
+    """The clients of a node."""
+
+    @property
+    def quotas(self) -> NodeQuotas | None: ...
+    @property
+    def listeners(self) -> Sequence[NodeListener]: ...
+    @property
+    def metrics(self) -> NodeMetrics: ...
+    @property
+    def on_stop(self) -> list[Callable[[], None]]: ...
+
+
+class Storing(Settled, Protocol):
+    """The partitions of a node."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def fs(self) -> FileSystem: ...
+    @property
+    def logs(self) -> LogManager: ...
+    @property
+    def replicas(self) -> ReplicaManager: ...
+    @property
+    def sessions(self) -> FetchSessionCache: ...
+    @property
+    def log_settings(self) -> LogSettings: ...
+    @property
+    def lost(self) -> Mapping[int, int]:
+        """Brokers whose process seems to be gone, with the epochs of these incarnations."""
+
+    @property
+    def away(self) -> AwayBrokers | None: ...
+    @property
+    def stopping(self) -> bool: ...
+    def log_mover(self) -> LogMover: ...
+    async def assign_directory(self, partition: Partition, directory: str, /) -> bool: ...
+    async def long_work(self, work: Callable[[], T], /) -> T: ...
+    def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
+
+
+class Coordinating(Protocol):
+    """The coordinators of a node."""
+
+    @property
+    def groups(self) -> GroupCoordinatorDriver: ...
+    @property
+    def transactions(self) -> TransactionCoordinatorDriver: ...
+    @property
+    def transaction_verifier(self) -> TransactionVerifier: ...
+    @property
+    def producer_ids(self) -> ProducerIds: ...
+    @property
+    def share_coordinator(self) -> ShareCoordinatorDriver: ...
+    @property
+    def share(self) -> Share: ...
+
+
+class Controlled(Protocol):
+    """A node's way to the controller, and the controller of this process."""
+
+    @property
+    def metadata(self) -> MetadataParts: ...
+    @property
+    def channel(self) -> ControllerChannel: ...
+    @property
+    def lifecycle(self) -> BrokerLifecycle: ...
+    @property
+    def controller_endpoints(self) -> Mapping[str, Endpoint]: ...
+
+
+class NodePorts(Listening, Storing, Coordinating, Controlled, Protocol):
+    """All of a node that handlers reach."""
+
+    @property
+    def network(self) -> Network: ...
+    @property
+    def random(self) -> random_module.Random: ...
+    @property
+    def tls(self) -> Tls | None: ...
+    @property
+    def damaged_logs(self) -> DamagedLogs: ...
+    @property
+    def directory_ids(self) -> Mapping[str, UUID]: ...
+    @property
+    def replication(self) -> Replication | None: ...
+    def note_directories(self) -> None: ...
