@@ -28,7 +28,7 @@ from tests.conformance.share_process import MARK, java_program
 
 LIMIT_S: Final = 900
 VERSIONS_AT_ONCE: Final = 64
-"""Whose frames and answers are in memory."""
+"""Messages whose frames and answers are in memory."""
 TRUNCATIONS: Final = 12
 HOSTILE: Final = 24
 FLIPS: Final = 8

@@ -86,7 +86,7 @@ def test_groups_without_members(twins: Twins, group: str, topic: str) -> None:
 
 
 def test_all_groups(twins: Twins, topic: str, tmp_path: Path) -> None:
-    """Of brokers of its own: the tool gives up where a group of another test is deleted meanwhile."""
+    """A cluster of its own: the tool gives up where a group of another test is deleted meanwhile."""
     with (
         Broker(group_initial_rebalance_delay_ms=0) as ottla,
         KafkaPeer(tmp_path / "kafka", heap="256m", flags=START_FAST) as kafka,

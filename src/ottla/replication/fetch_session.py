@@ -147,11 +147,11 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.partitions: dict[PartitionKey, CachedPartition] = {}
         self.changed: dict[PartitionKey, CachedPartition] = {}
-        """Those of `partitions` that may have something new."""
+        """Partitions of `partitions` that may have something new."""
         self.changes = 0
         """Number of times that a watched partition has changed."""
         self.generation = -1
-        """That of the node's partitions at the latest request: another one says that a key may name another
+        """The generation of the node's partitions at the latest request: another one says that a key may name another
         partition."""
         self.is_kept = True
         """Whether it is in the cache; a session that is not watches no more partitions."""

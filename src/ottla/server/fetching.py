@@ -301,7 +301,7 @@ class Fetch:
         return log.high_watermark if self._follower is None else log.log_end_offset
 
     def _partitions(self, found: _Found) -> list[Partition]:
-        """Those that were read; what is watched by the session is not."""
+        """Partitions that were read; what is watched by the session is not."""
         pairs = zip(self._entries, found.reads, strict=True)
         return [each.found for each, read in pairs if read is not None and isinstance(each.found, Partition)]
 

@@ -251,7 +251,7 @@ class Settled(Protocol):
 
 
 class Guarded(Protocol):
-    """Who may do what on a node, and who hears of it."""
+    """Decides who may do what on a node, and reports it."""
 
     @property
     def authorizer(self) -> Authorizer | None: ...
@@ -264,7 +264,7 @@ class Deciding(Settled, Guarded, Protocol):
 
 
 class Asking(Protocol):
-    """Who asks for permission, and where: `api.RequestContext`."""
+    """A request that asks for permission: `api.RequestContext`."""
 
     @property
     def node(self) -> Deciding: ...

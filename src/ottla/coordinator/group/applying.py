@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.classic import ClassicGroup
-from ottla.coordinator.group.kinds import Undo, kind_of
+from ottla.coordinator.group.kind import Undo, saved_group
+from ottla.coordinator.group.kinds import kind_of
 from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord
 from ottla.protocol.internal.modern_group_records import ModernKey, types_of
 
@@ -36,16 +37,3 @@ def apply(state: GroupState, records: Sequence[GroupRecord]) -> Undo:
             each()
 
     return undo
-
-
-def saved_group(state: GroupState, group_id: str) -> Undo:
-    """A function that restores the current group."""
-    before = state.groups.get(group_id)
-
-    def restore() -> None:
-        if before is None:
-            state.groups.pop(group_id, None)
-        else:
-            state.groups[group_id] = before
-
-    return restore

@@ -19,6 +19,7 @@ from ottla.coordinator.effects import Effect, Now, Token
 from ottla.coordinator.group import admin, offsets
 from ottla.coordinator.group import join as joining
 from ottla.coordinator.group import membership as members
+from ottla.coordinator.group.applying import apply
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.kinds import kind_of
 from ottla.coordinator.group.rebalance import (
@@ -67,7 +68,7 @@ _COUNT_AT_ONCE: Final = frozenset({
 
 class GroupShard:
     def __init__(self, config: GroupConfig, rng: random.Random) -> None:
-        self.state = GroupState(config, rng)
+        self.state = GroupState(config, rng, apply)
 
     # Effects and timers
 

@@ -42,10 +42,15 @@ RECORDS_PER_PART_MAX = 500
 """Tombstones in one batch: a name has at most 32 KB, but real ones leave this far below max.message.bytes."""
 
 
+Apply = Callable[["GroupState", Sequence[GroupRecord]], Callable[[], None]]
+"""Lets records count at once; returns what undoes that."""
+
+
 class GroupState:
     """The groups and offsets of one partition of `__consumer_offsets`."""
 
-    def __init__(self, config: GroupConfig, rng: random.Random) -> None:
+    def __init__(self, config: GroupConfig, rng: random.Random, apply: Apply) -> None:
+        self._apply = apply
         self.config = config
         self.random = rng
         self.groups: dict[str, Group] = {}
@@ -98,10 +103,8 @@ class GroupState:
     def apply(self, records: list[GroupRecord], undone: Callable[[], None] = lambda: None) -> None:
         """Write records of consumer or streams groups that count at once (`applying.py`). If they cannot be appended,
         all is as before, and `undone` is called."""
-        from ottla.coordinator.group.applying import apply
-
         self.decisions += 1
-        undo = apply(self, records)
+        undo = self._apply(self, records)
 
         def both() -> None:
             undo()

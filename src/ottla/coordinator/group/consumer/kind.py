@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.coordinator.group.consumer import fence, offsets, replay
-from ottla.coordinator.group.kinds import Kind
+from ottla.coordinator.group.kind import Kind
 
 CONSUMER_KIND: Final = Kind(
     replay.replay,

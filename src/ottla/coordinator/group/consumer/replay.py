@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.coordinator.group.applying import saved_group
 from ottla.coordinator.group.consumer.group import (
     MEMBER,
     MEMBER_CURRENT,
@@ -18,7 +17,7 @@ from ottla.coordinator.group.consumer.group import (
     ResolvedPattern,
 )
 from ottla.coordinator.group.consumer.member import ConsumerMember
-from ottla.coordinator.group.kinds import Undo
+from ottla.coordinator.group.kind import Undo, saved_group
 from ottla.protocol.internal.consumer_group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.coordinator.group.kinds import Kind
+from ottla.coordinator.group.kind import Kind
 from ottla.coordinator.group.requests import OffsetCommit
 from ottla.coordinator.group.share.group import ShareGroup
 from ottla.coordinator.group.share.heartbeat import expire, start_sessions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.coordinator.group.kinds import Kind
+from ottla.coordinator.group.kind import Kind
 from ottla.coordinator.group.streams import fence, offsets, replay
 
 STREAMS_KIND: Final = Kind(

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from ottla.coordinator.group.applying import saved_group
-from ottla.coordinator.group.kinds import Undo
+from ottla.coordinator.group.kind import Undo, saved_group
 from ottla.coordinator.group.streams.group import (
     MEMBER,
     MEMBER_CURRENT,
