@@ -28,6 +28,17 @@ TOO_LONG = "x" * 4_097
 NOT_COMPARED = {"throttle_time", "node_id", "host", "port"}
 
 
+def there(layout: Any, value: Any) -> Any:
+    """The fields that the version has, as plain values."""
+    if isinstance(value, tuple | list):
+        return [there(layout, each) for each in value]
+    if layout is None or value is None:
+        return value
+    fields = {field.name: field for field in (*layout.fields, *layout.tagged)}
+    names = [field.name for field in value._schema if field.name in fields]
+    return {name: there(fields[name].layout, getattr(value, name)) for name in names}
+
+
 class Wire:
     """A connection, and what was asked and answered on it in words that are the same in every run."""
 
@@ -43,7 +54,9 @@ class Wire:
         frame = messages.encode_request(api_key, version, 1, "wire", values)
         self.socket.sendall(struct.pack(">i", len(frame)) + frame)
         (size,) = struct.unpack(">i", self._read(4))
-        return messages.plain(messages.decode_response(api_key, version, self._read(size))[1])
+        return there(
+            messages.response_layout(api_key, version), messages.decode_response(api_key, version, self._read(size))[1]
+        )
 
     def _read(self, size: int) -> bytes:
         data = bytearray()

@@ -29,7 +29,6 @@ from ottla.server.api import (
     RequestContext,
     Response,
 )  # fmt: skip
-from ottla.server.fetch_answers import answer_any
 from ottla.server.fetch_entries import (
     PARTITIONS_AT_ONCE,
     Permissions,
@@ -468,6 +467,8 @@ class Fetch:
                 if is_plain(rows):
                     context = self._context
                     return EncodedResponse(*encode_plain(context.api_version, context.correlation_id, session_id, rows))
+                from ottla.server.fetch_answers import answer_any  # rare
+
                 return at_once(answer_any(self._context, session_id, rows))
             return at_once(self._answer(reads))
         self._end()  # a second answer would update the session with what the client never gets
@@ -546,6 +547,8 @@ class Fetch:
             context = self._context
             answer = EncodedResponse(*encode_plain(context.api_version, context.correlation_id, session_id, rows))
         else:
+            from ottla.server.fetch_answers import answer_any  # rare
+
             answer = yield from answer_any(self._context, session_id, rows)
         if (quotas := self._node.quotas) is None or self._follower is not None:
             return answer

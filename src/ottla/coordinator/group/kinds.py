@@ -6,8 +6,10 @@ A package is loaded when there is a group of its kind.
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-from ottla.coordinator.group.kind import Kind
+if TYPE_CHECKING:
+    from ottla.coordinator.group.kind import Kind
 
 
 @cache

@@ -11,15 +11,14 @@ Requests that fail before anything happens raise KafkaError; JoinGroup and SyncG
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Effect, Now, Token
 from ottla.coordinator.group import admin, offsets
 from ottla.coordinator.group import join as joining
 from ottla.coordinator.group import membership as members
-from ottla.coordinator.group.applying import apply
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.kinds import kind_of
 from ottla.coordinator.group.rebalance import (
@@ -56,6 +55,9 @@ from ottla.protocol.internal.group_records import (
 from ottla.protocol.internal.modern_group_records import ModernKey, types_of
 from ottla.protocol.offset_block import OffsetBlock
 
+if TYPE_CHECKING:
+    from ottla.coordinator.group.kind import Undo
+
 T = TypeVar("T")
 
 _EXPIRY = ("expiry",)
@@ -66,9 +68,15 @@ _COUNT_AT_ONCE: Final = frozenset({
 """Timers whose records count before they are committed. Their first word is the kind of group, if not classic."""
 
 
+def _apply(state: GroupState, records: Sequence[GroupRecord]) -> Undo:
+    from ottla.coordinator.group.applying import apply  # only groups of newer protocols decide so
+
+    return apply(state, records)
+
+
 class GroupShard:
     def __init__(self, config: GroupConfig, rng: random.Random) -> None:
-        self.state = GroupState(config, rng, apply)
+        self.state = GroupState(config, rng, _apply)
 
     # Effects and timers
 
