@@ -325,7 +325,9 @@ def is_long(values: Mapping[str, Any]) -> bool:
 
 
 def plain_in_steps(entity: Any) -> Steps:
-    """What `plain` gives for a message."""
+    """What `plain` gives for a message. A mapping is returned as it is."""
+    if isinstance(entity, Mapping):
+        return entity
     found: dict[str, Any] = {}
     cost = 0
     for field in entity._schema:
