@@ -37,7 +37,9 @@ cdef object _MISSING
 cdef class Field:
     cdef readonly str name
     cdef readonly int kind
-    cdef readonly bint is_array, nullable, flexible
+    cdef readonly bint is_array
+    cdef readonly bint nullable
+    cdef readonly bint flexible
     cdef readonly object default
     cdef readonly Layout layout
     cdef readonly int tag
@@ -49,8 +51,12 @@ cdef class Field:
 
 cdef class Layout:
     cdef readonly object cls
-    cdef readonly list fields, tagged, absent, refused
-    cdef readonly bint flexible, has_arrays
+    cdef readonly list fields
+    cdef readonly list tagged
+    cdef readonly list absent
+    cdef readonly list refused
+    cdef readonly bint flexible
+    cdef readonly bint has_arrays
     cdef readonly dict by_tag
     cdef readonly long long bytes_min
 

@@ -56,6 +56,21 @@ class TooLong(Exception):
 class Field:
     """One field of a struct in one version."""
 
+    __slots__ = (
+        "default",
+        "flexible",
+        "is_array",
+        "item_bytes_min",
+        "item_cost",
+        "kind",
+        "layout",
+        "name",
+        "nullable",
+        "offset",
+        "shortened",
+        "tag",
+    )
+
     def __init__(
         self, name: str, kind: str, *, is_array: bool, nullable: bool, default: Any, layout: Any, flexible: bool,
         tag: int = -1,
@@ -81,6 +96,8 @@ class Field:
 class Layout:
     """How a struct of class `cls` travels in one version: its fields in order, those with tags, and those that the
     version does not have, with what they are then."""
+
+    __slots__ = ("absent", "by_tag", "bytes_min", "cls", "fields", "flexible", "has_arrays", "refused", "tagged")
 
     def __init__(
         self, cls: type, fields: Iterable[Field], tagged: Iterable[Field], absent: Iterable[Field],

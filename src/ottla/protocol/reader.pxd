@@ -29,7 +29,9 @@ cdef class Reader:
     cdef unsigned char *_data
     cdef Py_ssize_t _end
     cdef readonly Py_ssize_t position
-    cdef long long _items_left, _row_items, _cost
+    cdef long long _items_left
+    cdef long long _row_items
+    cdef long long _cost
 
     cdef _release(self)
     @cython.locals(position=cython.Py_ssize_t, items_left=cython.longlong, cost=cython.longlong)

@@ -81,6 +81,8 @@ def _default(field):
 class Reader:
     """Reads structs from `frame`, from `position` on. Raises Malformed at bytes that are not what they should be."""
 
+    __slots__ = ("_buffer", "_cost", "_data", "_end", "_held", "_items_left", "_row_items", "position")
+
     def __init__(self, frame: Buffer, position: int = 0, items_max: int = layouts.ELEMENTS_MAX) -> None:
         if cython.compiled:
             PyObject_GetBuffer(frame, cython.address(self._buffer), PyBUF_SIMPLE)

@@ -31,8 +31,10 @@ cdef _default(Field field)
 
 cdef class Writer:
     cdef unsigned char *_data
-    cdef Py_ssize_t _size, _capacity
-    cdef long long _row_items, _cost
+    cdef Py_ssize_t _size
+    cdef Py_ssize_t _capacity
+    cdef long long _row_items
+    cdef long long _cost
 
     @cython.locals(size=cython.Py_ssize_t, cost=cython.longlong)
     cdef bint _short(self, Layout layout, values) except -1

@@ -51,6 +51,8 @@ class Writer:
     struct.error for a number or length out of range.
     """
 
+    __slots__ = ("_capacity", "_cost", "_data", "_row_items", "_size")
+
     def __init__(self, head: bytes = b"") -> None:
         if cython.compiled:
             self._capacity = 256

@@ -13,7 +13,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.server import api
+from ottla.server import receiving
 from ottla.server.api import CloseConnection, Deferred
 from ottla.server.listener import end_if_idle
 from tests.unit.server import stub
@@ -271,7 +271,7 @@ def test_a_reader_that_does_not_read_is_held_back(monkeypatch: Any) -> None:
                 await asyncio.sleep(0.05)
             assert handled < count / 4
             (client,) = listener.connections
-            assert client.outbox.queued <= api.OUTBOX_BYTES_MAX + 50_100
+            assert client.outbox.queued <= receiving.OUTBOX_BYTES_MAX + 50_100
             assert len(client._own or b"") < 600_000
             for n in range(count):
                 correlation_id, body = await stub.read_frame(reader)
