@@ -458,7 +458,7 @@ class TestCost:
         loaded = self.loaded("import ottla.testing")
         assert {name for name in loaded if name.startswith("ottla")} == {
             "ottla", "ottla.testing", "ottla.testing.broker", "ottla.testing.lifetime", "ottla.testing.process",
-            "ottla.testing.records",
+            "ottla.testing.exchange", "ottla.testing.records",
         }  # fmt: skip
         assert not loaded & {"asyncio", "kio", "uvloop", "confluent_kafka", "pytest", "rich", "multiprocessing"}
 
