@@ -8,6 +8,7 @@ from typing import Any
 
 from ottla.protocol.messages import ApiKey
 from tests.conformance.differential_cases import Requests, World, cases
+from tests.conformance.operations import eventually
 
 Names = Sequence[tuple[str, str | None]]
 
@@ -57,6 +58,13 @@ def only(*components: tuple[str, int, str | None], strict: bool = False) -> dict
     return {"components": rows, "strict": strict}
 
 
+def wait_for_entries(w: World, client_id: str, count: int) -> None:
+    """The last of the changes is one of a client id: brokers hear of it a moment after the controller's answer."""
+    values = only(("client-id", EXACT, client_id))
+    for side in w.sides:
+        eventually(lambda side=side: len(side.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, values)["entries"] or ()) == count)
+
+
 @cases(ApiKey.DESCRIBE_CLIENT_QUOTAS)
 def describe_client_quotas(w: World, version: int) -> Requests:
     user, client_id = f"{w.prefix}user", f"{w.prefix}client"
@@ -70,6 +78,7 @@ def describe_client_quotas(w: World, version: int) -> Requests:
             ops = [(key, 1000.0 * number + 50) for key in keys[: 1 + number % 3]]
             answer = side.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, alter(entry(names, ops)))
             assert not answer["entries"][0]["error_code"], answer
+    wait_for_entries(w, client_id, 3)
     for strict in (False, True):
         yield only(("user", EXACT, user), strict=strict)
         yield only(("client-id", EXACT, client_id), strict=strict)
@@ -90,4 +99,5 @@ def describe_client_quotas(w: World, version: int) -> Requests:
     for names in entities:
         for side in w.sides:
             side.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, alter(entry(names, [(key, None) for key in keys])))
+    wait_for_entries(w, client_id, 0)
     yield only(("user", EXACT, user))
