@@ -73,8 +73,8 @@ peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind, P
 	@$(PY) -m peers.kafka install
 
 # `CHECKED=1` leaves out what `make check` has just run.
-test: peers  ## every test but the nightly ones and the slow part of the client matrix (25 minutes on two cores)
-	@echo "== the tests: about 25 minutes on two cores; what they cost is told at the end"
+test: peers  ## every test but the nightly ones and the slow part of the client matrix (20 minutes on two cores)
+	@echo "== the tests: about 20 minutes on two cores; what they cost is told at the end"
 	$(PY) -m tests.suite $(SPREAD) -m "not matrix and not nightly" $(if $(CHECKED),$(PURE:%=--ignore=%)) $(TESTS)
 
 check:  ## lint, and the tests of all that is pure (under 3 minutes on two cores)
