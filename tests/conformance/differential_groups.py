@@ -8,11 +8,24 @@ from typing import Any
 from ottla.protocol.messages import ApiKey
 from tests.conformance.differential import Of
 from tests.conformance.differential_cases import UNKNOWN_ID, Requests, T, World, cases
+from tests.conformance.differential_streams import asked, subtopology, topology
 
 FOR_LONG_MS = 1_800_000
 """Members that never synchronise stay so until all is compared, however long that takes."""
 
 NOBODY = {"member_id": "nobody", "generation_id": 1, "generation_id_or_member_epoch": 1}
+
+
+def share_group(w: World, version: int) -> str:
+    """A share group with the member `member`, to which classic members' requests come by mistake."""
+    group = f"{w.prefix}shared-{version}"
+    asked = {
+        "group_id": group, "member_id": "member", "member_epoch": 0, "rack_id": None,
+        "subscribed_topic_names": [w.nowhere],
+    }  # fmt: skip
+    for side in w.sides:
+        side.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, asked)
+    return group
 
 
 @cases(ApiKey.OFFSET_COMMIT)
@@ -88,6 +101,7 @@ def join_group(w: World, version: int) -> Requests:
         )
     ):
         yield {**base, "group_id": f"{base['group_id']}-{number}", **wrong}
+    yield {**base, "group_id": share_group(w, version)}
 
 
 @cases(ApiKey.SYNC_GROUP)
@@ -97,6 +111,7 @@ def sync_group(w: World, version: int) -> Requests:
         yield {**base, "group_id": group, "member_id": member, "generation_id": generation}
     for kind, name in itertools.product((None, "", "consumer"), repeat=2):
         yield {**base, "protocol_type": kind, "protocol_name": name}
+    yield {**base, "group_id": share_group(w, version), "member_id": "member"}
     yield {**base, "group_instance_id": "i"}
     yield {**base, "assignments": [{"member_id": "nobody", "assignment": b"x"}] * 2}
 
@@ -106,6 +121,7 @@ def heartbeat(w: World, version: int) -> Requests:
     for group, member, generation in itertools.product((w.prefix + "nobody", ""), ("nobody", ""), (-1, 0, 1)):
         for instance in (None, "i", ""):
             yield {"group_id": group, "member_id": member, "generation_id": generation, "group_instance_id": instance}
+    yield {"group_id": share_group(w, version), "member_id": "member", "generation_id": 1}
 
 
 @cases(ApiKey.LEAVE_GROUP)
@@ -116,6 +132,11 @@ def leave_group(w: World, version: int) -> Requests:
             yield {"group_id": group, "member_id": member, "members": [row]}
         yield {"group_id": group, "member_id": member, "members": []}
         yield {"group_id": group, "member_id": member, "members": [{"member_id": member}] * 2}
+    yield {"group_id": share_group(w, version), "member_id": "member", "members": [{"member_id": "member"}] * 2}
+    streams = f"{w.prefix}streams-{version}"
+    for side in w.sides:
+        side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, asked(streams, topology=topology(subtopology("0", w.t))))
+    yield {"group_id": streams, "member_id": "m", "members": [{"member_id": "m"}] * 2}
 
 
 @cases(ApiKey.DESCRIBE_GROUPS)

@@ -118,12 +118,12 @@ def leave(state: GroupState, token: Token, request: LeaveGroup) -> None:
         raise KafkaError(ErrorCode.invalid_group_id)
     group = state.groups.get(group_id)
     if group is not None and not isinstance(group, ClassicGroup):
-        if group.group_type != "consumer":
-            raise KafkaError(ErrorCode.unknown_member_id, f"Group {group_id} not found.")
-        from ottla.coordinator.group.consumer import classic_members
+        if group.group_type == "consumer":
+            from ottla.coordinator.group.consumer import classic_members
 
-        classic_members.leave(state, token, group, members)
-        return
+            classic_members.leave(state, token, group, members)
+            return
+        group = None  # share and streams groups have no classic members: each is unknown
     results = []
     for leaving in members:
         error = ErrorCode.unknown_member_id if group is None else _leave(state, group, leaving)
