@@ -6,9 +6,9 @@ import itertools
 from typing import Any
 
 from ottla.protocol.messages import ApiKey
+from tests.conformance import differential_streams as of_streams
 from tests.conformance.differential import Of
 from tests.conformance.differential_cases import UNKNOWN_ID, Requests, T, World, cases
-from tests.conformance.differential_streams import asked, subtopology, topology
 
 FOR_LONG_MS = 1_800_000
 """Members that never synchronise stay so until all is compared, however long that takes."""
@@ -134,8 +134,9 @@ def leave_group(w: World, version: int) -> Requests:
         yield {"group_id": group, "member_id": member, "members": [{"member_id": member}] * 2}
     yield {"group_id": share_group(w, version), "member_id": "member", "members": [{"member_id": "member"}] * 2}
     streams = f"{w.prefix}streams-{version}"
+    joining = of_streams.asked(streams, topology=of_streams.topology(of_streams.subtopology("0", w.t)))
     for side in w.sides:
-        side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, asked(streams, topology=topology(subtopology("0", w.t))))
+        side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, joining)
     yield {"group_id": streams, "member_id": "m", "members": [{"member_id": "m"}] * 2}
 
 
