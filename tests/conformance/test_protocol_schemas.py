@@ -1,4 +1,4 @@
-"""The table of Kafka's messages is what the tool makes of the jars that are here."""
+"""The table of Kafka's messages is what the tool makes of Kafka's own jars."""
 
 from __future__ import annotations
 
