@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ottla.protocol.messages import ApiKey, response_layout
 from ottla.protocol.wire import INT16, FetchedGroup, FetchedTopic, uuid_bytes, write_count, write_string
-from ottla.protocol.writer import Writer
+from ottla.protocol.writer import write_struct
 from ottla.steps import at_once
 
 HEARTBEAT_FLEXIBLE_SINCE: Final = 4
@@ -50,9 +50,7 @@ def encode_consumer_heartbeat(version: int, response: Mapping[str, Any], header:
 
 
 def _encoded(api_key: int, version: int, response: Mapping[str, Any], header: bytes) -> bytes:
-    writer = Writer(header)
-    writer.write(response_layout(api_key, version), response)
-    return writer.done()
+    return write_struct(response_layout(api_key, version), response, header)
 
 
 def encode_heartbeat(version: int, error: int, header: bytes) -> bytes:

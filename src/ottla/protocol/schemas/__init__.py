@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from ottla.model import ZERO_UUID
-from ottla.protocol.layout import MISSING, Field, Layout
+from ottla.protocol.layout import MISSING, Field, Layout, leave_to_counts
 
 VERSION_MAX: Final = 32767
 OWN_API_MIN: Final = 20_000
@@ -205,7 +205,9 @@ def message_class(name: str) -> type[Any]:
 @cache
 def _class(name: str, fields: tuple[FieldSchema, ...]) -> type[Any]:
     slots = tuple(field.name for field in fields)
-    return type(name, (Message,), {"__slots__": slots, "_schema": fields, "__module__": __name__})
+    made = type(name, (Message,), {"__slots__": slots, "_schema": fields, "__module__": __name__})
+    leave_to_counts(made)
+    return made
 
 
 @cache
