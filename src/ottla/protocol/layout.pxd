@@ -96,6 +96,7 @@ cdef class Layout:
     cdef readonly bint flexible
     cdef readonly bint has_arrays
     cdef bint plain
+    cdef object other
     cdef readonly dict by_tag
     cdef readonly long long bytes_min
 

@@ -106,6 +106,7 @@ class Layout:
         "fields",
         "flexible",
         "has_arrays",
+        "other",
         "plain",
         "refused",
         "tagged",
@@ -117,6 +118,8 @@ class Layout:
     ) -> None:  # fmt: skip
         """`refused` are the absent fields that must have their default when the struct is written."""
         self.cls = cls
+        self.other: Any = None
+        """Type of the last values that were neither of the class nor a mapping."""
         self.fields = list(fields)
         self.tagged = sorted(tagged, key=lambda field: field.tag)
         self.absent = list(absent)
@@ -156,7 +159,7 @@ def leave_to_counts(cls: type) -> None:
         uncollect(cls)
 
 
-def of_defaults(layout):
+def of_defaults(layout: Layout) -> Any:
     """An object of which every field has its default."""
     made = layout.cls.__new__(layout.cls)
     for field in [*layout.fields, *layout.tagged, *layout.absent]:

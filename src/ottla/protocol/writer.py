@@ -405,9 +405,13 @@ def _whole(value):
 
 def _source(layout, values):
     """Any mapping as a dict."""
-    if type(values) is dict or type(values) is layout.cls or not isinstance(values, Mapping):
+    cls = type(values)
+    if cls is dict or cls is layout.cls or cls is layout.other:
         return values
-    return dict(values)
+    if isinstance(values, Mapping):
+        return dict(values)
+    layout.other = cls
+    return values
 
 
 def has_more_rows(values: Any, rows_max: int) -> bool:
