@@ -221,7 +221,7 @@ class Partition:
         """The same where any replica may answer (KIP-392)."""
         if claimed_epoch != NO_LEADER_EPOCH and claimed_epoch != self.leader_epoch:
             if claimed_epoch < self.leader_epoch:
-                raise KafkaError(ErrorCode.fenced_leader_epoch)  # the client's metadata is old: it refreshes it (KIP-320)
+                raise KafkaError(ErrorCode.fenced_leader_epoch)
             raise KafkaError(ErrorCode.unknown_leader_epoch)  # this node's is older: the client comes again (KIP-320)
 
     # Appending, and waiting for what was appended.
