@@ -19,7 +19,7 @@ from ottla.protocol.record_batch import (
     compute_crc,
     read_batch_header,
 )
-from ottla.storage import limits, stamp
+from ottla.storage import stamp
 from ottla.storage.config import LogConfig
 from ottla.storage.limits import limits_and_policy
 from ottla.storage.validation import validate
@@ -31,7 +31,7 @@ HOUR = 3_600_000
 
 def interpreted() -> ModuleType:
     """`stamp.py` from its source, also where a compiled one is found first."""
-    spec = importlib.util.spec_from_file_location("stamp_interpreted", limits.__file__.rpartition("/")[0] + "/stamp.py")
+    spec = importlib.util.spec_from_file_location("stamp_interpreted", stamp.__file__.rpartition("/")[0] + "/stamp.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with mock.patch.dict(sys.modules, {"ottla.protocol._records": INTERPRETED_RECORDS}):

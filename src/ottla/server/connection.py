@@ -31,7 +31,6 @@ from ottla.server.dispatch import Outcome
 from ottla.server.outbox import Outbox
 from ottla.server.receiving import (
     BYTES_COST_SHIFT,
-    HALF_CLOSED_SECONDS_MAX,
     HEAD_BYTES_MAX,
     KEEP_BYTES_MIN,
     OUTBOX_BYTES_MAX,
@@ -176,7 +175,7 @@ class CompiledConnection:
         else:
             self.closing = True
         # Whoever went away altogether looks the same, and a long poll may be asked to last for days.
-        self._linger = self._listener.loop.call_later(HALF_CLOSED_SECONDS_MAX, self.abort)
+        self._linger = self._listener.loop.call_later(receiving.HALF_CLOSED_SECONDS_MAX, self.abort)
         return True
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -143,7 +143,7 @@ class Fetch:
         else:
             if request.session_id:
                 self._node.sessions.remove(request.session_id)
-            self._new_session = request.session_epoch == INITIAL_EPOCH
+            self._new_session = request.session_epoch == INITIAL_EPOCH  # or a full fetch without one (KIP-227)
             self._take_requested()
         if len(self._entries) > PARTITIONS_AT_ONCE:  # of topics that the client may not read any more
             deferred = self._answer_later()
@@ -306,10 +306,10 @@ class Fetch:
 
     def _is_enough(self, found: _Found) -> bool:
         return (
-            found.size >= self._min_bytes
+            found.size >= self._min_bytes  # `fetch.min.bytes`; the cases are those of `DelayedFetch.tryComplete`
             or found.urgent
             or self._expired
-            or (not self._entries and self._session is None)
+            or (not self._entries and self._session is None)  # an empty session waits: it may be told of a change
             or self._request.max_wait_ms <= 0
             or self._node.stopping
         )
