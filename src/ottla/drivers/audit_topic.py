@@ -12,10 +12,11 @@ import asyncio
 import logging
 import posixpath
 import random as random_module
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.clock import Clock
+from ottla.config.typed import TypedSettings
 from ottla.drivers.audit_log import FILE_NAME, first_of
 from ottla.drivers.node_client import NodeClient, Timing
 from ottla.drivers.tasks import cancelled
@@ -45,7 +46,7 @@ class Host(Protocol):
     @property
     def node_id(self) -> int: ...
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> TypedSettings: ...
     @property
     def image(self) -> MetadataImage: ...
     @property
@@ -90,8 +91,8 @@ class AuditTopic:
         self._failing_since: float | None = None
         self._is_logged = False
         timing = Timing(
-            request_timeout_ms=node.config["request.timeout.ms"],
-            setup_timeout_ms=node.config["socket.connection.setup.timeout.ms"],
+            request_timeout_ms=node.config.request_timeout_ms,
+            setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
         )
         self._client = NodeClient(node.network, f"node-{node.node_id}-audit", node.random, timing)
 
@@ -216,7 +217,7 @@ class AuditTopic:
         batch = build_batch([SimpleRecord(now_ms, key, line) for line in lines])
         partitions = [{"index": number, "records": bytes(batch)}]
         values = {
-            "transactional_id": None, "acks": -1, "timeout": node.config["request.timeout.ms"],
+            "transactional_id": None, "acks": -1, "timeout": node.config.request_timeout_ms,
             "topic_data": [{"name": self._topic, "partition_data": partitions}],
         }  # fmt: skip
         address = Address(endpoint.host, endpoint.port)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random as random_module
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from ottla.clock import Clock
+from ottla.config.typed import TypedSettings
 from ottla.filesystem import FileSystem
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
@@ -39,7 +40,7 @@ class CoordinatorHost(Protocol):
     @property
     def node_id(self) -> NodeId: ...
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> TypedSettings: ...
     @property
     def image(self) -> MetadataImage: ...
     @property

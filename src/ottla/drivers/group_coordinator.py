@@ -100,18 +100,19 @@ class GroupCoordinatorDriver:
     def __init__(self, node: CoordinatorHost) -> None:
         self._node = node
         self._config = GroupConfig.from_settings(node.config)
-        self._codec: int = node.config["offsets.topic.compression.codec"]
+        self._codec: int = node.config.offsets_topic_compression_codec
         if self._codec not in CODECS:
             raise OttlaError(
                 f"offsets.topic.compression.codec={self._codec}: Unknown compression type id: {self._codec}"
             )
-        self._linger_ms: int = node.config["group.coordinator.append.linger.ms"]
+        self._linger_ms: int = node.config.group_coordinator_append_linger_ms
         self._resolving: dict[asyncio.Task[None], None] = {}
         self._open: dict[GroupLed, None] = {}
         """Shards with commits that wait for the end of the turn."""
         kind = ShardKind(
-            OFFSETS_TOPIC, "groups", self._new_shard, _encode, decode_record, self._codec, "offsets.load.buffer.size",
-            commit_timeout_ms=node.config["offsets.commit.timeout.ms"],
+            OFFSETS_TOPIC, "groups", self._new_shard, _encode, decode_record, self._codec,
+            node.config.offsets_load_buffer_size,
+            commit_timeout_ms=node.config.offsets_commit_timeout_ms,
             count=lambda shard: len(shard.core.state.groups),
             before_timer=self._append,
             perform=self._perform,
@@ -261,7 +262,7 @@ class GroupCoordinatorDriver:
 
     def partition_of(self, group_id: str) -> int:
         topic = self._node.image.topic(OFFSETS_TOPIC)
-        count = self._node.config["offsets.topic.num.partitions"] if topic is None else len(topic.partitions)
+        count = self._node.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
         return partition_for(group_id, count)
 
     def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:

@@ -70,8 +70,8 @@ class LogMover:
         self._ending: set[asyncio.Task[None]] = set()
         """Logs that were replaced and are still to be deleted."""
         self._rate = Rate(
-            node.config["alter.log.dirs.replication.quota.window.size.seconds"] * 1000,
-            node.config["alter.log.dirs.replication.quota.window.num"],
+            node.config.alter_log_dirs_replication_quota_window_size_seconds * 1000,
+            node.config.alter_log_dirs_replication_quota_window_num,
         )
 
     def move(self, partition: Partition, directory: str) -> None:

@@ -33,8 +33,7 @@ RECONNECT_BACKOFF_MS = 50
 
 def receive_buffer_bytes(config: ServerConfig) -> int:
     """Receive buffer of the connections to leaders; -1, the default, leaves it to the system, which grows it."""
-    name = "replica.socket.receive.buffer.bytes"
-    return int(config[name]) if name in config.static else -1
+    return config.replica_socket_receive_buffer_bytes if "replica.socket.receive.buffer.bytes" in config.static else -1
 
 
 class Replicas(Protocol):
@@ -91,7 +90,7 @@ class Replication:
         host = FetcherHost(
             node.logs, node.clock, self._settings, self._broker_epoch, traffic, self.follower_throttle, self._lost
         )
-        self.fetchers = ReplicaFetchers(host, self._client, lambda: node.config["num.replica.fetchers"])
+        self.fetchers = ReplicaFetchers(host, self._client, lambda: node.config.num_replica_fetchers)
         self.isr = IsrUpdater(node.channel, node.node_id, self._broker_epoch, node.metrics)
         self._changed: dict[Partition, None] = dict.fromkeys(node.replicas)
         """Partitions whose leadership changed and has not been acted on yet."""
@@ -117,7 +116,7 @@ class Replication:
                 self.fetchers.moved(node_id, address)
         changed, self._changed = {**self._unreachable, **self._changed}, {}
         self._unreachable = {}
-        lag_ms_max = self._node.config["replica.lag.time.max.ms"]
+        lag_ms_max = self._node.config.replica_lag_time_max_ms
         for partition in changed:
             partition.lag_ms_max = lag_ms_max
             leader_id = partition.leader_id
@@ -141,7 +140,7 @@ class Replication:
         """Look twice in `replica.lag.time.max.ms` whether followers lag for too long."""
         loop = asyncio.get_running_loop()
         now_ms = int(loop.time() * 1000)
-        lag_ms_max = self._node.config["replica.lag.time.max.ms"]
+        lag_ms_max = self._node.config.replica_lag_time_max_ms
         for partition in self._node.replicas:
             partition.lag_ms_max = lag_ms_max
             if partition.is_leader and not partition.is_offline:
@@ -180,17 +179,17 @@ class Replication:
         config = self._node.config
         return FetcherSettings(
             self._node.node_id,
-            config["replica.fetch.wait.max.ms"],
-            config["replica.fetch.min.bytes"],
-            config["replica.fetch.max.bytes"],
-            config["replica.fetch.response.max.bytes"],
-            config["replica.fetch.backoff.ms"],
-            config["replica.socket.timeout.ms"],
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_max_bytes,
+            config.replica_fetch_response_max_bytes,
+            config.replica_fetch_backoff_ms,
+            config.replica_socket_timeout_ms,
         )
 
     def _throttle(self, side: str) -> Throttle:
         node, config = self._node, self._node.config
-        window_ms = config["replication.quota.window.size.seconds"] * 1000
+        window_ms = config.replication_quota_window_size_seconds * 1000
         return Throttle(
             side,
             node.node_id,
@@ -198,16 +197,16 @@ class Replication:
             lambda topic: node.image.topic_config(topic),
             lambda: int(asyncio.get_running_loop().time() * 1000),
             node.metrics.replication,
-            Rate(window_ms, config["replication.quota.window.num"]),
+            Rate(window_ms, config.replication_quota_window_num),
         )
 
     def _client(self, leader_id: NodeId, number: int) -> NodeClient:
         config = self._node.config
         timing = Timing(
-            config["replica.socket.timeout.ms"],
+            config.replica_socket_timeout_ms,
             RECONNECT_BACKOFF_MS,
-            max(config["replica.fetch.backoff.ms"], RECONNECT_BACKOFF_MS),
-            config["socket.connection.setup.timeout.ms"],
+            max(config.replica_fetch_backoff_ms, RECONNECT_BACKOFF_MS),
+            config.socket_connection_setup_timeout_ms,
         )
         name = f"broker-{self._node.node_id}-fetcher-{number}"
         return NodeClient(

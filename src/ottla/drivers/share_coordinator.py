@@ -60,9 +60,9 @@ class ShareCoordinatorDriver:
         self._config = ShareCoordinatorConfig.from_settings(node.config)
         kind = ShardKind(
             SHARE_STATE_TOPIC, "share partitions", self._new_shard, encode_record, decode_record,
-            node.config["share.coordinator.state.topic.compression.codec"],
-            "share.coordinator.load.buffer.size",
-            commit_timeout_ms=node.config["share.coordinator.write.timeout.ms"],
+            node.config.share_coordinator_state_topic_compression_codec,
+            node.config.share_coordinator_load_buffer_size,
+            commit_timeout_ms=node.config.share_coordinator_write_timeout_ms,
             count=lambda shard: len(shard.core),
             perform=self._prune,
             loads_all_records=True,
@@ -104,7 +104,7 @@ class ShareCoordinatorDriver:
 
     def partition_of(self, key: SharePartitionKey) -> int:
         topic = self._node.image.topic(SHARE_STATE_TOPIC)
-        count = self._node.config["share.coordinator.state.topic.num.partitions"]
+        count = self._node.config.share_coordinator_state_topic_num_partitions
         return partition_of(key, count if topic is None else len(topic.partitions))
 
     def find(self, key: SharePartitionKey, listener_name: str) -> tuple[NodeId, Endpoint]:

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 from ottla.config.group_settings import group_setting
+from ottla.config.typed import TypedSettings
 from ottla.coordinator.group.share import heartbeat as share
 from ottla.coordinator.group.share import offsets
 from ottla.coordinator.group.share.heartbeat import ShareGroupConfig, ShareHeartbeat
@@ -57,7 +58,7 @@ class ShareGroupsHost(Protocol):
     @property
     def replicas(self) -> Replicas: ...
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> TypedSettings: ...
     @property
     def image(self) -> MetadataImage: ...
     @property
@@ -90,8 +91,8 @@ class ShareGroups:
             group_setting(own, config, "share.session.timeout.ms"),
             group_setting(own, config, "share.heartbeat.interval.ms"),
             group_setting(own, config, "share.assignment.interval.ms"),
-            config["group.share.max.size"],
-            config["group.share.initialize.retry.interval.ms"],
+            config.group_share_max_size,
+            config.group_share_initialize_retry_interval_ms,
         )
 
     # Offsets

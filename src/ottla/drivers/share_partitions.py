@@ -17,6 +17,7 @@ from uuid import UUID
 from ottla.clock import Clock, elapsed_s
 from ottla.config.checks import reset_duration_ms
 from ottla.config.group_settings import group_setting
+from ottla.config.typed import TypedSettings
 from ottla.coordinator.share.requests import ReadState, StateRow, WriteState
 from ottla.drivers.share_persister import Persister
 from ottla.errors import ErrorCode, KafkaError
@@ -74,7 +75,7 @@ class ShareHost(Protocol):
     """The parts of the node that it uses."""
 
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> TypedSettings: ...
     @property
     def image(self) -> MetadataImage: ...
     @property
@@ -144,7 +145,7 @@ class SharePartitions:
         self.persister = persister
         self._find_offset = find_offset
         self._led: dict[tuple[UUID, int], dict[str, LedSharePartition]] = {}
-        self.sessions = ShareSessions(node.config["group.share.max.share.sessions"], self._session_ended)
+        self.sessions = ShareSessions(node.config.group_share_max_share_sessions, self._session_ended)
         self._stopped = False
         self._configs: dict[str, tuple[Mapping[str, str], ShareConfig]] = {}
         """Groups read here, each with its own settings and the resulting configuration; the node's settings do not

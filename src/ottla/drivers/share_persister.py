@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from ottla.config.typed import TypedSettings
 from ottla.coordinator.share.combining import UNCHANGED
 from ottla.coordinator.share.requests import (
     DeleteState,
@@ -70,7 +71,7 @@ class PersisterHost(Protocol):
     @property
     def node_id(self) -> NodeId: ...
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> TypedSettings: ...
     @property
     def image(self) -> MetadataImage: ...
     @property
@@ -130,8 +131,8 @@ class Persister:
         self._make_topic = make_topic
         self._making: asyncio.Task[None] | None = None
         timing = Timing(
-            request_timeout_ms=node.config["request.timeout.ms"],
-            setup_timeout_ms=node.config["socket.connection.setup.timeout.ms"],
+            request_timeout_ms=node.config.request_timeout_ms,
+            setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
         )
         self._client = NodeClient(node.network, f"broker-{node.node_id}-share", node.random, timing)
         self._queues: dict[tuple[NodeId, ApiKey], list[_Asked]] = {}

@@ -104,8 +104,8 @@ class TransactionCoordinatorDriver:
         self._tasks: dict[asyncio.Task[None], None] = {}
         kind = ShardKind(
             TRANSACTION_TOPIC, "transactions", self._new_shard, self._encode, decode_record, UNCOMPRESSED,
-            "transaction.state.log.load.buffer.size",
-            commit_timeout_ms=node.config["request.timeout.ms"],
+            node.config.transaction_state_log_load_buffer_size,
+            commit_timeout_ms=node.config.request_timeout_ms,
             count=lambda shard: len(shard.core.state.entries),
             perform=self._perform,
         )  # fmt: skip
@@ -146,7 +146,7 @@ class TransactionCoordinatorDriver:
 
     def partition_of(self, transactional_id: str) -> int:
         topic = self._node.image.topic(TRANSACTION_TOPIC)
-        count = self._node.config["transaction.state.log.num.partitions"] if topic is None else len(topic.partitions)
+        count = self._node.config.transaction_state_log_num_partitions if topic is None else len(topic.partitions)
         return partition_for(transactional_id, count)
 
     def find(self, transactional_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:
@@ -295,8 +295,8 @@ class TransactionCoordinatorDriver:
 
 
 def _client(node: TransactionHost) -> NodeClient:
-    setup_ms = node.config["socket.connection.setup.timeout.ms"]
-    timing = Timing(node.config["request.timeout.ms"], setup_timeout_ms=setup_ms)
+    setup_ms = node.config.socket_connection_setup_timeout_ms
+    timing = Timing(node.config.request_timeout_ms, setup_timeout_ms=setup_ms)
     return NodeClient(node.network, f"broker-{node.node_id}-txn-marker-sender", node.random, timing)
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from ottla.clock import Clock
+from ottla.config.typed import TypedSettings
 from ottla.coordinator.effects import Marker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC, TopicPartition
@@ -43,7 +44,7 @@ class Groups(Protocol):
 
 class MarkerHost(Protocol):
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> TypedSettings: ...
     @property
     def clock(self) -> Clock: ...
     @property
@@ -58,7 +59,7 @@ def write_marker(host: MarkerHost, marker: Marker, done: Done) -> None:
     writing = _Writing(host, marker, done)
     for key in marker.partitions:
         writing.write(key)
-    writing.seal(host.config["request.timeout.ms"] / 1000)
+    writing.seal(host.config.request_timeout_ms / 1000)
 
 
 class _Writing:

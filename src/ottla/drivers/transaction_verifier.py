@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as random_module
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, Final, NamedTuple, Protocol
 
+from ottla.config.typed import TypedSettings
 from ottla.coordinator.partitioning import partition_for
 from ottla.drivers.node_client import NodeClient, Timing
 from ottla.drivers.tasks import cancelled
@@ -57,7 +58,7 @@ class VerifierHost(Protocol):
     @property
     def node_id(self) -> NodeId: ...
     @property
-    def config(self) -> Mapping[str, Any]: ...
+    def config(self) -> TypedSettings: ...
     @property
     def image(self) -> MetadataImage: ...
     @property
@@ -106,8 +107,8 @@ class TransactionVerifier:
     def __init__(self, node: VerifierHost) -> None:
         self._node = node
         timing = Timing(
-            request_timeout_ms=node.config["request.timeout.ms"],
-            setup_timeout_ms=node.config["socket.connection.setup.timeout.ms"],
+            request_timeout_ms=node.config.request_timeout_ms,
+            setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
         )
         self._client = NodeClient(node.network, f"broker-{node.node_id}-transactions", node.random, timing)
         self._waiting: dict[NodeId, list[_Asked]] = {}

@@ -93,7 +93,7 @@ class Fetch:
         self._node = context.node
         self._replicas = context.node.replicas
         self._request = request
-        bytes_max = self._node.config["fetch.max.bytes"]
+        bytes_max = self._node.config.fetch_max_bytes
         if self._node.quotas is not None and request.replica_id < 0:
             bytes_max = min(bytes_max, self._node.quotas.fetch_bytes_max(context))
         self._max_bytes = min(request.max_bytes, bytes_max)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.clock import elapsed_s
+from ottla.config.typed import TypedSettings
 from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
@@ -76,9 +77,9 @@ class ConnectionLimits:
         self._by_host: Counter[str] = Counter()
 
     @classmethod
-    def from_settings(cls, config: Mapping[str, Any]) -> ConnectionLimits:
-        overrides = _per_host(config["max.connections.per.ip.overrides"])
-        return cls(config["max.connections"], config["max.connections.per.ip"], overrides)
+    def from_settings(cls, config: TypedSettings) -> ConnectionLimits:
+        overrides = _per_host(config.max_connections_per_ip_overrides)
+        return cls(config.max_connections, config.max_connections_per_ip, overrides)
 
     def take(self, host: str) -> bool:
         if self._by_host[host] >= self._overrides.get(host, self._per_host_max):

@@ -118,18 +118,18 @@ class Node:
             fs, config.log_dirs, self.log_settings.defaults, clock, random,
             topic_config=lambda topic: self.log_settings.of_topic(self.image, topic),
             producers=self.log_settings.producers,
-            producer_expiry_interval_ms=config["producer.id.expiration.check.interval.ms"],
-            retention_check_interval_ms=config["log.retention.check.interval.ms"],
-            flush_scheduler_interval_ms=config["log.flush.scheduler.interval.ms"],
-            recovery_point_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
-            high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
-            log_start_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
+            producer_expiry_interval_ms=config.producer_id_expiration_check_interval_ms,
+            retention_check_interval_ms=config.log_retention_check_interval_ms,
+            flush_scheduler_interval_ms=config.log_flush_scheduler_interval_ms,
+            recovery_point_checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+            high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
+            log_start_checkpoint_interval_ms=config.log_flush_start_offset_checkpoint_interval_ms,
         )  # fmt: skip
         self.logs.flush_seconds = self.metrics.flush_seconds
         self.replicas = ReplicaManager(
             self.node_id, self.logs, clock, self.log_settings.of_topic, self._usable_directories, self.metrics
         )
-        self.replicas.rack_aware = config["replica.selector.class"] == RACK_AWARE
+        self.replicas.rack_aware = config.replica_selector_class == RACK_AWARE
         self.quotas: NodeQuotas | None = None
         self.authorizer: Authorizer | None = None
         """Decides who may do what; None without `authorizer.class.name`, which allows everyone everything."""
@@ -138,7 +138,7 @@ class Node:
         """Made with the first partition that has other replicas."""
         self.cleaner = LogCleaner(fs, self.logs, clock, random, self.log_settings.of_cleaner)
         self.logs.on_log_suspected = lambda log, offset: self.damaged_logs.scrubber.suspect(log, offset)
-        self.sessions = FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], random)
+        self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, random)
         self.groups: GroupCoordinatorDriver
         """Made by `start`, once the settings of the metadata log are known."""
         self.listeners: list[Listener] = []
@@ -290,7 +290,7 @@ class Node:
         from ottla.drivers.replication import Replication  # a node that is alone does without
 
         self.replication = Replication(self)
-        lost = LostBrokers(self.network, self.inter_broker_listener, self.config["ottla.failover.confirm.ms"] / 1000)
+        lost = LostBrokers(self.network, self.inter_broker_listener, self.config.ottla_failover_confirm_ms / 1000)
         self.lost = lost.epochs
         self.replication.on_peer_lost.append(lambda node_id: lost.suspect(self.image.brokers.get(node_id)))
         self._closers += (self.replication.stop, lost.stop)
@@ -359,7 +359,7 @@ class Node:
     def _not_reported(self, directory_id: UUID) -> None:
         """Stop: while this broker counts as alive, the partitions of a failed directory get no other leader."""
         path = next((path for path, each in self.directory_ids.items() if each == directory_id), str(directory_id))
-        limit_ms = self.config["log.dir.failure.timeout.ms"]
+        limit_ms = self.config.log_dir_failure_timeout_ms
         self.gave_up = f"the controller could not be told in {limit_ms} ms that log directory {path} failed"
         _LOG.critical("the node stops", extra=fields(error=self.gave_up))
         self.on_give_up()
@@ -407,7 +407,7 @@ class Node:
         began_s = elapsed_s()
         if self.tls is not None:
             self.tls.start(self._closers)
-        if self.config["ottla.http.listener"]:
+        if self.config.ottla_http_listener:
             await self._start_http()
         for spec in self.config.listeners:  # before anything is made on disk
             await check_address(self.plain_network, spec.host, spec.port)
@@ -554,7 +554,7 @@ class Node:
     async def _close_logs(self) -> None:
         if self._loaded:
             registration = self.image.brokers.get(self.node_id)
-            await self.logs.close_logs(self.config["num.recovery.threads.per.data.dir"])
+            await self.logs.close_logs(self.config.num_recovery_threads_per_data_dir)
             self.logs.shutdown(broker_epoch=-1 if registration is None else registration.epoch)
         else:
             self.logs.abandon()

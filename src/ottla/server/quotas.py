@@ -69,10 +69,8 @@ class NodeQuotas:
 
     def __init__(self, node: NodePorts) -> None:
         config = node.config
-        windows = Windows(config["quota.window.num"], config["quota.window.size.seconds"] * 1000)
-        of_mutations = Windows(
-            config["controller.quota.window.num"], config["controller.quota.window.size.seconds"] * 1000
-        )
+        windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        of_mutations = Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
         self._node = node
         self._loop = asyncio.get_running_loop()
         self.clients = ClientQuotas(windows, of_mutations)

@@ -154,7 +154,7 @@ def check_subscription(context: RequestContext, names: Iterable[str] | None) -> 
 
 def check_enabled(context: RequestContext) -> None:
     """Raises UNSUPPORTED_VERSION where the cluster or the node does not serve these groups."""
-    protocols = context.node.config["group.coordinator.rebalance.protocols"]
+    protocols = context.node.config.group_coordinator_rebalance_protocols
     if not context.node.image.features.get(GROUP_VERSION) or "consumer" not in protocols:
         raise KafkaError(ErrorCode.unsupported_version)
 

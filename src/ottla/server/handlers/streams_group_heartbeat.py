@@ -92,7 +92,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
 
 def check_enabled(context: RequestContext) -> None:
     """Raises UNSUPPORTED_VERSION where the cluster or the node does not serve these groups."""
-    protocols = context.node.config["group.coordinator.rebalance.protocols"]
+    protocols = context.node.config.group_coordinator_rebalance_protocols
     if not context.node.image.features.get(STREAMS_VERSION) or "streams" not in protocols:
         raise KafkaError(ErrorCode.unsupported_version)
 
