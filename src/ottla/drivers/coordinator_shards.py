@@ -26,7 +26,7 @@ from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.validation import COORDINATOR
 
 if TYPE_CHECKING:
-    from ottla.drivers.coordinator_host import CoordinatorHost
+    from ottla.drivers.ports import CoordinatorHost
 
 BUSY_LOOK_S = 0.05
 """Between two looks whether a log that is being truncated can be read. That takes as long as the disk does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, Marker, Now, Reply, Resolve, Write
@@ -26,7 +26,7 @@ from ottla.coordinator.group.shard import GroupShard
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.partitioning import partition_for
 from ottla.drivers.cooperative import run_yielding
-from ottla.drivers.coordinator_commits import CommitEntry, Commits, CommitWaiter
+from ottla.drivers.coordinator_commits import CommitEntry, Commits
 from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
@@ -42,7 +42,7 @@ from ottla.storage.validation import COORDINATOR
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.state import Group
-    from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
+    from ottla.drivers.ports import CoordinatorHost, PublishedMetadata, Waiter
 
 _LOG = logging.getLogger("ottla.groups")
 
@@ -56,12 +56,6 @@ WAITING: Final = (JoinGroup, SyncGroup)
 """Requests that may wait for other members: a node that stops takes none."""
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
-
-
-class Waiter(Protocol):
-    """Gets one response, or the KafkaError that it failed with (the server's `Deferred`)."""
-
-    def complete(self, result: Any) -> None: ...
 
 
 class _MarkerWaiter:
@@ -200,9 +194,7 @@ class GroupCoordinatorDriver:
         shard.core.ask(_MarkerWaiter(done), EndTransaction(marker), self._now())
         self._shards.work(shard)
 
-    def commit_block(
-        self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: CommitWaiter
-    ) -> None:
+    def commit_block(self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: Waiter) -> None:
         """Like `commit`, for one that is like others before and has no partition that can fail alone: it is appended
         together with others of the same turn of the loop. Raises KafkaError, and NotBatched where it must go its own
         way."""

@@ -12,18 +12,18 @@ import contextlib
 import logging
 import posixpath
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ottla.clock import Clock
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
-from ottla.filesystem import FileSystem
 from ottla.logs import fields
 from ottla.model import Offset, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import UNLIMITED, Rate
 from ottla.storage.log import Log
-from ottla.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import MoverHost
 
 _LOG = logging.getLogger("ottla.logs")
 
@@ -35,29 +35,6 @@ ASSIGN_RETRY_S = 1.0
 """Between two tries to tell the controller in which directory a replica is about to be."""
 LogState: TypeAlias = tuple[int, Offset | None]
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
-
-
-class MoverHost(Protocol):
-    """The parts of the node that moves use."""
-
-    @property
-    def fs(self) -> FileSystem: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def logs(self) -> LogManager: ...
-    @property
-    def replicas(self) -> Any: ...
-    @property
-    def config(self) -> Any: ...
-    def log_moved(self, partition: Partition) -> None:
-        """The log of a partition is another one, in another directory."""
-
-    async def assign_directory(self, partition: Partition, directory: str) -> bool:
-        """Tell the controller where a replica is about to be. False where it could not be told yet."""
-
-    def log_stays(self, partition: Partition, directory: str) -> None:
-        """Report that the log stays in this directory, not in the one told to the controller."""
 
 
 class LogMover:

@@ -6,26 +6,23 @@ Made with the first partition that has other replicas: a node that is alone neve
 from __future__ import annotations
 
 import asyncio
-import random as random_module
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from ottla.clock import Clock
 from ottla.config.server import ServerConfig
-from ottla.drivers.broker_lifecycle import BrokerLifecycle
-from ottla.drivers.controller_channel import ControllerChannel
 from ottla.drivers.isr_updater import IsrUpdater
 from ottla.drivers.node_client import NodeClient, Timing
 from ottla.drivers.replica_fetcher import FetcherHost, FetcherSettings
 from ottla.drivers.replica_fetchers import ReplicaFetchers
 from ottla.metadata import features
 from ottla.metadata.image import MetadataImage
-from ottla.metrics.instruments import NodeMetrics
 from ottla.model import NodeId
-from ottla.network import Address, Network
+from ottla.network import Address
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import Rate, Throttle
-from ottla.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import ReplicationHost
 
 RECONNECT_BACKOFF_MS = 50
 """First backoff to a leader that is gone; doubles up to `replica.fetch.backoff.ms`."""
@@ -34,47 +31,6 @@ RECONNECT_BACKOFF_MS = 50
 def receive_buffer_bytes(config: ServerConfig) -> int:
     """Receive buffer of the connections to leaders; -1, the default, leaves it to the system, which grows it."""
     return config.replica_socket_receive_buffer_bytes if "replica.socket.receive.buffer.bytes" in config.static else -1
-
-
-class Replicas(Protocol):
-    """The partitions of the node: `ReplicaManager`."""
-
-    on_leadership: list[Callable[[Partition], None]]
-    ask_isr: Callable[[Partition, tuple[NodeId, ...]], None] | None
-    leader_throttle: Throttle | None
-
-    def __iter__(self) -> Any: ...
-
-
-class ReplicationHost(Protocol):
-    """The parts of the node that replication uses."""
-
-    @property
-    def node_id(self) -> NodeId: ...
-    @property
-    def config(self) -> ServerConfig: ...
-    @property
-    def inter_broker_listener(self) -> str: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def random(self) -> random_module.Random: ...
-    @property
-    def network(self) -> Network: ...
-    @property
-    def metrics(self) -> NodeMetrics: ...
-    @property
-    def logs(self) -> LogManager: ...
-    @property
-    def replicas(self) -> Replicas: ...
-    @property
-    def channel(self) -> ControllerChannel: ...
-    @property
-    def lifecycle(self) -> BrokerLifecycle: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    def take_offline(self, directory: str, error: OSError) -> None:
-        """A log directory failed: what is in it refuses everything from now on."""
 
 
 class Replication:

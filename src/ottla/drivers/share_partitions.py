@@ -11,13 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from ottla.clock import Clock, elapsed_s
+from ottla.clock import elapsed_s
 from ottla.config.checks import reset_duration_ms
 from ottla.config.group_settings import group_setting
-from ottla.config.typed import TypedSettings
 from ottla.coordinator.share.requests import ReadState, StateRow, WriteState
 from ottla.drivers.share_persister import Persister
 from ottla.errors import ErrorCode, KafkaError
@@ -33,6 +32,9 @@ from ottla.replication.share.acquisition import Acquired
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.session import SessionKey, SharedPartition, ShareSessions
 from ottla.replication.share.share_partition import LoadedState, SharePartition
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import PublishedMetadata, ShareHost
 
 _LOG = logging.getLogger("ottla.share")
 
@@ -64,29 +66,6 @@ def error_of(row: StateRow) -> ErrorCode:
     code = ErrorCode(row["error_code"])
     passing = ErrorCode.coordinator_not_available if code.retriable else ErrorCode.unknown_server_error
     return _ERRORS.get(code, passing)
-
-
-class Replicas(Protocol):
-    @property
-    def on_leadership(self) -> list[Callable[[Partition], None]]: ...
-
-
-class ShareHost(Protocol):
-    """The parts of the node that it uses."""
-
-    @property
-    def config(self) -> TypedSettings: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def replicas(self) -> Replicas: ...
-    def spawn(self, work: Any, /) -> asyncio.Task[None]: ...
-
-
-class PublishedMetadata(Protocol):
-    def subscribe(self, callback: Callable[[MetadataDelta, MetadataImage], None], /) -> None: ...
 
 
 Outcome = asyncio.Future[KafkaError | None]

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random as random_module
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
-from ottla.config.typed import TypedSettings
 from ottla.coordinator.share.combining import UNCHANGED
 from ottla.coordinator.share.requests import (
     DeleteState,
@@ -32,11 +30,14 @@ from ottla.drivers.node_client import NodeClient, Timing
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.metadata.image import BrokerRegistration, MetadataImage
+from ottla.metadata.image import BrokerRegistration
 from ottla.model import SHARE_STATE_TOPIC, NodeId
-from ottla.network import Address, Network
+from ottla.network import Address
 from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
 from ottla.protocol.messages import ApiKey, plain_in_steps
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import PersisterHost
 
 _LOG = logging.getLogger("ottla.share")
 
@@ -59,30 +60,6 @@ _PASSES: Final = frozenset({
     ErrorCode.not_coordinator, ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress,
     ErrorCode.network_exception, ErrorCode.request_timed_out,
 })  # fmt: skip
-
-
-class LocalCoordinator(Protocol):
-    def ask(self, waiter: _Asked, request: StateRequest, /) -> None: ...
-
-
-class PersisterHost(Protocol):
-    """The parts of the node that it uses."""
-
-    @property
-    def node_id(self) -> NodeId: ...
-    @property
-    def config(self) -> TypedSettings: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def network(self) -> Network: ...
-    @property
-    def random(self) -> random_module.Random: ...
-    @property
-    def inter_broker_listener(self) -> str: ...
-    @property
-    def share_coordinator(self) -> LocalCoordinator: ...
-    def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
 
 
 class _Asked:

@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.coordinator.partitioning import partition_for
 from ottla.coordinator.transaction import admin
@@ -20,9 +20,8 @@ from ottla.coordinator.transaction.producers import check
 from ottla.coordinator.transaction.requests import AddPartitions, InitProducerId, TransactionRequest
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.coordinator.transaction.transaction import VERSION_2, Transaction
-from ottla.drivers.coordinator_host import CoordinatorHost, LedPartitions, PublishedMetadata
 from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
-from ottla.drivers.marker_sender import MarkerSender, SenderHost
+from ottla.drivers.marker_sender import MarkerSender
 from ottla.drivers.node_client import NodeClient, Timing
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -30,7 +29,6 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import TRANSACTION_TOPIC, LeaderEpoch, Millis, NodeId, ProducerEpoch, ProducerId, TopicPartition
-from ottla.network import Network
 from ottla.protocol.internal.transaction_records import (
     TransactionRecord,
     decode_record,
@@ -39,38 +37,15 @@ from ottla.protocol.internal.transaction_records import (
 )
 from ottla.replication.partition import Partition
 
+if TYPE_CHECKING:
+    from ottla.drivers.ports import PublishedMetadata, TransactionHost, Waiter
+
 _LOG = logging.getLogger("ottla.transactions")
 
 UNCOMPRESSED: Final = 0
 IDS_PER_STEP: Final = 16
 """Ids that one step of a list looks at."""
 STATES_PER_STEP: Final = 1_000
-
-
-class Waiter(Protocol):
-    """Gets one result, or the KafkaError that it failed with (the server's `Deferred`)."""
-
-    def complete(self, result: Any) -> None: ...
-
-
-class ProducerIdSource(Protocol):
-    async def next(self) -> ProducerId: ...
-
-
-class TransactionHost(CoordinatorHost, SenderHost, Protocol):
-    """The parts of the node that this driver uses."""
-
-    @property
-    def replicas(self) -> AllPartitions: ...
-    @property
-    def producer_ids(self) -> ProducerIdSource: ...
-    @property
-    def network(self) -> Network: ...
-
-
-class AllPartitions(LedPartitions, Protocol):
-    def __iter__(self) -> Any: ...
-    def get(self, topic: str, partition: int, /) -> Partition | None: ...
 
 
 class TransactionsLed(Shard[TransactionShard]):

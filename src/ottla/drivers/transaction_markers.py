@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from ottla.clock import Clock
-from ottla.config.typed import TypedSettings
 from ottla.coordinator.effects import Marker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC, TopicPartition
@@ -19,6 +17,9 @@ from ottla.protocol.record_batch import marker_batch
 from ottla.replication.commits import Wait
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.validation import COORDINATOR
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import MarkerHost
 
 _OF_GROUPS: Final = {
     ErrorCode.coordinator_not_available: ErrorCode.not_leader_or_follower,
@@ -31,26 +32,6 @@ __all__ = ["Errors", "Marker", "write_marker"]
 
 Errors = Mapping[TopicPartition, ErrorCode]
 Done = Callable[[Errors], None]
-
-
-class LedPartitions(Protocol):
-    def get(self, topic: str, partition: int, /) -> Partition | None: ...
-
-
-class Groups(Protocol):
-    def complete_transaction(self, number: int, marker: Marker, done: Callable[[ErrorCode], None], /) -> None:
-        """Write a marker to a partition of `__consumer_offsets`. Raises KafkaError where that cannot begin."""
-
-
-class MarkerHost(Protocol):
-    @property
-    def config(self) -> TypedSettings: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def replicas(self) -> LedPartitions: ...
-    @property
-    def groups(self) -> Groups: ...
 
 
 def write_marker(host: MarkerHost, marker: Marker, done: Done) -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from ottla.coordinator.share.requests import ReadState, StateRow, WriteState
 from ottla.drivers import share_persister
-from ottla.drivers.share_persister import Persister, PersisterHost
+from ottla.drivers.ports import PersisterHost
+from ottla.drivers.share_persister import Persister
 from ottla.errors import ErrorCode
 from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
 from ottla.protocol.messages import ApiKey
