@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from ottla.config.describe import topic_entries
 from ottla.config.effective import EffectiveConfig
 from ottla.config.validation import validate_topic_configs, validate_topic_name
 from ottla.controller.decision import (
@@ -173,6 +172,8 @@ class _EffectiveConfigs:
         key = frozenset(configs.items())
         found = self._known.get(key)
         if found is None:
+            from ottla.config.describe import topic_entries  # a start makes no topics
+
             found = self._known[key] = sorted(
                 (
                     {**entry, "value": configs.get(entry["name"], entry["value"])}

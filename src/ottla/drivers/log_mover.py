@@ -178,7 +178,7 @@ class LogMover:
                     is_named = True
                 elif not is_assigned:
                     is_assigned = True  # also where the answer does not come
-                    if not await self._node.assign_directory(partition, posixpath.dirname(future.directory)):
+                    if not await self._node.directories.assign(partition, posixpath.dirname(future.directory)):
                         is_assigned = False
                         await asyncio.sleep(ASSIGN_RETRY_S)
                 else:
@@ -187,7 +187,7 @@ class LogMover:
                     return
         finally:
             if is_assigned and self._node.replicas.get(*partition.topic_partition) is partition:
-                self._node.log_stays(partition, posixpath.dirname(log.directory))
+                self._node.directories.stays(partition, posixpath.dirname(log.directory))
 
     async def _copy_some(self, partition: Partition, log: Log, future: Log) -> None:
         state = _state(log)
@@ -219,7 +219,7 @@ class LogMover:
         """Serve the copy instead of the log, whose files go afterwards."""
         new = self._node.logs.replace_by_future(log)
         partition.replace_log(new)
-        self._node.log_moved(partition)
+        self._node.directories.moved(partition)
         ending = asyncio.get_running_loop().create_task(self._end(log, new))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)

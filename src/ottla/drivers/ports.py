@@ -93,6 +93,22 @@ class ShareStates(Protocol):
     def ask(self, waiter: Waiter, request: StateRequest, /) -> None: ...
 
 
+class Directories(Protocol):
+    """The log directories: `DirectoryEvents`."""
+
+    def take_offline(self, directory: str, error: OSError, /) -> None:
+        """A log directory failed: what is in it refuses everything from now on."""
+
+    async def assign(self, partition: Partition, directory: str, /) -> bool:
+        """Tell the controller where a replica is about to be. False where it could not be told yet."""
+
+    def stays(self, partition: Partition, directory: str, /) -> None:
+        """Report that the log stays in this directory, not in the one told to the controller."""
+
+    def moved(self, partition: Partition, /) -> None:
+        """The log of a partition is another one, in another directory."""
+
+
 class ProducerIdSource(Protocol):
     async def next(self) -> ProducerId: ...
 
@@ -199,19 +215,13 @@ class LogHost(Protocol):
     def logs(self) -> LogManager: ...
     @property
     def replicas(self) -> Partitions: ...
+    @property
+    def directories(self) -> Directories: ...
 
 
 class MoverHost(LogHost, Protocol):
     @property
     def fs(self) -> FileSystem: ...
-    def log_moved(self, partition: Partition) -> None:
-        """The log of a partition is another one, in another directory."""
-
-    async def assign_directory(self, partition: Partition, directory: str) -> bool:
-        """Tell the controller where a replica is about to be. False where it could not be told yet."""
-
-    def log_stays(self, partition: Partition, directory: str) -> None:
-        """Report that the log stays in this directory, not in the one told to the controller."""
 
 
 class ReplicationHost(LogHost, Reaching, Protocol):
@@ -223,5 +233,3 @@ class ReplicationHost(LogHost, Reaching, Protocol):
     def channel(self) -> ControllerChannel: ...
     @property
     def lifecycle(self) -> BrokerLifecycle: ...
-    def take_offline(self, directory: str, error: OSError) -> None:
-        """A log directory failed: what is in it refuses everything from now on."""

@@ -122,7 +122,7 @@ class Replication:
         if features.supports_directories(node.image.features):
             if directory in node.logs.offline_dirs:
                 return
-            node.take_offline(directory, error)
+            node.directories.take_offline(directory, error)
         for partition in node.replicas:
             if partition.is_offline:
                 self.fetchers.leave(partition)
