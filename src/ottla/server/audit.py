@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from ottla.drivers.audit_topic import AuditTopic
     from ottla.metrics.text import Exposition
     from ottla.security.authorizer import Question, Verdict
-    from ottla.server.api import RequestContext
     from ottla.server.permissions import Need
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Asking, NodePorts
     from ottla.tls_handshakes import Failure
 
 REPEAT_S: Final = 10.0
@@ -145,7 +144,7 @@ class Audit:
 
     def administered(
         self,
-        context: RequestContext,
+        context: Asking,
         kind: str,
         name: str,
         error: int = 0,

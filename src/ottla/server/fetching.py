@@ -550,11 +550,12 @@ class Fetch:
             from ottla.server.fetch_answers import answer_any  # rare
 
             answer = yield from answer_any(self._context, session_id, rows)
-        if (quotas := self._node.quotas) is None or self._follower is not None:
+        if self._node.quotas is None or self._follower is not None:
             return answer
+        from ottla.server.quotas import limited_fetch  # most nodes have none
+
         pairs = zip(self._entries, reads, strict=True)
-        limited: EncodedResponse = quotas.limited_fetch(self._context, answer, session, session_id, pairs)
-        return limited
+        return limited_fetch(self._context, answer, session, session_id, pairs)
 
     def _news(self, session: FetchSession, reads: list[Read | None]) -> Generator[int, None, list[tuple[Any, Read]]]:
         """The partitions that an incremental answer must include."""

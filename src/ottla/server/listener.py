@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from ottla.network import AcceptFailed, Acceptor, MakeProtocol, Network
     from ottla.security.principal_mapping import PrincipalMapper
     from ottla.server.api import RequestContext
-    from ottla.server.ports import Authentication, ConnectionRates, NodePorts, NodeQuotas
+    from ottla.server.ports import Authentication, ConnectionRates, NodePorts
+    from ottla.server.quotas import NodeQuotas
+
+    class Admitting(Authentication, Protocol):
+        """Logs the clients of this listener in."""
+
+        def begin(self, connection: CompiledConnection, /) -> None: ...
+
 
 MEANT_TO_WAIT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """Not logged as slow, however long they take: they wait for records or for other members."""
@@ -186,7 +193,7 @@ class Listener:
         self.began_s = 0.0
         """When the bytes came in that are being handled."""
         self.quotas: NodeQuotas | None = None
-        self.authentication: Authentication | None = None
+        self.authentication: Admitting | None = None
         """Logs its clients in; None without SASL."""
         self.rates: ConnectionRates | None = None
         """Quotas and connection rates of the listener; None if nothing is limited."""

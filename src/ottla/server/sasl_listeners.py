@@ -20,7 +20,8 @@ from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.security.sasl import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SUPPORTED, jaas, scram
 from ottla.security.sasl.plain import PlainServer
-from ottla.server.authentication import Authentication, LoginSettings, Mechanism
+from ottla.server.authentication import Authentication
+from ottla.server.login_settings import LoginSettings, Mechanism
 
 if TYPE_CHECKING:
     import asyncio

@@ -83,7 +83,7 @@ LOGINS: Mapping[str, str] = {
     "successful_authentication_no_reauth_total": "no_reauthentications",
     "expired_connections_killed_count": "expired",
 }
-"""Kafka's names to those of `authentication.Counts`."""
+"""Kafka's names to those of `login_settings.Counts`."""
 
 
 def _add_authentications(page: Exposition, counts: object | None, where: str) -> None:
