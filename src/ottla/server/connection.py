@@ -26,17 +26,7 @@ from ottla.drivers.cooperative import SLICE
 from ottla.logs import fields
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch, receiving
-from ottla.server.api import (
-    Call,
-    CloseConnection,
-    Deferred,
-    EncodedResponse,
-    InOrder,
-    Outcome,
-    Response,
-    Shortcut,
-    Slot,
-)
+from ottla.server.api import Call, CloseConnection, Deferred, EncodedResponse, InOrder, Response, Shortcut, Slot
 from ottla.server.outbox import Outbox
 from ottla.server.receiving import (
     BYTES_COST_SHIFT,
@@ -51,7 +41,7 @@ from ottla.server.receiving import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from ottla.server.api import ConnectionQuotas, Login
+    from ottla.server.api import ConnectionQuotas, Login, Outcome
     from ottla.server.connection_ports import ConnectionListener
 
 _REQUESTS = logging.getLogger("ottla.requests")

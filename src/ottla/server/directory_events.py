@@ -37,7 +37,7 @@ class DirectoryEvents:
 
     @property
     def ids(self) -> Mapping[str, UUID]:
-        """Of every log directory, by its path without needless parts."""
+        """Ids of all log directories, by their normalized paths."""
         return {posixpath.normpath(path): found for path, found in self._node.metadata.directory_ids.items()}
 
     def usable(self) -> dict[str, UUID]:
