@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, Marker, Now, Reply, Resolve, Write
@@ -26,7 +26,7 @@ from ottla.coordinator.group.shard import GroupShard
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.partitioning import partition_for
 from ottla.drivers.cooperative import run_yielding
-from ottla.drivers.coordinator_commits import CommitEntry, Commits, CommitWaiter
+from ottla.drivers.coordinator_commits import CommitEntry, Commits
 from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
@@ -42,7 +42,7 @@ from ottla.storage.validation import COORDINATOR
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.state import Group
-    from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
+    from ottla.drivers.ports import CoordinatorHost, PublishedMetadata, Waiter
 
 _LOG = logging.getLogger("ottla.groups")
 
@@ -56,12 +56,6 @@ WAITING: Final = (JoinGroup, SyncGroup)
 """Requests that may wait for other members: a node that stops takes none."""
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
-
-
-class Waiter(Protocol):
-    """Gets one response, or the KafkaError that it failed with (the server's `Deferred`)."""
-
-    def complete(self, result: Any) -> None: ...
 
 
 class _MarkerWaiter:
@@ -100,18 +94,19 @@ class GroupCoordinatorDriver:
     def __init__(self, node: CoordinatorHost) -> None:
         self._node = node
         self._config = GroupConfig.from_settings(node.config)
-        self._codec: int = node.config["offsets.topic.compression.codec"]
+        self._codec: int = node.config.offsets_topic_compression_codec
         if self._codec not in CODECS:
             raise OttlaError(
                 f"offsets.topic.compression.codec={self._codec}: Unknown compression type id: {self._codec}"
             )
-        self._linger_ms: int = node.config["group.coordinator.append.linger.ms"]
+        self._linger_ms: int = node.config.group_coordinator_append_linger_ms
         self._resolving: dict[asyncio.Task[None], None] = {}
         self._open: dict[GroupLed, None] = {}
         """Shards with commits that wait for the end of the turn."""
         kind = ShardKind(
-            OFFSETS_TOPIC, "groups", self._new_shard, _encode, decode_record, self._codec, "offsets.load.buffer.size",
-            commit_timeout_ms=node.config["offsets.commit.timeout.ms"],
+            OFFSETS_TOPIC, "groups", self._new_shard, _encode, decode_record, self._codec,
+            node.config.offsets_load_buffer_size,
+            commit_timeout_ms=node.config.offsets_commit_timeout_ms,
             count=lambda shard: len(shard.core.state.groups),
             before_timer=self._append,
             perform=self._perform,
@@ -199,9 +194,7 @@ class GroupCoordinatorDriver:
         shard.core.ask(_MarkerWaiter(done), EndTransaction(marker), self._now())
         self._shards.work(shard)
 
-    def commit_block(
-        self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: CommitWaiter
-    ) -> None:
+    def commit_block(self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: Waiter) -> None:
         """Like `commit`, for one that is like others before and has no partition that can fail alone: it is appended
         together with others of the same turn of the loop. Raises KafkaError, and NotBatched where it must go its own
         way."""
@@ -261,7 +254,7 @@ class GroupCoordinatorDriver:
 
     def partition_of(self, group_id: str) -> int:
         topic = self._node.image.topic(OFFSETS_TOPIC)
-        count = self._node.config["offsets.topic.num.partitions"] if topic is None else len(topic.partitions)
+        count = self._node.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
         return partition_for(group_id, count)
 
     def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:

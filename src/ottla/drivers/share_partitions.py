@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from ottla.clock import Clock, elapsed_s
+from ottla.clock import elapsed_s
 from ottla.config.checks import reset_duration_ms
 from ottla.config.group_settings import group_setting
 from ottla.coordinator.share.requests import ReadState, StateRow, WriteState
@@ -32,6 +32,9 @@ from ottla.replication.share.acquisition import Acquired
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.session import SessionKey, SharedPartition, ShareSessions
 from ottla.replication.share.share_partition import LoadedState, SharePartition
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import PublishedMetadata, ShareHost
 
 _LOG = logging.getLogger("ottla.share")
 
@@ -63,29 +66,6 @@ def error_of(row: StateRow) -> ErrorCode:
     code = ErrorCode(row["error_code"])
     passing = ErrorCode.coordinator_not_available if code.retriable else ErrorCode.unknown_server_error
     return _ERRORS.get(code, passing)
-
-
-class Replicas(Protocol):
-    @property
-    def on_leadership(self) -> list[Callable[[Partition], None]]: ...
-
-
-class ShareHost(Protocol):
-    """The parts of the node that it uses."""
-
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def replicas(self) -> Replicas: ...
-    def spawn(self, work: Any, /) -> asyncio.Task[None]: ...
-
-
-class PublishedMetadata(Protocol):
-    def subscribe(self, callback: Callable[[MetadataDelta, MetadataImage], None], /) -> None: ...
 
 
 Outcome = asyncio.Future[KafkaError | None]
@@ -144,7 +124,7 @@ class SharePartitions:
         self.persister = persister
         self._find_offset = find_offset
         self._led: dict[tuple[UUID, int], dict[str, LedSharePartition]] = {}
-        self.sessions = ShareSessions(node.config["group.share.max.share.sessions"], self._session_ended)
+        self.sessions = ShareSessions(node.config.group_share_max_share_sessions, self._session_ended)
         self._stopped = False
         self._configs: dict[str, tuple[Mapping[str, str], ShareConfig]] = {}
         """Groups read here, each with its own settings and the resulting configuration; the node's settings do not

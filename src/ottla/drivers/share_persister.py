@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random as random_module
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.coordinator.share.combining import UNCHANGED
 from ottla.coordinator.share.requests import (
@@ -31,11 +30,14 @@ from ottla.drivers.node_client import NodeClient, Timing
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.metadata.image import BrokerRegistration, MetadataImage
+from ottla.metadata.image import BrokerRegistration
 from ottla.model import SHARE_STATE_TOPIC, NodeId
-from ottla.network import Address, Network
+from ottla.network import Address
 from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
 from ottla.protocol.messages import ApiKey, plain_in_steps
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import PersisterHost
 
 _LOG = logging.getLogger("ottla.share")
 
@@ -58,30 +60,6 @@ _PASSES: Final = frozenset({
     ErrorCode.not_coordinator, ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress,
     ErrorCode.network_exception, ErrorCode.request_timed_out,
 })  # fmt: skip
-
-
-class LocalCoordinator(Protocol):
-    def ask(self, waiter: _Asked, request: StateRequest, /) -> None: ...
-
-
-class PersisterHost(Protocol):
-    """The parts of the node that it uses."""
-
-    @property
-    def node_id(self) -> NodeId: ...
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def network(self) -> Network: ...
-    @property
-    def random(self) -> random_module.Random: ...
-    @property
-    def inter_broker_listener(self) -> str: ...
-    @property
-    def share_coordinator(self) -> LocalCoordinator: ...
-    def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
 
 
 class _Asked:
@@ -130,8 +108,8 @@ class Persister:
         self._make_topic = make_topic
         self._making: asyncio.Task[None] | None = None
         timing = Timing(
-            request_timeout_ms=node.config["request.timeout.ms"],
-            setup_timeout_ms=node.config["socket.connection.setup.timeout.ms"],
+            request_timeout_ms=node.config.request_timeout_ms,
+            setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
         )
         self._client = NodeClient(node.network, f"broker-{node.node_id}-share", node.random, timing)
         self._queues: dict[tuple[NodeId, ApiKey], list[_Asked]] = {}

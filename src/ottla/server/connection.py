@@ -27,7 +27,6 @@ from ottla.logs import fields
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch, receiving
 from ottla.server.api import Call, CloseConnection, Deferred, EncodedResponse, InOrder, Response, Shortcut, Slot
-from ottla.server.dispatch import Outcome
 from ottla.server.outbox import Outbox
 from ottla.server.receiving import (
     BYTES_COST_SHIFT,
@@ -41,7 +40,8 @@ from ottla.server.receiving import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from ottla.server.ports import ConnectionListener, ConnectionQuotas, Login
+    from ottla.server.api import ConnectionQuotas, Login, Outcome
+    from ottla.server.connection_ports import ConnectionListener
 
 _REQUESTS = logging.getLogger("ottla.requests")
 

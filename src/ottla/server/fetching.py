@@ -93,7 +93,7 @@ class Fetch:
         self._node = context.node
         self._replicas = context.node.replicas
         self._request = request
-        bytes_max = self._node.config["fetch.max.bytes"]
+        bytes_max = self._node.config.fetch_max_bytes
         if self._node.quotas is not None and request.replica_id < 0:
             bytes_max = min(bytes_max, self._node.quotas.fetch_bytes_max(context))
         self._max_bytes = min(request.max_bytes, bytes_max)
@@ -550,11 +550,12 @@ class Fetch:
             from ottla.server.fetch_answers import answer_any  # rare
 
             answer = yield from answer_any(self._context, session_id, rows)
-        if (quotas := self._node.quotas) is None or self._follower is not None:
+        if self._node.quotas is None or self._follower is not None:
             return answer
+        from ottla.server.quotas import limited_fetch  # most nodes have none
+
         pairs = zip(self._entries, reads, strict=True)
-        limited: EncodedResponse = quotas.limited_fetch(self._context, answer, session, session_id, pairs)
-        return limited
+        return limited_fetch(self._context, answer, session, session_id, pairs)
 
     def _news(self, session: FetchSession, reads: list[Read | None]) -> Generator[int, None, list[tuple[Any, Read]]]:
         """The partitions that an incremental answer must include."""

@@ -12,7 +12,6 @@ from ottla.drivers.share_groups import ShareGroups
 from ottla.drivers.share_partitions import Outcome, SharePartitions
 from ottla.drivers.share_persister import Persister
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.features import SHARE_VERSION
 from ottla.model import SHARE_STATE_TOPIC, ZERO_UUID, Millis, Offset
 from ottla.protocol.messages import ApiKey
 from ottla.replication.partition import Partition
@@ -22,8 +21,9 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server import topic_creation
 from ottla.server.api import RequestContext
 from ottla.server.authorization import allowed, authorize
-from ottla.server.handlers.list_offsets import find_offset
-from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of, known_leader
+from ottla.server.groups_enabled import check_enabled
+from ottla.server.leader_hints import LEADER_ERRORS, endpoints_of, known_leader
+from ottla.server.offset_lookup import find_offset
 from ottla.server.permissions import Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
@@ -78,16 +78,10 @@ def share_parts(node: NodePorts, closers: Closers) -> ShareParts:
     return ShareParts(partitions, ShareGroups(node, persister))
 
 
-def check_enabled(context: RequestContext) -> None:
-    """Raises UNSUPPORTED_VERSION where share groups are switched off."""
-    if context.node.image.features.get(SHARE_VERSION, 0) < 1:
-        raise KafkaError(ErrorCode.unsupported_version)
-
-
 def check_request(context: RequestContext, request: Any) -> SessionKey:
     """The session of a request. Raises UNSUPPORTED_VERSION if share groups are disabled, GROUP_AUTHORIZATION_FAILED,
     INVALID_REQUEST for invalid names."""
-    check_enabled(context)
+    check_enabled(context, "share")
     if request.group_id is None:
         raise KafkaError(ErrorCode.invalid_request, "Invalid group id in the request.")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)

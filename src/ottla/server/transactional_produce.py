@@ -37,7 +37,7 @@ KeepRecords = Callable[[RequestContext, ProduceRequest], None]
 
 
 def needs_verification(context: RequestContext, version: int) -> bool:
-    return version >= ADDS_SINCE or bool(context.node.config["transaction.partition.verification.enable"])
+    return version >= ADDS_SINCE or bool(context.node.config.transaction_partition_verification_enable)
 
 
 def verify(
@@ -67,9 +67,7 @@ def verify(
         return {}
     ((producer_id, producer_epoch),) = producers
     config, loop = context.node.config, asyncio.get_running_loop()
-    deadline = (
-        loop.time() + min(config["add.partitions.to.txn.retry.backoff.max.ms"], config["request.timeout.ms"]) / 1e3
-    )
+    deadline = loop.time() + min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms) / 1e3
     while True:
         guards = _start(context, batches)
         asked = {
@@ -87,7 +85,7 @@ def verify(
         if not is_ending or loop.time() >= deadline:
             break
         # The markers of the transaction before are being written. The client would wait for longer.
-        yield asyncio.sleep(config["add.partitions.to.txn.retry.backoff.ms"] / 1e3)
+        yield asyncio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1e3)
     for key, error in errors.items():
         guards[asked[key]] = _refusal(error, version)
     return guards

@@ -35,7 +35,7 @@ class Groups:
 
 class Host:
     def __init__(self, timeout_ms: int = 60_000, **partitions: Any) -> None:
-        self.config = {"request.timeout.ms": timeout_ms}
+        self.config = SimpleNamespace(request_timeout_ms=timeout_ms)
         self.clock = SimpleNamespace(now_ms=lambda: 1)
         self.groups = Groups()
         self.answered = asyncio.Event()

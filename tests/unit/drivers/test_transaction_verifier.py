@@ -106,7 +106,7 @@ def asking(
         node = SimpleNamespace(
             node_id=1, image=image, network=SystemNetwork(), random=random.Random(1),
             inter_broker_listener="PLAINTEXT",
-            config={"request.timeout.ms": 5000, "socket.connection.setup.timeout.ms": 5000},
+            config=SimpleNamespace(request_timeout_ms=5000, socket_connection_setup_timeout_ms=5000),
         )  # fmt: skip
         verifier = TransactionVerifier(node)  # type: ignore[arg-type]
         try:

@@ -44,7 +44,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
 def handle(context: RequestContext, request: Any) -> Handling:
     check_may_ask(context)
     node = context.node
-    secret = node.config["delegation.token.secret.key"]
+    secret = node.config.delegation_token_secret_key
     if not secret:
         raise KafkaError(ErrorCode.delegation_token_auth_disabled)
     owners = None

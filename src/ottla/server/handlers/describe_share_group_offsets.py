@@ -14,9 +14,9 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, authorize, refusal
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import Refused, of_groups, of_topics
-from ottla.server.share_groups import check_enabled
 
 GROUPS_AT_ONCE: Final = 16
 
@@ -45,7 +45,7 @@ def _refused(context: RequestContext, topic: Any) -> dict[str, Any]:
 
 @api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions=(0, 1), needs=NEEDS, on_error=_on_error)
 async def handle(context: RequestContext, request: Any) -> Response:
-    check_enabled(context)
+    check_enabled(context, "share")
     rows: list[dict[str, Any]] = []
     for number, group in enumerate(request.groups, start=1):
         if number % GROUPS_AT_ONCE == 0:

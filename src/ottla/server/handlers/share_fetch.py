@@ -142,7 +142,7 @@ class _ShareFetch:
         self._key = key
         self._is_first = request.share_session_epoch == 0
         self._partitions = _rotated([*session], request.share_session_epoch)
-        bytes_max = self._node.config["fetch.max.bytes"]
+        bytes_max = self._node.config.fetch_max_bytes
         self._max_bytes = min(request.max_bytes, bytes_max)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._committed_only = self._manager.setting(key.group_id, "share.isolation.level") == "read_committed"

@@ -15,9 +15,10 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, RequestContext, Response, api
 from ottla.server.authorization import authorize
 from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.handlers.consumer_group_heartbeat import check_subscription
 from ottla.server.permissions import Refused, of_groups, of_topics
-from ottla.server.share_groups import MEMBER_ID_LENGTH_MAX, check_enabled
+from ottla.server.share_groups import MEMBER_ID_LENGTH_MAX
 
 
 def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
@@ -32,7 +33,7 @@ NEEDS: Final = (
 
 @api(ApiKey.SHARE_GROUP_HEARTBEAT, versions=(1, 1), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: Any) -> Deferred:
-    check_enabled(context)
+    check_enabled(context, "share")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     if not request.member_id or len(request.member_id) > MEMBER_ID_LENGTH_MAX:
         raise KafkaError(ErrorCode.invalid_request)
