@@ -42,7 +42,7 @@ from ottla.storage.partition_metadata import partition_metadata_path, write_part
 from ottla.storage.producer_state import ProducerSettings
 from ottla.storage.scheduled_deletions import ScheduledDeletions
 from ottla.storage.segment_cache import OPEN_FILES_MAX, SegmentCache
-from ottla.storage.truncation import Truncation, cut_files
+from ottla.storage.truncation import Truncation, cut_files, work_at
 
 _LOG = logging.getLogger("ottla.logs")
 
@@ -341,16 +341,13 @@ class LogManager:
         for cut in cuts.values():
             await cut.fsyncs_ended()
 
-        def work() -> None:
-            for cut in cuts.values():
-                cut.work()
-
         checkpoints: dict[str, KafkaError | None] = {}
 
         async def attempt() -> list[KafkaError]:
-            await self._fs.run(work)
             for directory in dict.fromkeys(posixpath.dirname(log.directory) for log in cuts):
                 checkpoints[directory] = await self._checkpoint_cuts(directory, cuts)
+            ready = [cut for log, cut in cuts.items() if checkpoints[posixpath.dirname(log.directory)] is None]
+            await self._fs.run(partial(work_at, ready))
             return [each for each in checkpoints.values() if each is not None]
 
         if cuts:
@@ -365,7 +362,8 @@ class LogManager:
         return failed
 
     async def _checkpoint_cuts(self, directory: str, cuts: Mapping[Log, Truncation]) -> KafkaError | None:
-        """Write the checkpoints of a directory after truncations; returns the error if they cannot be written."""
+        """Write the checkpoints of a directory before the files of its logs are cut, or a crash in between leaves logs
+        that lack what was fsynced; returns the error if they cannot be written."""
         names = [RECOVERY_POINT_CHECKPOINT]
         if any(cut.is_clean_point_moved for log, cut in cuts.items() if posixpath.dirname(log.directory) == directory):
             names.append(CLEANER_OFFSET_CHECKPOINT)
