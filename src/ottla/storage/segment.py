@@ -481,8 +481,19 @@ class Segment:
 
     # Truncation and deletion
 
-    def truncate_to(self, offset: Offset) -> None:
-        """Drop the batches that end at or above `offset`. Raises `OSError`."""
+    def known_boundary(self, offset: Offset) -> Offset:
+        """An offset up to `offset` at which a batch begins, the last one that is known without the disk."""
+        index = self._indexes.offset
+        count = 0 if index is None else index.count_below(offset)
+        return self.base_offset if index is None or not count else self.base_offset + index.offsets[count - 1] + 1
+
+    def batch_start(self, offset: Offset) -> Offset:
+        """`offset`, or the first offset of the batch that it is inside. Raises `OSError`, `KafkaError`."""
+        batch = self.find(offset)
+        return offset if batch is None else min(offset, batch.base_offset)
+
+    def truncate_to(self, offset: Offset) -> Offset:
+        """Drop the batches that end at or above `offset`; returns the next offset of what is left. Raises `OSError`."""
         position = self.position_of(offset)
         file = self.open().file
         file.truncate(position)
@@ -499,7 +510,7 @@ class Segment:
         self.bytes_since_index = 0
         if not position:
             self.first_timestamp = None
-        self.load_tail()
+        return self.load_tail()
 
     def load_tail(self, *, trust_time_index: bool = False) -> Offset:
         """Read the batches behind the last index entries; sets the largest timestamp. Returns the next offset.

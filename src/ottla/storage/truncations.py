@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from ottla.errors import KafkaError
 from ottla.filesystem import FileSystem
 from ottla.model import Offset
 from ottla.storage.checkpoints import CLEANER_OFFSET_CHECKPOINT, RECOVERY_POINT_CHECKPOINT
 from ottla.storage.log import Log
-from ottla.storage.truncation import Truncation, cut_files
+from ottla.storage.truncation import Truncation, cut_files, work_at
 
 BEGUN_PER_STEP = 16
 """Beginning a truncation takes some 50 us, if indexes must be written."""
@@ -59,16 +60,13 @@ class Truncations:
         for cut in cuts.values():
             await cut.fsyncs_ended()
 
-        def work() -> None:
-            for cut in cuts.values():
-                cut.work()
-
         checkpoints: dict[str, KafkaError | None] = {}
 
         async def attempt() -> list[KafkaError]:
-            await self._fs.run(work)
             for directory in dict.fromkeys(posixpath.dirname(log.directory) for log in cuts):
                 checkpoints[directory] = await self._checkpoint(directory, cuts)
+            ready = [cut for log, cut in cuts.items() if checkpoints[posixpath.dirname(log.directory)] is None]
+            await self._fs.run(partial(work_at, ready))
             return [each for each in checkpoints.values() if each is not None]
 
         if cuts:
@@ -82,7 +80,8 @@ class Truncations:
         return failed
 
     async def _checkpoint(self, directory: str, cuts: Mapping[Log, Truncation]) -> KafkaError | None:
-        """Write the checkpoints of a directory; returns the error if they cannot be written."""
+        """Write the checkpoints of a directory before the files of its logs are cut, or a crash in between leaves logs
+        that lack what was fsynced; returns the error if they cannot be written."""
         names = [RECOVERY_POINT_CHECKPOINT]
         if any(cut.is_clean_point_moved for log, cut in cuts.items() if posixpath.dirname(log.directory) == directory):
             names.append(CLEANER_OFFSET_CHECKPOINT)
