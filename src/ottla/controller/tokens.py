@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from ottla.controller.decision import NAMES_PER_STEP, Decision, Steps
 from ottla.errors import ErrorCode
@@ -19,7 +19,16 @@ from ottla.protocol.internal.metadata_records import DelegationTokenRecord, Remo
 from ottla.security.tokens import Token, hmac_of, is_expired, may_renew
 
 if TYPE_CHECKING:
+    from ottla.config.secret import Secret
     from ottla.controller.decision import Inputs
+    from ottla.protocol.schemas.sent import CreateDelegationTokenResponse, DescribedDelegationToken
+
+    class _Said(TypedDict):
+        principal_type: str
+        principal_name: str
+        token_requester_principal_type: str
+        token_requester_principal_name: str
+
 
 Asked = Mapping[str, Any]
 
@@ -35,12 +44,12 @@ def principals_of(asked: Asked, requester: str) -> tuple[str, str]:
     return (f"{asked.get('owner_principal_type') or ''}:{name}" if name else str(requester)), str(requester)
 
 
-def not_created(asked: Asked, requester: str, error: ErrorCode) -> dict[str, Any]:
+def not_created(asked: Asked, requester: str, error: ErrorCode) -> CreateDelegationTokenResponse:
     """The answer of CreateDelegationToken to who gets none."""
     return {**_said(*principals_of(asked, requester)), **NO_TOKEN, "error_code": error}
 
 
-NO_TOKEN: Final[Mapping[str, Any]] = {
+NO_TOKEN: CreateDelegationTokenResponse = {
     "issue_timestamp": NO_TIMESTAMP, "expiry_timestamp": NO_TIMESTAMP, "max_timestamp": NO_TIMESTAMP, "token_id": "",
     "hmac": b"",
 }  # fmt: skip
@@ -140,22 +149,23 @@ def _refused(error: ErrorCode) -> Decision[dict[str, Any]]:
     return Decision({"error_code": error, "expiry_timestamp": 0})
 
 
-def _said(owner: str, requester: str) -> dict[str, Any]:
+def _said(owner: str, requester: str) -> _Said:
     """Two principals as answers have them."""
-    found: dict[str, Any] = {}
-    for prefix, principal in (("", owner), ("token_requester_", requester)):
-        kind, _, name = principal.partition(":")
-        found |= {f"{prefix}principal_type": kind, f"{prefix}principal_name": name}
-    return found
+    kind, _, name = owner.partition(":")
+    requester_kind, _, requester_name = requester.partition(":")
+    return {
+        "principal_type": kind, "principal_name": name, "token_requester_principal_type": requester_kind,
+        "token_requester_principal_name": requester_name,
+    }  # fmt: skip
 
 
-def said_of(token: Token) -> dict[str, Any]:
-    """A token as DescribeDelegationToken tells of it, without its HMAC."""
+def said_of(token: Token, secret: Secret) -> DescribedDelegationToken:
+    """A token as DescribeDelegationToken tells of it."""
     renewers = [each.partition(":") for each in token.renewers]
     return {
         **_said(token.owner, token.requester), "issue_timestamp": token.issue_timestamp,
         "expiry_timestamp": token.expiration_timestamp, "max_timestamp": token.max_timestamp,
-        "token_id": token.token_id,
+        "token_id": token.token_id, "hmac": hmac_of(secret, token.token_id),
         "renewers": [{"principal_type": kind, "principal_name": name} for kind, _, name in renewers],
     }  # fmt: skip
 

@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.coordinator.partitioning import partition_for
 from ottla.coordinator.transaction import admin
@@ -38,6 +38,12 @@ from ottla.protocol.internal.transaction_records import (
     log_value_version,
 )
 from ottla.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import (
+        DescribeTransactionsResponseTransactionState,
+        ListTransactionsResponseTransactionState,
+    )
 
 _LOG = logging.getLogger("ottla.transactions")
 
@@ -238,10 +244,10 @@ class TransactionCoordinatorDriver:
         except KafkaError as error:
             waiter.complete(dict.fromkeys(partitions, error.code))
 
-    def describe(self, transactional_id: str) -> dict[str, Any]:
+    def describe(self, transactional_id: str) -> DescribeTransactionsResponseTransactionState:
         return admin.describe(self._shard_of(transactional_id).core.state, transactional_id)
 
-    def list_transactions(self, wanted: Filter) -> Generator[int, None, list[dict[str, Any]]]:
+    def list_transactions(self, wanted: Filter) -> Generator[int, None, list[ListTransactionsResponseTransactionState]]:
         """List the transactions of all shards; yields the cost of its steps. Raises COORDINATOR_LOAD_IN_PROGRESS while
         one of them is loading."""
         found = []

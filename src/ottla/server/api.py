@@ -134,10 +134,11 @@ class LongRequest(Exception):
     """A request with so many rows that it is to be decoded in steps, from a copy of its frame."""
 
 
-Handling: TypeAlias = Generator[Cost, Any, Any]
+R = TypeVar("R")
+Handling: TypeAlias = Generator[Cost, Any, R]
 """What a handler written as a generator gives; it returns what others return at once."""
-Handler: TypeAlias = Callable[["RequestContext", Any], Response | Deferred | Awaitable[Response] | Handling]
-OnError: TypeAlias = Callable[["RequestContext", Any, KafkaError], "Response | Handling"]
+Handler: TypeAlias = Callable[["RequestContext", Any], Response | Deferred | Awaitable[Response] | Handling[Any]]
+OnError: TypeAlias = Callable[["RequestContext", Any, KafkaError], "Response | Handling[Any]"]
 Decode: TypeAlias = Callable[[int, Buffer, int], Any]
 """(version, frame, offset of the body) -> request. Raises MalformedRequest and LongRequest."""
 DecodeInSteps: TypeAlias = Callable[[int, Buffer, int], Generator[int, None, Any]]
@@ -358,7 +359,7 @@ def _guarded(handle: Handler, needs: Needs) -> Handler:
     if needs and not enforced:
         return handle
 
-    def guarded(context: RequestContext, request: Any) -> Response | Deferred | Awaitable[Response] | Handling:
+    def guarded(context: RequestContext, request: Any) -> Response | Deferred | Awaitable[Response] | Handling[Any]:
         if context.node.authorizer is not None:
             from ottla.server.authorization import enforce, enforce_undeclared  # most nodes do without
 

@@ -478,7 +478,7 @@ class Login:
         self._enter(State.FAILED)
         return self._fail(answer if self._framed else None, error.reason)
 
-    async def _fail(self, answer: Response | Handling, reason: str) -> Response:
+    async def _fail(self, answer: Response | Handling[Response], reason: str) -> Response:
         """The answer, held back for a while so that guessing takes time; then the connection is closed."""
         self._log_failure(reason)
         self._count_failure()

@@ -7,7 +7,7 @@ broker asks again elsewhere and the client never sees it.
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
@@ -16,13 +16,17 @@ from ottla.protocol.messages import ApiKey, MalformedRequest, RequestHeader
 from ottla.protocol.principal import decode_principal
 from ottla.security.acls import Operation
 from ottla.server import dispatch
-from ottla.server.api import OF_CONTROLLERS, Api, Call, RequestContext, Response, api
+from ottla.server.api import OF_CONTROLLERS, Api, Call, RequestContext, api
 from ottla.server.controller_handlers import FORWARDABLE
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import EnvelopeRequest
+    from ottla.protocol.schemas.sent import EnvelopeResponse
+
 
 @api(ApiKey.ENVELOPE, versions=(0, 0), needs=(cluster(Operation.CLUSTER_ACTION),))
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
     node = context.node
     if node.metadata.controller is None or not node.metadata.controller.active:
         return {"error_code": ErrorCode.not_controller}

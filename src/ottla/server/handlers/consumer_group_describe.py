@@ -6,7 +6,7 @@ Version 1 says of each member which protocol it uses (KIP-1099).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
@@ -18,10 +18,16 @@ from ottla.server.handlers.describe_groups import NOT_ASKED, operations_on
 from ottla.server.long_answers import RowsOf, row_by_row
 from ottla.server.permissions import of_groups, of_topics
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ConsumerGroupDescribeRequest
+    from ottla.protocol.schemas.sent import ConsumerGroupDescribeResponse, ConsumerGroupDescribeResponseDescribedGroup
+
 HIDDEN: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def on_error(
+    context: RequestContext, request: ConsumerGroupDescribeRequest, error: KafkaError
+) -> ConsumerGroupDescribeResponse:
     return {"groups": RowsOf(request.group_ids, lambda group_id: _failed(group_id, error))}
 
 
@@ -29,19 +35,21 @@ NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.
 
 
 @api(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), needs=NEEDS, on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
+def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> Response | Awaitable[Response]:
     check_enabled(context)
     return row_by_row("groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
 
 
-def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
+def _describe(
+    context: RequestContext, request: ConsumerGroupDescribeRequest, group_id: str
+) -> ConsumerGroupDescribeResponseDescribedGroup:
     from ottla.coordinator.group.consumer.describe import describe
 
     try:
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
-        found = context.node.groups.read(describe, group_id)
+        found: ConsumerGroupDescribeResponseDescribedGroup = context.node.groups.read(describe, group_id)
         check_topics(context, assigned_topics(found["members"]), HIDDEN)
     except KafkaError as error:
         return _failed(group_id, error)
@@ -67,7 +75,7 @@ def check_topics(context: RequestContext, names: Iterable[str], message: str) ->
         raise KafkaError(ErrorCode.topic_authorization_failed, message)
 
 
-def _failed(group_id: str, error: KafkaError) -> dict[str, Any]:
+def _failed(group_id: str, error: KafkaError) -> ConsumerGroupDescribeResponseDescribedGroup:
     return {
         "error_code": error.code, "error_message": error.message, "group_id": group_id, "group_state": "",
         "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": (),

@@ -40,7 +40,7 @@ Topics = list[tuple[str, CommittedTopic]]
 """Each topic's name and what is already known of its answer: the partitions that do not exist."""
 
 
-def on_error(context: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> Handling:
+def on_error(context: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> Handling[EncodedResponse]:
     def failed(topic: Any) -> CommittedTopic:
         name, topic_id, partitions = topic
         return CommittedTopic(name, topic_id, RowsOf(partitions, lambda each: (each.partition_index, error.code)))
@@ -52,7 +52,7 @@ NEEDS = (group(Operation.READ), of_topics(Operation.READ, "topics.name"))
 
 
 @api(ApiKey.OFFSET_COMMIT, versions=(2, 10), needs=NEEDS, on_error=on_error, decode=decode_in_steps, learn=learn)
-def handle(context: RequestContext, request: OffsetCommitRequest) -> Handling:
+def handle(context: RequestContext, request: OffsetCommitRequest) -> Handling[EncodedResponse | Deferred]:
     topics, offsets = yield from _resolve(context, request)
     if 0 < len(offsets) <= COMMITTED_AT_ONCE:
         waiter = _Commit(context, topics, offsets)

@@ -378,7 +378,7 @@ NEEDS = (
     learn=learn,
     cost_shift=RECORDS_COST_SHIFT,
 )
-def handle(context: RequestContext, request: ProduceRequest) -> Handling:
+def handle(context: RequestContext, request: ProduceRequest) -> Handling[Response | Deferred]:
     acks = request.acks
     acks_are_known = -1 <= acks <= 1
     replicas = context.node.replicas

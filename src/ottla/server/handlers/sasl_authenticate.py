@@ -6,19 +6,23 @@ From version 1 on the answer that completes a login says for how many millisecon
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authentication import authenticate
 from ottla.server.permissions import Open
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import SaslAuthenticateRequest
+    from ottla.protocol.schemas.sent import SaslAuthenticateResponse
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def _on_error(context: RequestContext, request: SaslAuthenticateRequest, error: KafkaError) -> SaslAuthenticateResponse:
     return {"error_code": error.code, "error_message": error.message, "auth_bytes": b""}
 
 
 @api(ApiKey.SASL_AUTHENTICATE, versions=(0, 2), needs=Open("with it a client says who it is"), on_error=_on_error)
-def handle(context: RequestContext, request: Any) -> Any:
+def handle(context: RequestContext, request: SaslAuthenticateRequest) -> Any:
     return authenticate(context, request.auth_bytes)

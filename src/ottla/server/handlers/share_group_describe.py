@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
@@ -16,8 +16,14 @@ from ottla.server.long_answers import RowsOf, row_by_row
 from ottla.server.permissions import of_groups, of_topics
 from ottla.server.share_groups import check_enabled
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ShareGroupDescribeRequest
+    from ottla.protocol.schemas.sent import ShareGroupDescribeResponse, ShareGroupDescribeResponseDescribedGroup
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def _on_error(
+    context: RequestContext, request: ShareGroupDescribeRequest, error: KafkaError
+) -> ShareGroupDescribeResponse:
     return {"groups": RowsOf(request.group_ids, lambda each: _failed(each, error))}
 
 
@@ -25,17 +31,19 @@ NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.
 
 
 @api(ApiKey.SHARE_GROUP_DESCRIBE, versions=(1, 1), needs=NEEDS, on_error=_on_error)
-def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
+def handle(context: RequestContext, request: ShareGroupDescribeRequest) -> Response | Awaitable[Response]:
     check_enabled(context)
     return row_by_row("groups", request.group_ids, lambda each: _describe(context, request, each))
 
 
-def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
+def _describe(
+    context: RequestContext, request: ShareGroupDescribeRequest, group_id: str
+) -> ShareGroupDescribeResponseDescribedGroup:
     try:
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
-        found = context.node.share.groups.describe(group_id)
+        found: ShareGroupDescribeResponseDescribedGroup = context.node.share.groups.describe(group_id)
         check_topics(context, assigned_topics(found["members"]), HIDDEN)
         operations = operations_on(context, group_id) if request.include_authorized_operations else NOT_ASKED
         return {**found, "authorized_operations": operations}
@@ -43,5 +51,5 @@ def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str,
         return _failed(group_id, error)
 
 
-def _failed(group_id: str, error: KafkaError) -> dict[str, Any]:
+def _failed(group_id: str, error: KafkaError) -> ShareGroupDescribeResponseDescribedGroup:
     return {"error_code": error.code, "error_message": error.message or None, "group_id": group_id}
