@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random as random_module
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
 from ottla.clock import Clock
@@ -47,6 +47,9 @@ from ottla.storage.log_manager import LogManager
 from ottla.tls_handshakes import Failure
 from ottla.tls_network import TlsNetwork
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import SaslAuthenticateResponse, SaslHandshakeResponse
+
 T = TypeVar("T")
 C = TypeVar("C")
 """The class of connections."""
@@ -64,8 +67,8 @@ class Login(Protocol):
         """Whether it takes the connection's frames."""
 
     def begin(self, frame: memoryview, /) -> tuple[Any, Any]: ...
-    def handshake(self, version: int, mechanism: str, /) -> Any: ...
-    def authenticate(self, version: int, token: bytes, /) -> Any: ...
+    def handshake(self, version: int, mechanism: str, /) -> SaslHandshakeResponse | Awaitable[Any]: ...
+    def authenticate(self, version: int, token: bytes, /) -> SaslAuthenticateResponse | Awaitable[Any]: ...
     def versions_answered(self) -> None: ...
     def lost(self) -> None: ...
 

@@ -7,7 +7,7 @@ broker asks again elsewhere and the client never sees it.
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
@@ -64,7 +64,7 @@ async def handle(context: RequestContext, request: EnvelopeRequest) -> EnvelopeR
     return {"error_code": ErrorCode.none, "response_data": data}
 
 
-async def _decoded(loaded: Api, header: RequestHeader, frame: bytes) -> Any:
+async def _decoded(loaded: Api, header: RequestHeader, frame: bytes) -> object:
     """The request inside. Raises MalformedRequest."""
     if len(frame) > loaded.long_bytes and loaded.decode_in_steps is not None:
         steps = loaded.decode_in_steps(header.api_version, memoryview(frame), header.body_offset)

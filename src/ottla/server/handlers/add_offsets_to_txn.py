@@ -6,8 +6,7 @@ of KIP-890 leave it to TxnOffsetCommit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.transaction.requests import AddPartitions
 from ottla.errors import KafkaError
@@ -35,7 +34,7 @@ def _on_error(context: RequestContext, request: AddOffsetsToTxnRequest, error: K
     on_error=_on_error,
 )
 def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Deferred:
-    def finish(answer: Mapping[str, Any]) -> AddOffsetsToTxnResponse:
+    def finish(answer: AddOffsetsToTxnResponse) -> AddOffsetsToTxnResponse:
         return {"error_code": fenced_before(2, context, answer["error_code"])}
 
     reply = DeferredReply(finish)

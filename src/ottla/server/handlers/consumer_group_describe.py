@@ -5,8 +5,8 @@ Version 1 says of each member which protocol it uses (KIP-1099).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
@@ -20,7 +20,11 @@ from ottla.server.permissions import of_groups, of_topics
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ConsumerGroupDescribeRequest
-    from ottla.protocol.schemas.sent import ConsumerGroupDescribeResponse, ConsumerGroupDescribeResponseDescribedGroup
+    from ottla.protocol.schemas.sent import (
+        ConsumerGroupDescribeResponse,
+        ConsumerGroupDescribeResponseAssignment,
+        ConsumerGroupDescribeResponseDescribedGroup,
+    )
 
 HIDDEN: Final = "The group has described topic(s) that the client is not authorized to describe."
 
@@ -50,20 +54,19 @@ def _describe(
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
         found: ConsumerGroupDescribeResponseDescribedGroup = context.node.groups.read(describe, group_id)
-        check_topics(context, assigned_topics(found["members"]), HIDDEN)
+        check_topics(context, topics_of(each["assignment"] for each in found["members"]), HIDDEN)
+        check_topics(context, topics_of(each["target_assignment"] for each in found["members"]), HIDDEN)
     except KafkaError as error:
         return _failed(group_id, error)
     operations = operations_on(context, group_id) if request.include_authorized_operations else NOT_ASKED
     return {"error_code": ErrorCode.none, "error_message": None, **found, "authorized_operations": operations}
 
 
-def assigned_topics(members: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+def topics_of(assignments: Iterable[ConsumerGroupDescribeResponseAssignment]) -> Iterator[str]:
     """The names of the topics that members have, or are to have."""
-    for member in members:
-        for assignment in (member["assignment"], member.get("target_assignment")):
-            if assignment is not None:
-                for each in assignment["topic_partitions"]:
-                    yield each["topic_name"]
+    for assignment in assignments:
+        for each in assignment["topic_partitions"]:
+            yield each["topic_name"]
 
 
 def check_topics(context: RequestContext, names: Iterable[str], message: str) -> None:

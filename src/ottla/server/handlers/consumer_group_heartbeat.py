@@ -11,8 +11,8 @@ decoded once in each of its epochs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, TypedDict
 from uuid import UUID
 
 from ottla.coordinator.group.requests import ConsumerBeat, ConsumerHeartbeat
@@ -30,6 +30,16 @@ from ottla.server.permissions import Refused, of_groups, of_topics
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ConsumerGroupHeartbeatRequest
     from ottla.protocol.schemas.sent import ConsumerGroupHeartbeatResponse
+
+    class _Answer(TypedDict):
+        """What the coordinator says."""
+
+        error_code: ErrorCode
+        member_id: str
+        member_epoch: int
+        heartbeat_interval: int
+        assignment: Mapping[UUID, Collection[int]] | None
+
 
 BEATS_MAX: Final = 64
 """Different heartbeats of one connection that are remembered; a consumer has one, a proxy many."""
@@ -165,7 +175,7 @@ def check_enabled(context: RequestContext) -> None:
         raise KafkaError(ErrorCode.unsupported_version)
 
 
-def _response(context: RequestContext, answer: Mapping[str, Any]) -> Response:
+def _response(context: RequestContext, answer: _Answer) -> Response:
     assigned = answer["assignment"]
     response = {**answer, "error_message": None}
     if assigned is None or sum(map(len, assigned.values())) <= PARTITIONS_AT_ONCE:

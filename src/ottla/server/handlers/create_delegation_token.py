@@ -6,7 +6,7 @@ here, once, and else only by DescribeDelegationToken.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.controller.tokens import not_created, principals_of
 from ottla.drivers.cooperative import run_yielding
@@ -19,11 +19,10 @@ from ottla.server.forwarding import to_controller
 from ottla.server.permissions import Need
 
 if TYPE_CHECKING:
-    from ottla.protocol.schemas.received import CreateDelegationTokenRequest
-    from ottla.protocol.schemas.sent import CreateDelegationTokenResponse
+    from ottla.protocol.schemas import received, sent
 
 
-def _asked(request: CreateDelegationTokenRequest) -> dict[str, Any]:
+def _asked(request: received.CreateDelegationTokenRequest) -> sent.CreateDelegationTokenRequest:
     return {
         "owner_principal_type": request.owner_principal_type,
         "owner_principal_name": request.owner_principal_name,
@@ -31,8 +30,8 @@ def _asked(request: CreateDelegationTokenRequest) -> dict[str, Any]:
 
 
 def _on_error(
-    context: RequestContext, request: CreateDelegationTokenRequest, error: KafkaError
-) -> CreateDelegationTokenResponse:
+    context: RequestContext, request: received.CreateDelegationTokenRequest, error: KafkaError
+) -> sent.CreateDelegationTokenResponse:
     return not_created(_asked(request), context.principal, error.code)
 
 
@@ -47,12 +46,16 @@ def _on_error(
     ),
     on_error=_on_error,
 )  # fmt: skip
-async def handle(context: RequestContext, request: CreateDelegationTokenRequest) -> CreateDelegationTokenResponse:
+async def handle(
+    context: RequestContext, request: received.CreateDelegationTokenRequest
+) -> sent.CreateDelegationTokenResponse:
     check_may_ask(context)
     owner, _ = principals_of(_asked(request), context.principal)
     if not may_create_for(context, owner):
         raise KafkaError(ErrorCode.delegation_token_authorization_failed)
     if any(each.principal_type != "User" for each in request.renewers):
         raise KafkaError(ErrorCode.invalid_principal_type)
-    answer: CreateDelegationTokenResponse = await to_controller(context, await run_yielding(plain_in_steps(request)))
+    answer: sent.CreateDelegationTokenResponse = await to_controller(
+        context, await run_yielding(plain_in_steps(request))
+    )
     return answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.share.requests import DeleteState
 from ottla.protocol.internal.share_records import SharePartitionKey
@@ -13,7 +13,7 @@ from ottla.server.permissions import cluster
 from ottla.server.share_state import ask_each, on_error
 
 if TYPE_CHECKING:
-    from ottla.protocol.schemas.received import DeleteShareGroupStateRequest
+    from ottla.protocol.schemas.received import DeleteShareGroupStateRequest, DeleteShareGroupStateRequestPartitionData
     from ottla.protocol.schemas.sent import DeleteShareGroupStateResponse
 
 
@@ -22,5 +22,5 @@ def handle(context: RequestContext, request: DeleteShareGroupStateRequest) -> Ha
     return ask_each(context, request, "delete share group state", _read)
 
 
-def _read(key: SharePartitionKey, row: Any) -> DeleteState:
+def _read(key: SharePartitionKey, row: DeleteShareGroupStateRequestPartitionData) -> DeleteState:
     return DeleteState(key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.config import describe
 from ottla.config.validation import validate_topic_name
@@ -87,7 +87,7 @@ class _Rows:
         self._context = context
         self._node = context.node
         self._request = request
-        self._known: dict[tuple[Any, ...], list[Entry]] = {}
+        self._known: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...] | None], list[Entry]] = {}
 
     def row(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
         try:

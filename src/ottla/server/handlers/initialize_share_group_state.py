@@ -5,7 +5,7 @@ Its group coordinator asks, of the share coordinator of each partition.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.share.requests import InitializeState
 from ottla.protocol.internal.share_records import SharePartitionKey
@@ -16,7 +16,10 @@ from ottla.server.permissions import cluster
 from ottla.server.share_state import ask_each, on_error
 
 if TYPE_CHECKING:
-    from ottla.protocol.schemas.received import InitializeShareGroupStateRequest
+    from ottla.protocol.schemas.received import (
+        InitializeShareGroupStateRequest,
+        InitializeShareGroupStateRequestPartitionData,
+    )
     from ottla.protocol.schemas.sent import InitializeShareGroupStateResponse
 
 
@@ -32,5 +35,5 @@ def handle(
     return ask_each(context, request, "initialize share group state", _read, needs_partitions=False)
 
 
-def _read(key: SharePartitionKey, row: Any) -> InitializeState:
+def _read(key: SharePartitionKey, row: InitializeShareGroupStateRequestPartitionData) -> InitializeState:
     return InitializeState(key, row.state_epoch, row.start_offset)

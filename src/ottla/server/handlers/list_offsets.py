@@ -8,10 +8,8 @@ version, or an unknown one, is UNSUPPORTED_VERSION. Nothing is tiered here, so -
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET, LeaderEpoch, Millis, Offset
 from ottla.protocol.messages import ApiKey
@@ -91,9 +89,7 @@ def _denied(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
     }  # fmt: skip
 
 
-def _look_up(
-    context: RequestContext, topic: str, asked: ListOffsetsPartition, isolation: int
-) -> Generator[Cost, Any, Found]:
+def _look_up(context: RequestContext, topic: str, asked: ListOffsetsPartition, isolation: int) -> Handling[Found]:
     timestamp = asked.timestamp
     if timestamp < 0 and context.api_version < SPECIAL_SINCE.get(timestamp, context.api_version + 1):
         raise KafkaError(ErrorCode.unsupported_version)
@@ -102,9 +98,7 @@ def _look_up(
     return (yield from find_offset(context, partition, timestamp, isolation))
 
 
-def find_offset(
-    context: RequestContext, partition: Partition, timestamp: Millis, isolation: int
-) -> Generator[Cost, Any, Found]:
+def find_offset(context: RequestContext, partition: Partition, timestamp: Millis, isolation: int) -> Handling[Found]:
     """(timestamp, offset, epoch) of what is asked for, NOTHING if there is no such record. Raises KafkaError."""
     log = partition.log
     if timestamp == LATEST:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.config.validation import validate_topic_name
@@ -87,7 +87,7 @@ def on_error(context: RequestContext, request: MetadataRequest, error: KafkaErro
     )  # fmt: skip
 
 
-def _encoded(context: RequestContext, **values: Any) -> Generator[int, None, EncodedResponse]:
+def _encoded(context: RequestContext, **values: object) -> Generator[int, None, EncodedResponse]:
     version, correlation_id = context.api_version, context.correlation_id
     body = yield from encode_response_in_steps(ApiKey.METADATA, version, correlation_id, values)
     return EncodedResponse([body])
@@ -211,7 +211,7 @@ def _response(
     context: RequestContext,
     request: MetadataRequest,
     image: MetadataImage,
-    unknown_ids: Collection[Any],
+    unknown_ids: Collection[UUID],
     found: Collection[TopicImage],
     missing: Collection[str],
     denied: Collection[Topic] = (),

@@ -8,7 +8,6 @@ Version 6 adds leader epochs (KIP-320), 7 static members (KIP-345), 10 topic ids
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
 
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
@@ -18,6 +17,7 @@ from ottla.protocol.offset_block import TOPIC_IDS_SINCE
 from ottla.protocol.offset_commit import (
     CommittedTopic,
     OffsetCommitRequest,
+    TopicToCommit,
     decode_in_steps,
     encode_response_in_steps,
 )
@@ -41,7 +41,7 @@ Topics = list[tuple[str, CommittedTopic]]
 
 
 def on_error(context: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> Handling[EncodedResponse]:
-    def failed(topic: Any) -> CommittedTopic:
+    def failed(topic: TopicToCommit) -> CommittedTopic:
         name, topic_id, partitions = topic
         return CommittedTopic(name, topic_id, RowsOf(partitions, lambda each: (each.partition_index, error.code)))
 
@@ -102,7 +102,7 @@ class _Commit:
         self.topics = topics
         self.offsets = offsets
 
-    def complete(self, result: Mapping[str, Any] | KafkaError) -> None:
+    def complete(self, result: Mapping[str, dict[TopicPartition, ErrorCode]] | KafkaError) -> None:
         if isinstance(result, KafkaError):
             errors = {TopicPartition(each.topic, each.partition): result.code for each in self.offsets}
         else:

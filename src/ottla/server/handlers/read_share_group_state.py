@@ -5,7 +5,7 @@ From then on leaders of older epochs are fenced.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.share.requests import ReadState
 from ottla.protocol.internal.share_records import SharePartitionKey
@@ -16,7 +16,7 @@ from ottla.server.permissions import cluster
 from ottla.server.share_state import ask_each, on_error
 
 if TYPE_CHECKING:
-    from ottla.protocol.schemas.received import ReadShareGroupStateRequest
+    from ottla.protocol.schemas.received import ReadShareGroupStateRequest, ReadShareGroupStateRequestPartitionData
     from ottla.protocol.schemas.sent import ReadShareGroupStateResponse
 
 
@@ -25,5 +25,5 @@ def handle(context: RequestContext, request: ReadShareGroupStateRequest) -> Hand
     return ask_each(context, request, "read share group state", _read)
 
 
-def _read(key: SharePartitionKey, row: Any) -> ReadState:
+def _read(key: SharePartitionKey, row: ReadShareGroupStateRequestPartitionData) -> ReadState:
     return ReadState(key, row.leader_epoch)

@@ -3,7 +3,7 @@ many deliveries behind the start offset are done with (KIP-1226)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.share.requests import SummarizeState
 from ottla.protocol.internal.share_records import SharePartitionKey
@@ -14,7 +14,10 @@ from ottla.server.permissions import cluster
 from ottla.server.share_state import ask_each, on_error
 
 if TYPE_CHECKING:
-    from ottla.protocol.schemas.received import ReadShareGroupStateSummaryRequest
+    from ottla.protocol.schemas.received import (
+        ReadShareGroupStateSummaryRequest,
+        ReadShareGroupStateSummaryRequestPartitionData,
+    )
     from ottla.protocol.schemas.sent import ReadShareGroupStateSummaryResponse
 
 
@@ -30,5 +33,5 @@ def handle(
     return ask_each(context, request, "read share group state summary", _read)
 
 
-def _read(key: SharePartitionKey, row: Any) -> SummarizeState:
+def _read(key: SharePartitionKey, row: ReadShareGroupStateSummaryRequestPartitionData) -> SummarizeState:
     return SummarizeState(key, row.leader_epoch)

@@ -7,12 +7,12 @@ The states are in `server/authentication.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, api
-from ottla.server.authentication import handshake
+from ottla.server.api import RequestContext, Response, api
 from ottla.server.permissions import Open
 
 if TYPE_CHECKING:
@@ -25,5 +25,8 @@ def _on_error(context: RequestContext, request: SaslHandshakeRequest, error: Kaf
 
 
 @api(ApiKey.SASL_HANDSHAKE, versions=(0, 1), needs=Open("with it a client says who it is"), on_error=_on_error)
-def handle(context: RequestContext, request: SaslHandshakeRequest) -> Any:
-    return handshake(context, request.mechanism)
+def handle(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse | Awaitable[Response]:
+    login = None if context.session is None else context.session.login
+    if login is None:
+        return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
+    return login.handshake(context.api_version, request.mechanism)

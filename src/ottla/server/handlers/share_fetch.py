@@ -8,9 +8,9 @@ where its window could end. Version 2 brought limits on records (KIP-1206) and r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.clock import elapsed_s
 from ottla.drivers.share_partitions import LedSharePartition
@@ -36,6 +36,7 @@ from ottla.server.share_groups import (
     leaders,
 )
 from ottla.storage.log import ColdRead
+from ottla.storage.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ShareFetchRequest
@@ -134,7 +135,7 @@ class _Reading:
         self.error: KafkaError | None = None
         self.data = memoryview(b"")
         self.headers: list[tuple[int, BatchHeader]] = []
-        self.aborted: Any = ()
+        self.aborted: Sequence[AbortedTransaction] = ()
 
 
 class _ShareFetch:

@@ -10,7 +10,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import authorize
-from ottla.server.handlers.consumer_group_describe import HIDDEN, assigned_topics, check_topics
+from ottla.server.handlers.consumer_group_describe import HIDDEN, check_topics, topics_of
 from ottla.server.handlers.describe_groups import NOT_ASKED, operations_on
 from ottla.server.long_answers import RowsOf, row_by_row
 from ottla.server.permissions import of_groups, of_topics
@@ -44,7 +44,7 @@ def _describe(
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
         found: ShareGroupDescribeResponseDescribedGroup = context.node.share.groups.describe(group_id)
-        check_topics(context, assigned_topics(found["members"]), HIDDEN)
+        check_topics(context, topics_of(each["assignment"] for each in found["members"]), HIDDEN)
         operations = operations_on(context, group_id) if request.include_authorized_operations else NOT_ASKED
         return {**found, "authorized_operations": operations}
     except KafkaError as error:

@@ -5,8 +5,9 @@ It learns from the answer which partitions it has. See `coordinator/group/share/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final, TypedDict
+from uuid import UUID
 
 from ottla.coordinator.group.share.heartbeat import ShareHeartbeat
 from ottla.errors import ErrorCode, KafkaError
@@ -22,6 +23,16 @@ from ottla.server.share_groups import MEMBER_ID_LENGTH_MAX, check_enabled
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ShareGroupHeartbeatRequest
     from ottla.protocol.schemas.sent import ShareGroupHeartbeatResponse
+
+    class _Answer(TypedDict):
+        """What the coordinator says."""
+
+        error_code: ErrorCode
+        error_message: str | None
+        member_id: str
+        member_epoch: int
+        heartbeat_interval: int
+        assignment: Mapping[UUID, Collection[int]] | None
 
 
 def _on_error(
@@ -57,7 +68,7 @@ def handle(context: RequestContext, request: ShareGroupHeartbeatRequest) -> Defe
     return waiter.deferred
 
 
-def _response(answer: Mapping[str, Any]) -> ShareGroupHeartbeatResponse:
+def _response(answer: _Answer) -> ShareGroupHeartbeatResponse:
     assigned = answer["assignment"]
     return {
         "error_code": answer["error_code"],

@@ -7,11 +7,10 @@ Version 3 says who commits, so that a member of an older generation is fenced (K
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.coordinator.effects import WRITE_ERRORS, InTransaction
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
-from ottla.drivers.cooperative import Cost
 from ottla.drivers.transaction_verifier import Question
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD, OFFSETS_TOPIC, TopicPartition
@@ -105,11 +104,11 @@ class _Errors:
 
     __slots__ = ("_offsets", "_waiter")
 
-    def __init__(self, waiter: Any, offsets: Sequence[OffsetToCommit]) -> None:
+    def __init__(self, waiter: DeferredReply | AwaitedReply, offsets: Sequence[OffsetToCommit]) -> None:
         self._waiter = waiter
         self._offsets = offsets
 
-    def complete(self, result: Any) -> None:
+    def complete(self, result: Mapping[str, Errors] | BaseException) -> None:
         if isinstance(result, KafkaError):
             result = {"partitions": _all(self._offsets, result)}
         self._waiter.complete(result)
@@ -136,7 +135,7 @@ def _in_parts(
     return (yield from _answering(context, errors))
 
 
-def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> Generator[Cost, Any, int]:
+def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> Handling[int]:
     """The guard to append with: the coordinator of the transaction is asked before its first commit here. Raises
     KafkaError."""
     node, version = context.node, context.api_version

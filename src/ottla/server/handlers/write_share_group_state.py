@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.share.requests import WriteState
 from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
@@ -14,7 +14,7 @@ from ottla.server.permissions import cluster
 from ottla.server.share_state import ask_each, on_error
 
 if TYPE_CHECKING:
-    from ottla.protocol.schemas.received import WriteShareGroupStateRequest
+    from ottla.protocol.schemas.received import WriteShareGroupStateRequest, WriteShareGroupStateRequestPartitionData
     from ottla.protocol.schemas.sent import WriteShareGroupStateResponse
 
 
@@ -23,7 +23,7 @@ def handle(context: RequestContext, request: WriteShareGroupStateRequest) -> Han
     return ask_each(context, request, "write share group state", _read)
 
 
-def _read(key: SharePartitionKey, row: Any) -> WriteState:
+def _read(key: SharePartitionKey, row: WriteShareGroupStateRequestPartitionData) -> WriteState:
     batches = [
         StateBatch(each.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
         for each in row.state_batches
