@@ -43,6 +43,7 @@ from ottla.storage.validation import COORDINATOR
 if TYPE_CHECKING:
     from ottla.coordinator.group.state import Group
     from ottla.drivers.ports import CoordinatorHost, PublishedMetadata, Waiter
+    from ottla.protocol.schemas.sent import ListedGroup
 
 _LOG = logging.getLogger("ottla.groups")
 
@@ -215,9 +216,9 @@ class GroupCoordinatorDriver:
         if self._linger_ms == 0:
             self._append(shard)
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """Groups of all shards. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them is loading."""
-        found = []
+        found: list[ListedGroup] = []
         states, types = wanted(states), wanted(types)
         for shard in self._by_number.values():
             if shard.error is ErrorCode.coordinator_load_in_progress:

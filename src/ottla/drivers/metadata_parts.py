@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ottla.drivers.controller_registration import ControllerRegistrar
     from ottla.drivers.remote_controller_channel import RemoteControllerChannel
     from ottla.network import Network
+    from ottla.protocol.schemas.sent import ControllerRegistrationRequest
 
 SEE_CHANGES_SECONDS_MAX = 1.0
 """How long a client's change is waited for here once it is committed. A round trip is what it takes; Kafka's brokers do
@@ -367,7 +368,7 @@ class MetadataParts:
             has_broker=config.is_broker,
         )
 
-    def _first_decisions(self, image: MetadataImage, registration: Mapping[str, Any]) -> list[Decide[Any]]:
+    def _first_decisions(self, image: MetadataImage, registration: ControllerRegistrationRequest) -> list[Decide[Any]]:
         """A log that has only the results of elections is still new: a crash may have come before the bootstrap
         records."""
         is_new = features.METADATA_VERSION not in image.features and not image.brokers and not image.topics_by_name
@@ -380,12 +381,14 @@ class MetadataParts:
             more=more,
         )
 
-    def _controller_registration(self, endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
+    def _controller_registration(self, endpoints: Mapping[str, Endpoint]) -> ControllerRegistrationRequest:
+        common = listeners_and_features(endpoints)
         return {
             "controller_id": self.node_id,
             "incarnation_id": random_uuid(self._random),
             "zk_migration_ready": False,
-            **listeners_and_features(endpoints),
+            "listeners": common["listeners"],
+            "features": common["features"],
         }
 
     def _bootstrap_records(self) -> tuple[Mapping[str, int], list[Any]]:

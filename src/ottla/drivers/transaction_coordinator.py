@@ -39,6 +39,10 @@ from ottla.replication.partition import Partition
 
 if TYPE_CHECKING:
     from ottla.drivers.ports import PublishedMetadata, TransactionHost, Waiter
+    from ottla.protocol.schemas.sent import (
+        DescribeTransactionsResponseTransactionState,
+        ListTransactionsResponseTransactionState,
+    )
 
 _LOG = logging.getLogger("ottla.transactions")
 
@@ -213,10 +217,10 @@ class TransactionCoordinatorDriver:
         except KafkaError as error:
             waiter.complete(dict.fromkeys(partitions, error.code))
 
-    def describe(self, transactional_id: str) -> dict[str, Any]:
+    def describe(self, transactional_id: str) -> DescribeTransactionsResponseTransactionState:
         return admin.describe(self._shard_of(transactional_id).core.state, transactional_id)
 
-    def list_transactions(self, wanted: Filter) -> Generator[int, None, list[dict[str, Any]]]:
+    def list_transactions(self, wanted: Filter) -> Generator[int, None, list[ListTransactionsResponseTransactionState]]:
         """List the transactions of all shards; yields the cost of its steps. Raises COORDINATOR_LOAD_IN_PROGRESS while
         one of them is loading."""
         found = []

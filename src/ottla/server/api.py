@@ -34,6 +34,7 @@ from ottla.server.handlers import OWN, TABLE, Served
 if TYPE_CHECKING:
     import asyncio
 
+    from ottla.protocol.schemas.sent import SaslAuthenticateResponse, SaslHandshakeResponse
     from ottla.server.outbox import Outbox
     from ottla.server.permissions import Need, Needs
     from ottla.server.ports import Asking, NodePorts
@@ -139,10 +140,11 @@ class LongRequest(Exception):
     """A request with so many rows that it is to be decoded in steps, from a copy of its frame."""
 
 
-Handling: TypeAlias = Generator[Cost, Any, Any]
+R = TypeVar("R")
+Handling: TypeAlias = Generator[Cost, Any, R]
 """What a handler written as a generator gives; it returns what others return at once."""
-Handler: TypeAlias = Callable[["RequestContext", Any], Response | Deferred | Awaitable[Response] | Handling]
-OnError: TypeAlias = Callable[["RequestContext", Any, KafkaError], "Response | Handling"]
+Handler: TypeAlias = Callable[["RequestContext", Any], Response | Deferred | Awaitable[Response] | Handling[Any]]
+OnError: TypeAlias = Callable[["RequestContext", Any, KafkaError], "Response | Handling[Any]"]
 Decode: TypeAlias = Callable[[int, Buffer, int], Any]
 """(version, frame, offset of the body) -> request. Raises MalformedRequest and LongRequest."""
 DecodeInSteps: TypeAlias = Callable[[int, Buffer, int], Generator[int, None, Any]]
@@ -166,11 +168,13 @@ class Login(Protocol):
         """Whether it takes the connection's frames."""
 
     def begin(self, frame: memoryview, /) -> tuple[Call, Outcome]: ...
-    def handshake(self, version: int, mechanism: str, /) -> Answer: ...
-    def authenticate(self, version: int, token: bytes, /) -> Answer: ...
+    def handshake(self, version: int, mechanism: str, /) -> SaslHandshakeResponse | Awaitable[Response]: ...
+    def authenticate(self, version: int, token: bytes, /) -> SaslAuthenticateResponse | Awaitable[Response]: ...
     def versions_answered(self) -> None: ...
     def unexpected(self, api_key: int, /) -> CloseConnection: ...
-    def refuse(self, call: RequestContext, respond: Callable[[KafkaError], Response | Handling], /) -> Answer: ...
+    def refuse(
+        self, call: RequestContext, respond: Callable[[KafkaError], Response | Handling[Response]], /
+    ) -> Awaitable[Response]: ...
     def lost(self) -> None: ...
 
 
@@ -393,7 +397,7 @@ def _guarded(handle: Handler, needs: Needs) -> Handler:
     if needs and not enforced:
         return handle
 
-    def guarded(context: RequestContext, request: Any) -> Response | Deferred | Awaitable[Response] | Handling:
+    def guarded(context: RequestContext, request: Any) -> Response | Deferred | Awaitable[Response] | Handling[Any]:
         if context.node.authorizer is not None:
             from ottla.server.authorization import enforce, enforce_undeclared  # most nodes do without
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
@@ -33,7 +33,7 @@ from ottla.server.login_states import RAW_TOKEN, State, apis_in
 from ottla.server.login_threads import LoginThreads
 
 if TYPE_CHECKING:
-    from ottla.server.api import Answer
+    from ottla.protocol.schemas.sent import SaslAuthenticateResponse, SaslHandshakeResponse
     from ottla.server.connection import CompiledConnection
     from ottla.server.listener import Listener
 
@@ -55,6 +55,7 @@ REFUSED_BYTES_MAX: Final = 4096
 """The answer to a request at the wrong time has an error for each of its rows, for which the request is decoded. Half a
 megabyte of rows takes half a second of a processor and 20 MB, for a client that is not known. Kafka answers it."""
 
+R = TypeVar("R", bound=Response)
 _INT32 = struct.Struct(">i")
 
 
@@ -209,7 +210,7 @@ class Login:
         if self.state is State.VERSIONS_OR_HANDSHAKE:
             self._enter(State.HANDSHAKE)
 
-    def handshake(self, version: int, mechanism: str) -> Answer:
+    def handshake(self, version: int, mechanism: str) -> SaslHandshakeResponse | Awaitable[Response]:
         """The response to SaslHandshake."""
         if self.state in (State.DONE, State.EXPIRED):
             now = self._authentication.listener.loop.time()
@@ -242,12 +243,12 @@ class Login:
             self._enter(State.AUTHENTICATE)
         return {"error_code": ErrorCode.none, "mechanisms": names}
 
-    def authenticate(self, version: int, token: bytes) -> Answer:
+    def authenticate(self, version: int, token: bytes) -> SaslAuthenticateResponse | Awaitable[Response]:
         """The response to SaslAuthenticate, or the way to it."""
         if self.state is not State.AUTHENTICATE:
-            return _answered_late()
+            return answered_late()
 
-        def answer(data: bytes, lifetime_ms: int) -> Response:
+        def answer(data: bytes, lifetime_ms: int) -> SaslAuthenticateResponse:
             if version == 0 and lifetime_ms >= 0:
                 self._authentication.counts.no_reauthentications += 1
             return {
@@ -257,7 +258,9 @@ class Login:
 
         return self._token(token, answer)
 
-    def refuse(self, call: RequestContext, respond: Callable[[KafkaError], Response | Handling]) -> Answer:
+    def refuse(
+        self, call: RequestContext, respond: Callable[[KafkaError], Response | Handling[Response]]
+    ) -> Awaitable[Response]:
         """The response, after the delay, to a request that is not the next one."""
         what = f"Unexpected Kafka request of type {ApiKey(call.api_key).name} during SASL authentication."
         self._enter(State.FAILED)
@@ -271,7 +274,7 @@ class Login:
             self._authentication.counts.no_reauthentications += 1
         return _INT32.pack(len(data)) + data
 
-    def _token(self, token: bytes, answer: Callable[[bytes, int], Response]) -> Answer:
+    def _token(self, token: bytes, answer: Callable[[bytes, int], R]) -> R | Awaitable[Response]:
         """What `answer` makes of the mechanism's token and of the session's milliseconds, which are -1 as long as the
         login is not done; or the way to it."""
         server = self._server
@@ -287,7 +290,7 @@ class Login:
             raise
 
     async def _token_in_thread(
-        self, server: ServerMechanism, token: bytes, answer: Callable[[bytes, int], Response]
+        self, server: ServerMechanism, token: bytes, answer: Callable[[bytes, int], R]
     ) -> Response:
         try:
             data = await self._authentication.threads.run(lambda: server.step(token))
@@ -300,7 +303,7 @@ class Login:
             self._enter(State.FAILED)
             raise
 
-    def _stepped(self, data: bytes, server: ServerMechanism, answer: Callable[[bytes, int], Response]) -> Response:
+    def _stepped(self, data: bytes, server: ServerMechanism, answer: Callable[[bytes, int], R]) -> R:
         """Raises AuthenticationFailed."""
         if server.user is None:
             return answer(data, -1)
@@ -433,7 +436,7 @@ class Login:
         self._enter(State.FAILED)
         return self._fail(answer if self._framed else None, error.reason)
 
-    async def _fail(self, answer: Response | Handling, reason: str) -> Response:
+    async def _fail(self, answer: Response | Handling[Response], reason: str) -> Response:
         """The answer, held back for a while so that guessing takes time; then the connection is closed."""
         self._log_failure(reason)
         self._count_failure()
@@ -446,21 +449,7 @@ class Login:
         return response
 
 
-def _answered_late() -> Response:
+def answered_late() -> SaslAuthenticateResponse:
     """SaslAuthenticate of a client that is logged in, or need not be."""
     message = "SaslAuthenticate request received after successful authentication"
     return {"error_code": ErrorCode.illegal_sasl_state, "error_message": message, "auth_bytes": b""}
-
-
-def handshake(context: RequestContext, mechanism: str) -> Answer:
-    """SaslHandshake on any listener."""
-    login = None if context.session is None else context.session.login
-    if login is None:
-        return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
-    return login.handshake(context.api_version, mechanism)
-
-
-def authenticate(context: RequestContext, token: bytes) -> Answer:
-    """SaslAuthenticate on any listener."""
-    login = None if context.session is None else context.session.login
-    return _answered_late() if login is None else login.authenticate(context.api_version, token)

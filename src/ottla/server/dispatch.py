@@ -220,7 +220,7 @@ def failure(call: Call, error: BaseException) -> Response:
     return at_once(response) if isinstance(response, Generator) else response
 
 
-def _refusal(call: Call, error: BaseException) -> Response | Handling:
+def _refusal(call: Call, error: BaseException) -> Response | Handling[Any]:
     """The same, or the steps of it."""
     if isinstance(error, CloseConnection | MalformedRequest):
         try:

@@ -201,7 +201,7 @@ class Fetch:
             sessions.remove(session.id)  # answered once more; then the client begins a new one, or gets none
         return True
 
-    def begin_in_steps(self) -> Handling:
+    def begin_in_steps(self) -> Handling[Any]:
         """The same for a request that `is_long`."""
         yield from self._open_session()
         self._look()
@@ -260,7 +260,7 @@ class Fetch:
         self._wait(self._partitions(found), found.size)  # nothing ran in between: no append is missed
         return self._answer_later()
 
-    def _attempt_in_steps(self) -> Handling:
+    def _attempt_in_steps(self) -> Handling[Any]:
         """The same for many partitions. Others append between the steps, so before it waits it looks once more."""
         while True:
             found = _Found()
@@ -497,7 +497,7 @@ class Fetch:
             session.move_to_end(cached.key)
         return True
 
-    def _finish_in_steps(self, reads: list[Read | None]) -> Handling:
+    def _finish_in_steps(self, reads: list[Read | None]) -> Handling[Any]:
         self._end()
         cold = []
         for start in range(0, len(reads), PARTITIONS_AT_ONCE):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.drivers.cooperative import run_yielding
@@ -27,6 +27,12 @@ from ottla.server.offset_lookup import find_offset
 from ottla.server.permissions import Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import (
+        AcknowledgementBatch,
+        ShareAcknowledgeRequest,
+        ShareFetchRequest,
+    )
+    from ottla.protocol.schemas.sent import LeaderIdAndEpoch, ShareFetchResponseNodeEndpoint
     from ottla.server.ports import NodePorts
 
 NEEDS: Final = (
@@ -39,7 +45,9 @@ RENEW_SINCE: Final = 2
 """The version of both APIs from which on locks may be renewed (KIP-1222)."""
 
 READ_UNCOMMITTED: Final = 0
-NO_LEADER_KNOWN: Final = {"leader_id": 0, "leader_epoch": 0}
+T = TypeVar("T")
+
+NO_LEADER_KNOWN: LeaderIdAndEpoch = {"leader_id": 0, "leader_epoch": 0}
 
 Failures = dict[SharedPartition, KafkaError | None]
 
@@ -78,7 +86,7 @@ def share_parts(node: NodePorts, closers: Closers) -> ShareParts:
     return ShareParts(partitions, ShareGroups(node, persister))
 
 
-def check_request(context: RequestContext, request: Any) -> SessionKey:
+def check_request(context: RequestContext, request: ShareFetchRequest | ShareAcknowledgeRequest) -> SessionKey:
     """The session of a request. Raises UNSUPPORTED_VERSION if share groups are disabled, GROUP_AUTHORIZATION_FAILED,
     INVALID_REQUEST for invalid names."""
     check_enabled(context, "share")
@@ -93,7 +101,9 @@ def check_request(context: RequestContext, request: Any) -> SessionKey:
 class Acknowledging:
     """The acknowledgements of one request, from their check to what became of them."""
 
-    def __init__(self, context: RequestContext, request: Any, key: SessionKey) -> None:
+    def __init__(
+        self, context: RequestContext, request: ShareFetchRequest | ShareAcknowledgeRequest, key: SessionKey
+    ) -> None:
         """Begins all of them."""
         self._context = context
         self._failures: Failures = {}
@@ -142,7 +152,11 @@ class Acknowledging:
         return self._failures
 
 
-def _are_valid(batches: Sequence[Any], type_max: int, is_renewal: bool) -> bool:
+def _are_valid(
+    batches: Sequence[AcknowledgementBatch],
+    type_max: int,
+    is_renewal: bool,
+) -> bool:
     """Whether batches follow each other and have types that there are."""
     previous = -1
     for each in batches:
@@ -159,26 +173,26 @@ def _are_valid(batches: Sequence[Any], type_max: int, is_renewal: bool) -> bool:
 
 def leaders(
     context: RequestContext, failed: Iterable[tuple[SharedPartition, int]]
-) -> tuple[dict[SharedPartition, Mapping[str, int]], list[dict[str, Any]]]:
+) -> tuple[dict[SharedPartition, LeaderIdAndEpoch], list[ShareFetchResponseNodeEndpoint]]:
     """The leaders of the partitions that this node does not lead, and the addresses of these nodes (KIP-951)."""
-    found: dict[SharedPartition, Mapping[str, int]] = {}
+    found: dict[SharedPartition, LeaderIdAndEpoch] = {}
     node_ids: set[int] = set()
     for where, error in failed:
         topic = context.node.image.topic_by_id(where.topic_id) if error in LEADER_ERRORS else None
         registration = None if topic is None else topic.partitions.get(where.partition)
         leader = known_leader(context, registration, node_ids)
         if leader is not None:
-            found[where] = leader._asdict()
-    endpoints = [
+            found[where] = {"leader_id": leader.leader_id, "leader_epoch": leader.leader_epoch}
+    endpoints: list[ShareFetchResponseNodeEndpoint] = [
         {"node_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
         for each in endpoints_of(context, node_ids)
     ]
     return found, endpoints
 
 
-def by_topic(rows: Mapping[SharedPartition, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def by_topic(rows: Mapping[SharedPartition, T]) -> dict[UUID, list[T]]:
     """Rows of partitions as both answers have them."""
-    topics: dict[UUID, list[Mapping[str, Any]]] = {}
+    topics: dict[UUID, list[T]] = {}
     for where, row in rows.items():
         topics.setdefault(where.topic_id, []).append(row)
-    return [{"topic_id": topic_id, "partitions": each} for topic_id, each in topics.items()]
+    return topics

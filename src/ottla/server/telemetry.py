@@ -86,7 +86,7 @@ class NodeTelemetry:
             if found not in self.clients.instances:
                 return found
 
-    def pushed(self, context: RequestContext, request: Any) -> Handling:
+    def pushed(self, context: RequestContext, request: Any) -> Handling[Any]:
         """A client pushes metrics; yields the cost of reading them. Raises the KafkaError with which it is refused."""
         clients = self.clients
         instance_id = request.client_instance_id

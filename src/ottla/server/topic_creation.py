@@ -92,7 +92,7 @@ async def _create(node: NodePorts, names: Collection[str], requester: Requester)
             await scheduler_of(asyncio.get_running_loop()).next_slice()
     request = {
         "topics": topics,
-        "timeout_ms": config.request_timeout_ms,
+        "timeout": config.request_timeout_ms,
         "validate_only": False,
     }
     try:

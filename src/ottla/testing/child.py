@@ -189,7 +189,7 @@ async def create_topics(node: Node, topics: list[dict[str, Any]], accepted: tupl
         return None
     from ottla.protocol.messages import ApiKey
 
-    request = {"topics": topics, "timeout_ms": 30_000, "validate_only": False}
+    request = {"topics": topics, "timeout": 30_000, "validate_only": False}
     response = await node.channel.send(ApiKey.CREATE_TOPICS, request)
     refused = [row for row in response["topics"] if row["error_code"] not in accepted]
     return "; ".join(f"topic {row['name']}: {row['error_message']}" for row in refused) or None

@@ -8,10 +8,8 @@ version, or an unknown one, is UNSUPPORTED_VERSION. Nothing is tiered here, so -
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
@@ -32,21 +30,25 @@ from ottla.server.offset_lookup import (
 )
 from ottla.server.permissions import of_topics
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ListOffsetsPartition, ListOffsetsRequest
+    from ottla.protocol.schemas.sent import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
+
 SPECIAL_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9,
                  EARLIEST_PENDING_UPLOAD: 11}  # fmt: skip
 """The request version that brought each special timestamp."""
 
 
 @api(ApiKey.LIST_OFFSETS, versions=(1, 11), needs=(of_topics(Operation.DESCRIBE, "topics.name"),))
-def handle(context: RequestContext, request: Any) -> Handling:
-    isolation = LOG_END if request.replica_id >= 0 else getattr(request, "isolation_level", 0)
+def handle(context: RequestContext, request: ListOffsetsRequest) -> Handling[ListOffsetsResponse]:
+    isolation = LOG_END if request.replica_id >= 0 else request.isolation_level
     counts: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
         for asked in topic.partitions:
             counts[topic.name, asked.partition_index] += 1
             yield 1
-    topics: dict[str, dict[int, dict[str, Any]]] = {}
-    denied: list[dict[str, Any]] = []
+    topics: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    denied: list[ListOffsetsTopicResponse] = []
     visible = allowed(context, Operation.DESCRIBE)
     for topic in request.topics:
         if topic.name not in visible:
@@ -68,11 +70,13 @@ def handle(context: RequestContext, request: Any) -> Handling:
                 "leader_epoch": epoch,
             }  # fmt: skip
             yield ROW_COST
-    found = [{"name": name, "partitions": list(answers.values())} for name, answers in topics.items()]
+    found: list[ListOffsetsTopicResponse] = [
+        {"name": name, "partitions": list(answers.values())} for name, answers in topics.items()
+    ]
     return {"topics": found + denied}
 
 
-def _denied(asked: Any) -> dict[str, Any]:
+def _denied(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
     timestamp, offset, epoch = NOTHING
     return {
         "partition_index": asked.partition_index, "error_code": ErrorCode.topic_authorization_failed,
@@ -80,10 +84,10 @@ def _denied(asked: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _look_up(context: RequestContext, topic: str, asked: Any, isolation: int) -> Generator[Cost, Any, Found]:
+def _look_up(context: RequestContext, topic: str, asked: ListOffsetsPartition, isolation: int) -> Handling[Found]:
     timestamp = asked.timestamp
     if timestamp < 0 and context.api_version < SPECIAL_SINCE.get(timestamp, context.api_version + 1):
         raise KafkaError(ErrorCode.unsupported_version)
     partition = context.node.replicas.find(topic, asked.partition_index)
-    partition.check_leader(getattr(asked, "current_leader_epoch", -1))
+    partition.check_leader(asked.current_leader_epoch)
     return (yield from find_offset(context, partition, timestamp, isolation))

@@ -8,7 +8,6 @@ Version 6 adds leader epochs (KIP-320), 7 static members (KIP-345), 10 topic ids
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
 
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
@@ -18,6 +17,7 @@ from ottla.protocol.offset_block import TOPIC_IDS_SINCE
 from ottla.protocol.offset_commit import (
     CommittedTopic,
     OffsetCommitRequest,
+    TopicToCommit,
     decode_in_steps,
     encode_response_in_steps,
 )
@@ -40,8 +40,8 @@ Topics = list[tuple[str, CommittedTopic]]
 """Each topic's name and what is already known of its answer: the partitions that do not exist."""
 
 
-def on_error(context: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> Handling:
-    def failed(topic: Any) -> CommittedTopic:
+def on_error(context: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> Handling[EncodedResponse]:
+    def failed(topic: TopicToCommit) -> CommittedTopic:
         name, topic_id, partitions = topic
         return CommittedTopic(name, topic_id, RowsOf(partitions, lambda each: (each.partition_index, error.code)))
 
@@ -52,7 +52,7 @@ NEEDS = (group(Operation.READ), of_topics(Operation.READ, "topics.name"))
 
 
 @api(ApiKey.OFFSET_COMMIT, versions=(2, 10), needs=NEEDS, on_error=on_error, decode=decode_in_steps, learn=learn)
-def handle(context: RequestContext, request: OffsetCommitRequest) -> Handling:
+def handle(context: RequestContext, request: OffsetCommitRequest) -> Handling[EncodedResponse | Deferred]:
     topics, offsets = yield from _resolve(context, request)
     if 0 < len(offsets) <= COMMITTED_AT_ONCE:
         waiter = _Commit(context, topics, offsets)
@@ -102,7 +102,7 @@ class _Commit:
         self.topics = topics
         self.offsets = offsets
 
-    def complete(self, result: Mapping[str, Any] | KafkaError) -> None:
+    def complete(self, result: Mapping[str, dict[TopicPartition, ErrorCode]] | KafkaError) -> None:
         if isinstance(result, KafkaError):
             errors = {TopicPartition(each.topic, each.partition): result.code for each in self.offsets}
         else:

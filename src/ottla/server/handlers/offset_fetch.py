@@ -26,7 +26,7 @@ from ottla.server.repeated_offset_fetches import learn, note
 Wanted = tuple[str, UUID, Sequence[int]]
 
 
-def on_error(context: RequestContext, request: OffsetFetchRequest, error: KafkaError) -> Handling:
+def on_error(context: RequestContext, request: OffsetFetchRequest, error: KafkaError) -> Handling[EncodedResponse]:
     if context.api_version == 1:
         (group,) = request.groups
         return (yield from _encoding(context, [(yield from _refused(context, group, error.code))]))
@@ -49,7 +49,7 @@ NEEDS: Final = (
     ApiKey.OFFSET_FETCH, versions=(1, 10), needs=NEEDS, on_error=on_error, decode=decode_offset_fetch_in_steps,
     learn=learn,
 )  # fmt: skip
-def handle(context: RequestContext, request: OffsetFetchRequest) -> Handling:
+def handle(context: RequestContext, request: OffsetFetchRequest) -> Handling[EncodedResponse]:
     groups = []
     for group in request.groups:
         groups.append((yield from _fetch(context, request.require_stable, group)))

@@ -11,16 +11,15 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Generator
-from typing import Any
+from uuid import UUID
 
 try:
     import cython
 except ImportError:  # interpreted, where Cython is not installed
     from ottla import no_cython as cython
 
-from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import INTERNAL_TOPICS, NO_GUARD, NOT_TRANSACTIONAL
+from ottla.model import INTERNAL_TOPICS, NO_GUARD, NOT_TRANSACTIONAL, Buffer
 from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse, ProduceTopic
@@ -340,7 +339,7 @@ class WaitingProduce:
             self._timer = None
 
 
-def decode(version: int, frame: Any, position: int) -> Generator[int, None, ProduceRequest]:
+def decode(version: int, frame: Buffer, position: int) -> Generator[int, None, ProduceRequest]:
     if version < produce.VERSION_MIN:
         raise MalformedRequest(f"Produce version {version}")
     return produce.decode_in_steps(version, frame, position)
@@ -375,7 +374,7 @@ NEEDS = (
     learn=learn,
     cost_shift=RECORDS_COST_SHIFT,
 )
-def handle(context: RequestContext, request: ProduceRequest) -> Handling:
+def handle(context: RequestContext, request: ProduceRequest) -> Handling[Response | Deferred]:
     acks = request.acks
     acks_are_known = -1 <= acks <= 1
     replicas = context.node.replicas
@@ -448,8 +447,8 @@ def _guard_of(guards: dict[Partition, int | NotVerified], partition: Partition) 
 
 
 def _append(
-    context: RequestContext, request: ProduceRequest, partition: Partition, records: Any, guard: int
-) -> Generator[Cost, Any, Appended]:
+    context: RequestContext, request: ProduceRequest, partition: Partition, records: Buffer, guard: int
+) -> Handling[Appended]:
     """Append a batch, after a thread has gone through its records where they are very many. Raises KafkaError."""
     version = context.api_version
     try:
@@ -510,27 +509,28 @@ def _unless_deposed(partition: Partition | None, error: KafkaError) -> KafkaErro
     return KafkaError(ErrorCode.not_leader_or_follower, f"no follower was heard of lately; {error}")
 
 
-def _count_failure(context: RequestContext, error: KafkaError, partition: Partition | None, records: Any) -> None:
+def _count_failure(
+    context: RequestContext, error: KafkaError, partition: Partition | None, records: Buffer | None
+) -> None:
     context.count_error(error.code)
     if partition is not None:
         partition.traffic.produces += 1
         partition.traffic.failed_produces += 1
         if error.code in TOO_LARGE:
-            partition.traffic.bytes_rejected += len(records)
+            partition.traffic.bytes_rejected += len(records or b"")
         elif error.code is ErrorCode.kafka_storage_error:
             context.node.replicas.warn_of_refusal(partition, error, context.node.clock.now_ms())
 
 
-def _note_refusal(context: RequestContext, topic: ProduceTopic, data: Any, error: KafkaError) -> None:
+def _note_refusal(
+    context: RequestContext, topic: ProduceTopic, data: produce.ProducePartition, error: KafkaError
+) -> None:
     """Record that nothing was appended, as the client may have sent more batches behind it."""
-    where: Any = topic.topic_id
-    replicas, image = context.node.replicas, context.node.image
-    if where is None:
-        where = topic.name
-    elif where in replicas.names:
-        where = replicas.names[where]
-    elif (found := image.topic_by_id(where)) is not None:
-        where = found.name
+    replicas, image, topic_id = context.node.replicas, context.node.image, topic.topic_id
+    where: UUID | str = topic.name or ""
+    if topic_id is not None:
+        found = image.topic_by_id(topic_id)
+        where = replicas.names.get(topic_id, topic_id if found is None else found.name)
     replicas.refusals.note(where, data.index, data.records, error, context.node.clock.now_ms())
 
 

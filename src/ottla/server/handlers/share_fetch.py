@@ -8,14 +8,14 @@ where its window could end. Version 2 brought limits on records (KIP-1206) and r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.clock import elapsed_s
 from ottla.drivers.share_partitions import LedSharePartition
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import ZERO_UUID, Offset
+from ottla.model import ZERO_UUID, Buffer, Offset
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import ABORT_KEY, BatchHeader, iterate_batches, iterate_records
 from ottla.replication.purgatory import DelayedFetch
@@ -23,7 +23,7 @@ from ottla.replication.share.aborted import ReadBatch, aborted_ranges
 from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.session import FINAL_EPOCH, SessionKey, SharedPartition, ShareSession
 from ottla.security.acls import Operation
-from ottla.server.api import RECORDS_COST_SHIFT, RequestContext, Response, api
+from ottla.server.api import RECORDS_COST_SHIFT, RequestContext, api
 from ottla.server.authorization import allowed
 from ottla.server.share_groups import (
     NEEDS,
@@ -36,6 +36,11 @@ from ottla.server.share_groups import (
     leaders,
 )
 from ottla.storage.log import ColdRead
+from ottla.storage.transaction_index import AbortedTransaction
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ShareFetchRequest
+    from ottla.protocol.schemas.sent import ShareFetchResponse, ShareFetchResponsePartitionData
 
 READ_BYTES: Final = 65_536
 """Bytes read first of a partition; more if that does not cover what may be acquired."""
@@ -45,12 +50,12 @@ RECORD_LIMIT: Final = 1
 """ShareAcquireMode."""
 
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def _on_error(context: RequestContext, request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
     return {"error_code": error.code}
 
 
 @api(ApiKey.SHARE_FETCH, versions=(1, 2), needs=NEEDS, on_error=_on_error, cost_shift=RECORDS_COST_SHIFT)
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: ShareFetchRequest) -> ShareFetchResponse:
     key = check_request(context, request)
     manager = context.node.share.partitions
     renews = context.api_version >= RENEW_SINCE and request.is_renew_ack
@@ -72,12 +77,14 @@ async def handle(context: RequestContext, request: Any) -> Response:
     return {
         "error_code": ErrorCode.none,
         "acquisition_lock_timeout": manager.config_of(key.group_id).record_lock_duration_ms,
-        "responses": by_topic(rows),
+        "responses": [{"topic_id": topic_id, "partitions": some} for topic_id, some in by_topic(rows).items()],
         "node_endpoints": endpoints,
     }
 
 
-async def _session(context: RequestContext, request: Any, key: SessionKey, acknowledges: bool) -> ShareSession | None:
+async def _session(
+    context: RequestContext, request: ShareFetchRequest, key: SessionKey, acknowledges: bool
+) -> ShareSession | None:
     """The session as it is with this request; None if that is its last. Raises KafkaError."""
     manager, connection = context.node.share.partitions, context.session
     named = (
@@ -110,7 +117,7 @@ class Found:
 
     def __init__(self, error: ErrorCode = ErrorCode.none) -> None:
         self.error = error
-        self.records: Any = b""
+        self.records: Buffer = b""
         self.acquired: list[Acquired] = []
 
 
@@ -128,13 +135,15 @@ class _Reading:
         self.error: KafkaError | None = None
         self.data = memoryview(b"")
         self.headers: list[tuple[int, BatchHeader]] = []
-        self.aborted: Any = ()
+        self.aborted: Sequence[AbortedTransaction] = ()
 
 
 class _ShareFetch:
     """One fetch from its first look to what it found."""
 
-    def __init__(self, context: RequestContext, request: Any, key: SessionKey, session: ShareSession) -> None:
+    def __init__(
+        self, context: RequestContext, request: ShareFetchRequest, key: SessionKey, session: ShareSession
+    ) -> None:
         self._node = context.node
         self._readable = allowed(context, Operation.READ)
         self._manager = context.node.share.partitions
@@ -338,7 +347,7 @@ class _ShareFetch:
             batches = [_read_batch(header, reading.data, position) for position, header in reading.headers]
             transactions = [(each.producer_id, each.first_offset) for each in reading.aborted]
             aborted = aborted_ranges(batches, transactions) if transactions else ()
-            mode = getattr(self._request, "share_acquire_mode", 0)
+            mode = self._request.share_acquire_mode
             wanted = Wanted(self._key.member_id, left, max(1, self._request.batch_size), mode == RECORD_LIMIT)
             now_ms = self._manager.now_ms()
             found.acquired = led.core.acquire(wanted, reading.offset, batches, now_ms, aborted)
@@ -386,11 +395,11 @@ def _sliced(reading: _Reading, acquired: list[Acquired]) -> memoryview:
 
 
 def _rows(
-    context: RequestContext, request: Any, session: ShareSession | None, found: dict[SharedPartition, Found],
-    failures: Failures,
-) -> dict[SharedPartition, dict[str, Any]]:  # fmt: skip
+    context: RequestContext, request: ShareFetchRequest, session: ShareSession | None,
+    found: dict[SharedPartition, Found], failures: Failures,
+) -> dict[SharedPartition, ShareFetchResponsePartitionData]:  # fmt: skip
     """The rows of the answer: a session names, but for its first, only what is new."""
-    rows: dict[SharedPartition, dict[str, Any]] = {}
+    rows: dict[SharedPartition, ShareFetchResponsePartitionData] = {}
     is_first = request.share_session_epoch == 0
     for where, each in found.items():
         assert session is not None
@@ -400,13 +409,13 @@ def _rows(
     for where, error in failures.items():
         row = rows.setdefault(where, _row(where))
         if error is not None:
-            row |= {"acknowledge_error_code": error.code, "acknowledge_error_message": error.message or None}
+            row["acknowledge_error_code"], row["acknowledge_error_message"] = error.code, error.message or None
     return rows
 
 
 def _row(
-    where: SharedPartition, error: ErrorCode = ErrorCode.none, records: Any = b"", acquired: Iterable[Acquired] = ()
-) -> dict[str, Any]:
+    where: SharedPartition, error: ErrorCode = ErrorCode.none, records: Buffer = b"", acquired: Iterable[Acquired] = ()
+) -> ShareFetchResponsePartitionData:
     return {
         "partition_index": where.partition,
         "error_code": error,
