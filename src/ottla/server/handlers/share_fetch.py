@@ -17,6 +17,7 @@ from typing import Any, Final
 from ottla.clock import elapsed_s
 from ottla.drivers.share_partitions import LedSharePartition
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metrics.instruments import TopicTraffic
 from ottla.model import ZERO_UUID, Offset
 from ottla.protocol.messages import ApiKey, encode_response
 from ottla.protocol.record_batch import (
@@ -35,7 +36,7 @@ from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.session import FINAL_EPOCH, SessionKey, SharedPartition, ShareSession
 from ottla.security.acls import Operation
 from ottla.server.api import RECORDS_COST_SHIFT, EncodedResponse, RequestContext, Response, api
-from ottla.server.authorization import allowed
+from ottla.server.authorization import EVERYTHING, allowed
 from ottla.server.share_groups import (
     NEEDS,
     NO_LEADER_KNOWN,
@@ -313,9 +314,18 @@ class _ShareFetch:
 
     def _find(self) -> None:
         """The share-partitions of the session, as this node leads them."""
-        node, topics = self._node, set()
-        for where in _rotated([*self._session], self._request.share_session_epoch):
-            topic = node.image.topic_by_id(where.topic_id)
+        node, session, image = self._node, self._session, self._node.image
+        if session.found_in != image.offset or self._readable is not EVERYTHING:
+            session.found, session.found_in = {}, image.offset
+        topics: dict[TopicTraffic, None] = {}
+        for where in _rotated([*session], self._request.share_session_epoch):
+            led: LedSharePartition | None = session.found.get(where)
+            if led is not None and led.error is None and led.partition.is_leader:
+                led.partition.traffic.fetches += 1
+                topics[led.partition.traffic] = None
+                self._led.append(led)
+                continue
+            topic = image.topic_by_id(where.topic_id)
             try:
                 if topic is None and not self._is_first:
                     raise KafkaError(ErrorCode.unknown_topic_id)
@@ -327,8 +337,9 @@ class _ShareFetch:
                 if not partition.is_leader:
                     raise KafkaError(ErrorCode.not_leader_or_follower)
                 partition.traffic.fetches += 1
-                topics.add(partition.traffic)
-                self._led.append(self._manager.get_or_load(self._key.group_id, where, partition))
+                topics[partition.traffic] = None
+                led = session.found[where] = self._manager.get_or_load(self._key.group_id, where, partition)
+                self._led.append(led)
             except KafkaError as error:
                 self.found[where] = Found(error.code)
         for traffic in topics:
