@@ -37,6 +37,8 @@ _LOG = logging.getLogger("ottla.share")
 
 UNKNOWN_START: Final = -1
 
+READ_BYTES: Final = 65_536
+
 _LOST: Final = frozenset({
     ErrorCode.not_leader_or_follower, ErrorCode.group_id_not_found, ErrorCode.unknown_topic_or_partition,
 })  # fmt: skip
@@ -96,7 +98,8 @@ class LedSharePartition:
     """A partition led by this node, as one share group reads it."""
 
     __slots__ = (
-        "core", "error", "is_read", "is_wanted", "key", "metrics", "partition", "timer", "timer_ms", "waiters", "where",
+        "core", "error", "is_read", "is_wanted", "key", "likely_bytes", "metrics", "partition", "timer", "timer_ms",
+        "waiters", "where",
     )  # fmt: skip
 
     def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
@@ -111,6 +114,8 @@ class LedSharePartition:
         """**Invariant**: while a fetch reads for it, no other one does: both would read the same."""
         self.is_wanted = False
         """Whether another fetch was kept away meanwhile."""
+        self.likely_bytes = READ_BYTES
+        """What a fetch may have to read of it, by the one before."""
         self.waiters: dict[Callable[[], None], None] = {}
         """Fetches that want to look again when there may be records for them."""
         self.timer: asyncio.Handle | None = None

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from ottla.clock import elapsed_s
-from ottla.drivers.share_partitions import LedSharePartition
+from ottla.drivers.share_partitions import READ_BYTES, LedSharePartition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.instruments import TopicTraffic
 from ottla.model import ZERO_UUID, Offset
@@ -49,8 +49,9 @@ from ottla.server.share_groups import (
 )
 from ottla.storage.log import ColdRead
 
-READ_BYTES: Final = 65_536
-"""Bytes read first of a partition; more if that does not cover what may be acquired."""
+LIKELY_BYTES_MAX: Final = 262_144
+"""As many bytes as the last fetch took, and a batch, are read first of a partition, between `READ_BYTES` and this; more
+if that does not cover what may be acquired."""
 GROWTH: Final = 4
 
 RECORD_LIMIT: Final = 1
@@ -403,12 +404,13 @@ class _ShareFetch:
         until = max(reading.offset, led.core.window.end_offset + 1) + self._request.max_records
         size, batches = 0, reading.batches
         while size < part.length and (not batches or batches[-1].last_offset < until):
-            size = min(part.length, _next_size(batches, size, until))
+            size = min(part.length, _next_size(batches, size, until) or led.likely_bytes)
             data = part.file.pread_nowait(size, part.position)
             if data is None:
                 data = yield partial(part.file.pread, size, part.position)
             reading.take(data, until)
         if batches:
+            led.likely_bytes = max(READ_BYTES, min(reading.size + batches[-1].size, LIKELY_BYTES_MAX))
             reading.data = memoryview(data)[: reading.size]
             if self._committed_only:
                 reading.aborted = log.aborted_transactions(reading.offset, up_to, part)
@@ -458,9 +460,9 @@ class _ShareFetch:
 
 
 def _next_size(batches: list[ReadBatch], size: int, until: Offset) -> int:
-    """How many bytes to read, when in `size` of them there were not all offsets up to `until`."""
+    """How many bytes to read, when in `size` of them there were not all offsets up to `until`; 0 at first."""
     if not batches:
-        return max(READ_BYTES, size * GROWTH)
+        return size * GROWTH
     first, last = batches[0], batches[-1]
     each = (last.position + last.size) / (last.last_offset + 1 - first.base_offset)
     likely = int((until - first.base_offset + 1) * each) + last.size
