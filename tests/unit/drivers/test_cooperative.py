@@ -54,14 +54,17 @@ def test_what_is_there_already_is_not_waited_for() -> None:
 
         def asks() -> Generator[Cost, Any, int]:
             yield 3
-            return (yield there) + (yield there)
+            total: int = yield there
+            total += yield there
+            return total
 
         assert begin(asks()) == 14
         failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         failed.set_exception(ValueError("no"))
 
         def fails() -> Generator[Cost, Any, int]:
-            return (yield failed)
+            found: int = yield failed
+            return found
 
         with pytest.raises(ValueError, match="no"):
             await cast(Any, begin(fails()))

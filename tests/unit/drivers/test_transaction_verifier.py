@@ -108,7 +108,7 @@ def asking(
             inter_broker_listener="PLAINTEXT",
             config={"request.timeout.ms": 5000, "socket.connection.setup.timeout.ms": 5000},
         )  # fmt: skip
-        verifier = TransactionVerifier(node)  # type: ignore[arg-type]
+        verifier = TransactionVerifier(node)
         try:
             await test(verifier, coordinator)
         finally:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 from ottla.clock import elapsed_s
 from ottla.drivers.share_partitions import READ_BYTES, LedSharePartition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.instruments import TopicTraffic
 from ottla.model import ZERO_UUID, Offset
-from ottla.protocol.messages import ApiKey, encode_response
+from ottla.protocol import share_fetch
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import (
     ABORT_KEY,
     CONTROL,
@@ -94,12 +96,7 @@ def handle(context: RequestContext, request: Any) -> Response | Coroutine[Any, A
         acknowledging is not None and acknowledging.is_under_way
     ):
         return _later(answer, fetch, acknowledging)
-    response = answer.of({} if fetch is None else fetch.found, {} if acknowledging is None else acknowledging.failures)
-    if answer.ranges > ROWS_AT_ONCE:
-        return _in_steps(response)
-    for error_code in answer.errors:
-        context.count_error(error_code)
-    return EncodedResponse((encode_response(context.api_key, context.api_version, context.correlation_id, response),))
+    return answer.at_once({} if fetch is None else fetch.found, {} if acknowledging is None else acknowledging.failures)
 
 
 async def _later(answer: _Answer, fetch: _ShareFetch | None, acknowledging: Acknowledging | None) -> Response:
@@ -487,64 +484,84 @@ def _sliced(reading: _Reading, acquired: list[Acquired]) -> memoryview:
 class _Answer:
     """The answer to a fetch."""
 
-    __slots__ = ("_context", "_key", "_request", "_session", "errors", "ranges")
+    __slots__ = ("_context", "_is_plain", "_key", "_ranges", "_request", "_session")
 
     def __init__(self, context: RequestContext, request: Any, key: SessionKey, session: ShareSession | None) -> None:
         self._context = context
         self._request = request
         self._key = key
         self._session = session
-        self.errors: list[int] = []
-        self.ranges = 0
+        self._is_plain = True
+        """Nothing is wrong."""
+        self._ranges = 0
         """Rows of acquired records."""
 
-    def of(self, found: dict[SharedPartition, Found], failures: Failures) -> dict[str, Any]:
-        """Ends the session with its last fetch."""
-        context, manager = self._context, self._context.node.share.partitions
+    def at_once(
+        self, found: dict[SharedPartition, Found], failures: Failures
+    ) -> Response | Coroutine[Any, Any, Response]:
         rows = self._rows(found, failures)
+        if self._ranges > ROWS_AT_ONCE:
+            return _in_steps(self._values(rows, failures))
+        if not self._is_plain:
+            return self._values(rows, failures)
+        self._end()
+        topics: dict[UUID, list[share_fetch.Row]] = {}
+        for where, each in rows.items():
+            topics.setdefault(where.topic_id, []).append((where.partition, each.records, each.acquired))
+        lock_ms = self._context.node.share.partitions.config_of(self._key.group_id).record_lock_duration_ms
+        return EncodedResponse(*share_fetch.encode_response(self._context.correlation_id, lock_ms, topics))
+
+    def of(self, found: dict[SharedPartition, Found], failures: Failures) -> dict[str, Any]:
+        return self._values(self._rows(found, failures), failures)
+
+    def _end(self) -> None:
+        """The session ends with its last fetch."""
         if self._request.share_session_epoch == FINAL_EPOCH:
-            manager.end_session(self._key)
-        endpoints: list[dict[str, Any]] = []
-        if self.errors:
-            known, endpoints = leaders(context, ((where, row["error_code"]) for where, row in rows.items()))
-            for where, leader in known.items():
-                rows[where]["current_leader"] = leader
+            self._context.node.share.partitions.end_session(self._key)
+
+    def _values(self, rows: dict[SharedPartition, Found], failures: Failures) -> dict[str, Any]:
+        context = self._context
+        self._end()
+        known, endpoints = leaders(context, ((where, each.error) for where, each in rows.items()))
+        values = {where: _row(where, each, failures.get(where)) for where, each in rows.items()}
+        for where, leader in known.items():
+            values[where]["current_leader"] = leader
         return {
             "error_code": ErrorCode.none,
-            "acquisition_lock_timeout": manager.config_of(self._key.group_id).record_lock_duration_ms,
-            "responses": by_topic(rows),
+            "acquisition_lock_timeout":
+                context.node.share.partitions.config_of(self._key.group_id).record_lock_duration_ms,
+            "responses": by_topic(values),
             "node_endpoints": endpoints,
-        }
+        }  # fmt: skip
 
-    def _rows(self, found: dict[SharedPartition, Found], failures: Failures) -> dict[SharedPartition, dict[str, Any]]:
-        """A session names, but for its first, only what is new."""
+    def _rows(self, found: dict[SharedPartition, Found], failures: Failures) -> dict[SharedPartition, Found]:
+        """A session names, but for its first answer, only what is new."""
         session, rows = self._session, {}
         is_first = self._request.share_session_epoch == 0
         for where, each in found.items():
             assert session is not None
             has_error = bool(each.error)
             if session.must_name(where, has_records=bool(len(each.records)), has_error=has_error) or is_first:
-                rows[where] = _row(where, each.error, each.records, each.acquired)
-                self.ranges += len(each.acquired)
-                if has_error:
-                    self.errors.append(each.error)
+                rows[where] = each
+                self._ranges += len(each.acquired)
+                self._is_plain &= not has_error
         for where, error in failures.items():
-            row = rows.setdefault(where, _row(where))
-            if error is not None:
-                row |= {"acknowledge_error_code": error.code, "acknowledge_error_message": error.message or None}
+            if where not in rows:
+                rows[where] = Found()
+            self._is_plain &= error is None
         return rows
 
 
-def _row(
-    where: SharedPartition, error: ErrorCode = ErrorCode.none, records: Any = b"", acquired: Iterable[Acquired] = ()
-) -> dict[str, Any]:
+def _row(where: SharedPartition, found: Found, failure: KafkaError | None) -> dict[str, Any]:
     return {
         "partition_index": where.partition,
-        "error_code": error,
-        "acknowledge_error_code": ErrorCode.none,
+        "error_code": found.error,
+        "acknowledge_error_code": ErrorCode.none if failure is None else failure.code,
+        "acknowledge_error_message": None if failure is None else failure.message or None,
         "current_leader": NO_LEADER_KNOWN,
-        "records": records,
+        "records": found.records,
         "acquired_records": [
-            {"first_offset": first, "last_offset": last, "delivery_count": count} for first, last, count in acquired
+            {"first_offset": first, "last_offset": last, "delivery_count": count}
+            for first, last, count in found.acquired
         ],
     }
