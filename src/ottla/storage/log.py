@@ -39,20 +39,10 @@ from ottla.storage.segment_list import Replacement, SegmentList
 from ottla.storage.stamp import Stamped
 from ottla.storage.transaction_index import AbortedTransaction
 from ottla.storage.truncation import TruncationParts, Truncator
-from ottla.storage.validation import (
-    CLIENT,
-    COORDINATOR,
-    REPLICATION,
-    Origin,
-    check_follows,
-    check_produce_version,
-    validate,
-)
+from ottla.storage.validation import CLIENT, REPLICATION, Origin, check_follows, check_produce_version, validate
 
 __all__ = ["ColdRead", "Log", "LogParts", "LogSlice"]
 
-_RECORDS_UNCHECKED_VERSION = 7
-"""From this Produce version on no codec is forbidden."""
 T = TypeVar("T")
 
 
@@ -268,12 +258,12 @@ class Log:
         """
         if not self._health.is_open:
             raise self._health.error()
-        if origin is CLIENT or origin is COORDINATOR:
-            stamped = self._rules.stamp(records, now_ms, self._state.log_end, leader_epoch, origin is COORDINATOR)
+        is_own = origin is not CLIENT and origin is Origin.COORDINATOR
+        if origin is CLIENT or is_own:
+            stamped = self._rules.stamp(records, now_ms, self._state.log_end, leader_epoch, is_own)
             if stamped is not None:
                 return self._append_stamped(records, stamped, leader_epoch, now_ms, origin, guard, transaction_version)
-        if request_version < _RECORDS_UNCHECKED_VERSION:
-            check_produce_version(records, request_version)
+        check_produce_version(records, request_version)
         state = self._state
         buffer, headers, max_timestamp, _, append_time = validate(
             records, self._policy, now_ms=now_ms, next_offset=state.log_end, leader_epoch=leader_epoch, origin=origin

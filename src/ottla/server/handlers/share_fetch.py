@@ -64,7 +64,7 @@ ROWS_AT_ONCE: Final = 100
 answered without a task; more are encoded in steps."""
 
 _BATCH = struct.Struct(">qi4xb4xhi16xq")
-"""Of a batch's header: base offset, length, format, attributes, last offset delta, producer id."""
+"""The base offset, length, format, attributes, last offset delta and producer id in the header of a batch."""
 
 Work = Callable[[], Any]
 """For a thread."""
