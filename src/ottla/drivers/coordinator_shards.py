@@ -349,7 +349,7 @@ class Shards(Generic[S]):
                     coordinator_epoch=marker.coordinator_epoch, timestamp=now_ms,
                 )  # fmt: skip
             info = shard.partition.append_as_leader(
-                batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR, guard=transaction.guard,
+                memoryview(batch), ACKS_ALL, now_ms=now_ms, origin=COORDINATOR, guard=transaction.guard,
                 transaction_version=0 if marker is None else marker.transaction_version,
             )  # fmt: skip
         except KafkaError as error:

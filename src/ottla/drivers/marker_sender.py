@@ -185,19 +185,21 @@ class MarkerSender:
     def _write_local(self) -> None:
         """A slice's worth of markers; the rest when there is time again."""
         room = LOCAL_AT_ONCE
-        while self._local and room > 0:
-            item = self._local.popleft()
-            if not item.shard.is_serving:
-                continue
-            if len(item.partitions) > room:
-                self._local.appendleft(item._replace(partitions=item.partitions[room:]))
-                item = item._replace(partitions=item.partitions[:room])
-            room -= len(item.partitions)
-            write_marker(self._node, item.marker(), partial(self._answered, item))
-        scheduler = scheduler_of(asyncio.get_running_loop())
-        scheduler.spent += SLICE * (LOCAL_AT_ONCE - room) // LOCAL_AT_ONCE
-        if self._local:
-            scheduler.wait(self._write_local)
+        try:
+            while self._local and room > 0:
+                item = self._local.popleft()
+                if not item.shard.is_serving:
+                    continue
+                if len(item.partitions) > room:
+                    self._local.appendleft(item._replace(partitions=item.partitions[room:]))
+                    item = item._replace(partitions=item.partitions[:room])
+                room -= len(item.partitions)
+                write_marker(self._node, item.marker(), partial(self._answered, item))
+        finally:
+            scheduler = scheduler_of(asyncio.get_running_loop())
+            scheduler.spent += SLICE * (LOCAL_AT_ONCE - room) // LOCAL_AT_ONCE
+            if self._local:
+                scheduler.wait(self._write_local)
 
     async def _ask(self, leader: NodeId) -> None:
         """Send what is there for a broker, one request after the other, until there is nothing."""

@@ -35,8 +35,8 @@ Done = Callable[[Errors], None]
 
 
 def write_marker(host: MarkerHost, marker: Marker, done: Done) -> None:
-    """Append a marker to each of its partitions. `done` is called once, never before this returns, with what became of
-    each when all of them are committed (`Partition.wait`) or cannot be."""
+    """Append a marker to each of its partitions. `done` is called once, with what became of each when all of them are
+    committed (`Partition.wait`) or cannot be: before this returns, where nobody has to be waited for."""
     writing = _Writing(host, marker, done)
     for key in marker.partitions:
         writing.write(key)
@@ -75,8 +75,9 @@ class _Writing:
                 coordinator_epoch=marker.coordinator_epoch, timestamp=now_ms,
             )  # fmt: skip
             info = partition.append_as_leader(
-                batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR, transaction_version=marker.transaction_version
-            )
+                memoryview(batch), ACKS_ALL, now_ms=now_ms, origin=COORDINATOR,
+                transaction_version=marker.transaction_version,
+            )  # fmt: skip
         except KafkaError as error:
             self._settle(key, _OF_GROUPS.get(error.code, error.code))
             return
@@ -85,9 +86,12 @@ class _Writing:
             self._waits.append((key, partition, wait))
 
     def seal(self, timeout_s: float) -> None:
+        """All appends have begun."""
         if self._left > 1:
             self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
-        self._count_down()
+            self._count_down()
+        else:
+            self._finish()
 
     def _settle(self, key: TopicPartition, error: ErrorCode) -> None:
         if key not in self._errors:

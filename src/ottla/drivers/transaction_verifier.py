@@ -83,8 +83,9 @@ class TransactionVerifier:
         self._tasks: dict[NodeId, asyncio.Task[None]] = {}
         self._failing = False
 
-    async def ask(self, question: Question) -> Errors:
-        """The partitions that may not be written to, with the errors. Raises nothing."""
+    def ask(self, question: Question) -> asyncio.Future[Errors]:
+        """The partitions that may not be written to, with the errors: there when this returns, where the coordinator is
+        on this node and waits for nobody. Raises nothing."""
         node = self._node
         topic = node.image.topic(TRANSACTION_TOPIC)
         number = 0 if topic is None else partition_for(question.transactional_id, len(topic.partitions))
@@ -102,7 +103,7 @@ class TransactionVerifier:
             if task is None or task.done():
                 address = Address(endpoint.host, endpoint.port)
                 self._tasks[broker.id] = asyncio.get_running_loop().create_task(self._run(broker.id, address))
-        return await asked.answer
+        return asked.answer
 
     async def stop(self) -> None:
         for task in list(self._tasks.values()):

@@ -77,14 +77,17 @@ def verify(
         }
         if not asked:
             return guards
-        keep_records(context, request)
         assert request.transactional_id is not None
         question = Question(request.transactional_id, producer_id, producer_epoch, tuple(asked), version >= ADDS_SINCE)
-        errors: Errors = yield context.node.transaction_verifier.ask(question)
+        answer = context.node.transaction_verifier.ask(question)
+        if not answer.done():
+            keep_records(context, request)
+        errors: Errors = yield answer
         is_ending = version >= ADDS_SINCE and ErrorCode.concurrent_transactions in errors.values()
         if not is_ending or loop.time() >= deadline:
             break
         # The markers of the transaction before are being written. The client would wait for longer.
+        keep_records(context, request)
         yield asyncio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1e3)
     for key, error in errors.items():
         guards[asked[key]] = _refusal(error, version)
