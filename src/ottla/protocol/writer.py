@@ -421,12 +421,10 @@ def has_more_rows(values: Any, rows_max: int) -> bool:
 
 def _count_rows(values, rows_max):
     total = 0
-    for value in values.values() if isinstance(values, Mapping) else ():
-        if (
-            type(value) is list
-            or type(value) is tuple
-            or (isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview))
-        ):
+    for value in values.values() if type(values) is dict or isinstance(values, Mapping) else ():
+        if value is None or isinstance(value, (int, str, bytes, bytearray, memoryview)):
+            continue
+        if type(value) is list or type(value) is tuple or isinstance(value, Sequence):
             total += len(value)
             if total > rows_max:
                 return total

@@ -154,7 +154,7 @@ def _partitions(context: RequestContext, request: Any) -> list[CommittedPartitio
     """The committed partitions; empty if one does not exist, comes twice, has too much metadata or is forbidden."""
     readable = allowed(context, Operation.READ)
     image = context.node.image
-    limit: int = context.node.config["offset.metadata.max.bytes"]
+    limit: int = context.node.config.offset_metadata_max_bytes
     found: dict[tuple[str, int], CommittedPartition] = {}
     count = 0
     for asked in request.topics:

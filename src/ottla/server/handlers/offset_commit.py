@@ -8,7 +8,8 @@ Version 6 adds leader epochs (KIP-320), 7 static members (KIP-345), 10 topic ids
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
@@ -16,7 +17,7 @@ from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.offset_block import TOPIC_IDS_SINCE
 from ottla.security.acls import Operation
-from ottla.server.api import ROW_COST, Deferred, Handling, RequestContext, Response, api
+from ottla.server.api import ROW_COST, Deferred, Handling, RequestContext, api
 from ottla.server.authorization import allowed
 from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.freeing import without_frames
@@ -25,23 +26,31 @@ from ottla.server.permissions import group, of_topics
 from ottla.server.repeated_commits import learn
 from ottla.steps import at_once
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import OffsetCommitRequest, OffsetCommitRequestTopic
+    from ottla.protocol.schemas.sent import (
+        OffsetCommitResponse,
+        OffsetCommitResponsePartition,
+        OffsetCommitResponseTopic,
+    )
+
 COMMITTED_AT_ONCE = 200
 """A longer commit is several writes, of some milliseconds each; so many have the commits of nearly everybody."""
 
-Row = dict[str, Any]
-Topics = list[tuple[str, Row]]
-"""Each topic's name and what is already known of its answer: the partitions that do not exist."""
+Topics = list[tuple[str, str, UUID, list["OffsetCommitResponsePartition"]]]
+"""Each topic's name, its name and id in the request, and what is already known of its answer: the partitions that do
+not exist."""
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    def failed(topic: Any) -> Row:
+def on_error(context: RequestContext, request: OffsetCommitRequest, error: KafkaError) -> OffsetCommitResponse:
+    def failed(topic: OffsetCommitRequestTopic) -> OffsetCommitResponseTopic:
         rows = RowsOf(topic.partitions, lambda each: _row(each.partition_index, error.code))
         return {"name": topic.name, "topic_id": topic.topic_id, "partitions": rows}
 
     return {"topics": RowsOf(request.topics, failed)}
 
 
-def _row(number: int, error: ErrorCode) -> Row:
+def _row(number: int, error: ErrorCode) -> OffsetCommitResponsePartition:
     return {"partition_index": number, "error_code": error}
 
 
@@ -49,7 +58,7 @@ NEEDS = (group(Operation.READ), of_topics(Operation.READ, "topics.name"))
 
 
 @api(ApiKey.OFFSET_COMMIT, versions=(2, 10), needs=NEEDS, on_error=on_error, learn=learn)
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: OffsetCommitRequest) -> Handling[OffsetCommitResponse | Deferred]:
     topics, offsets = yield from _resolve(context, request)
     if 0 < len(offsets) <= COMMITTED_AT_ONCE:
         waiter = _Commit(topics, offsets)
@@ -70,7 +79,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
 
 
 def _commit(
-    context: RequestContext, request: Any, offsets: list[OffsetToCommit], waiter: _Commit | AwaitedReply
+    context: RequestContext, request: OffsetCommitRequest, offsets: list[OffsetToCommit], waiter: _Commit | AwaitedReply
 ) -> None:
     asked = OffsetCommit(
         group_id=request.group_id,
@@ -98,7 +107,7 @@ class _Commit:
         self.topics = topics
         self.offsets = offsets
 
-    def complete(self, result: Mapping[str, Any] | KafkaError) -> None:
+    def complete(self, result: Mapping[str, dict[TopicPartition, ErrorCode]] | KafkaError) -> None:
         if isinstance(result, KafkaError):
             errors = {TopicPartition(each.topic, each.partition): result.code for each in self.offsets}
         else:
@@ -106,7 +115,9 @@ class _Commit:
         self.deferred.complete({"topics": at_once(_answering(self.topics, errors))})
 
 
-def _resolve(context: RequestContext, request: Any) -> Generator[int, None, tuple[Topics, list[OffsetToCommit]]]:
+def _resolve(
+    context: RequestContext, request: OffsetCommitRequest
+) -> Generator[int, None, tuple[Topics, list[OffsetToCommit]]]:
     image = context.node.image
     by_id = context.api_version >= TOPIC_IDS_SINCE
     topics: Topics = []
@@ -114,9 +125,9 @@ def _resolve(context: RequestContext, request: Any) -> Generator[int, None, tupl
     readable = allowed(context, Operation.READ)
     for asked in request.topics:
         topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
-        answers: list[Row] = []
+        answers: list[OffsetCommitResponsePartition] = []
         known = asked.name if topic is None else topic.name
-        topics.append((known, {"name": asked.name, "topic_id": asked.topic_id, "partitions": answers}))
+        topics.append((known, asked.name, asked.topic_id, answers))
         is_readable = (by_id and topic is None) or known in readable  # of an unknown id there is no name to ask for
         for each in asked.partitions:
             number = each.partition_index
@@ -134,14 +145,17 @@ def _resolve(context: RequestContext, request: Any) -> Generator[int, None, tupl
     return topics, offsets
 
 
-def _answering(topics: Topics, errors: Mapping[TopicPartition, ErrorCode]) -> Generator[int, None, list[Row]]:
+def _answering(
+    topics: Topics, errors: Mapping[TopicPartition, ErrorCode]
+) -> Generator[int, None, list[OffsetCommitResponseTopic]]:
     """What is answered of each topic."""
-    by_topic: dict[str, list[Row]] = {}
+    by_topic: dict[str, list[OffsetCommitResponsePartition]] = {}
     for (topic, number), error in errors.items():
         by_topic.setdefault(topic, []).append(_row(number, error))
         yield 1
-    answers = []
-    for topic, asked in topics:
-        answers.append({**asked, "partitions": [*asked["partitions"], *by_topic.pop(topic, ())]})
-        yield 1 + len(answers[-1]["partitions"]) // 16
+    answers: list[OffsetCommitResponseTopic] = []
+    for topic, name, topic_id, known in topics:
+        rows = [*known, *by_topic.pop(topic, ())]
+        answers.append({"name": name, "topic_id": topic_id, "partitions": rows})
+        yield 1 + len(rows) // 16
     return answers

@@ -7,7 +7,7 @@ not look at, 10 topic ids instead of names (KIP-848). An offset that is not ther
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.coordinator.group import offsets
 from ottla.coordinator.group.offsets import WantedTopic
@@ -21,6 +21,9 @@ from ottla.server.authorization import EVERYTHING, allowed, authorize
 from ottla.server.long_answers import RowsOf, count_failures
 from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.repeated_offset_fetches import learn, note
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchRequestTopics
 
 GROUPS_SINCE: Final = 8
 TOPIC_IDS_SINCE: Final = 10
@@ -37,9 +40,9 @@ class GroupToFetch(NamedTuple):
     member_epoch: int = -1
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Handling:
+def on_error(context: RequestContext, request: OffsetFetchRequest, error: KafkaError) -> Handling[EncodedResponse]:
     if context.api_version == 1:
-        group = yield from _asked(request.group_id, request.topics, 1)
+        group = GroupToFetch(request.group_id, (yield from _wanted_by_name(request.topics)))
         return (yield from _encoding(context, [(yield from _refused(context, group, error.code))]))
     names = (
         [request.group_id] if context.api_version < GROUPS_SINCE else RowsOf(request.groups, lambda each: each.group_id)
@@ -59,13 +62,17 @@ NEEDS: Final = (
 
 
 @api(ApiKey.OFFSET_FETCH, versions=(1, 10), needs=NEEDS, on_error=on_error, learn=learn)
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: OffsetFetchRequest) -> Handling[EncodedResponse]:
+    if context.api_version < GROUPS_SINCE:
+        asked = [GroupToFetch(request.group_id, (yield from _wanted_by_name(request.topics)))]
+    else:
+        asked = []
+        for each in request.groups:
+            asked.append(
+                GroupToFetch(each.group_id, (yield from _wanted(each.topics)), each.member_id, each.member_epoch)
+            )
     groups = []
-    version = context.api_version
-    for each in request.groups if version >= GROUPS_SINCE else (request,):
-        group = yield from _asked(each.group_id, each.topics, version)
-        if version >= GROUPS_SINCE:
-            group = group._replace(member_id=each.member_id, member_epoch=each.member_epoch)
+    for group in asked:
         groups.append((yield from _fetch(context, request.require_stable, group)))
         yield ROW_COST
     response = yield from _encoding(context, groups)
@@ -73,15 +80,26 @@ def handle(context: RequestContext, request: Any) -> Handling:
     return response
 
 
-def _asked(group_id: str, topics: Sequence[Any] | None, version: int) -> Generator[int, None, GroupToFetch]:
+def _wanted_by_name(
+    topics: Sequence[OffsetFetchRequestTopic] | None,
+) -> Generator[int, None, list[WantedTopic] | None]:
     if topics is None:
-        return GroupToFetch(group_id, None)
-    wanted = []
+        return None
+    wanted: list[WantedTopic] = []
     for each in topics:
-        topic_id = each.topic_id if version >= TOPIC_IDS_SINCE else ZERO_UUID
-        wanted.append((each.name, topic_id, each.partition_indexes))
+        wanted.append((each.name, ZERO_UUID, each.partition_indexes))
         yield 1
-    return GroupToFetch(group_id, wanted)
+    return wanted
+
+
+def _wanted(topics: Sequence[OffsetFetchRequestTopics] | None) -> Generator[int, None, list[WantedTopic] | None]:
+    if topics is None:
+        return None
+    wanted: list[WantedTopic] = []
+    for each in topics:
+        wanted.append((each.name, each.topic_id, each.partition_indexes))
+        yield 1
+    return wanted
 
 
 def _encoding(context: RequestContext, groups: Sequence[FetchedGroup]) -> Generator[int, None, EncodedResponse]:
