@@ -54,7 +54,7 @@ def create(
 ) -> Decision[sent.CreateDelegationTokenResponse]:
     """A token for the requester, or for whom the requester may create them."""
     owner, requester = principals_of(asked, by.requester)
-    secret, error = by.config["delegation.token.secret.key"], _refusal(image, by)
+    secret, error = by.config.delegation_token_secret_key, _refusal(image, by)
     if error is None and any(each["principal_type"] != USER for each in asked["renewers"]):
         error = ErrorCode.invalid_principal_type
     if error is not None:  # with zeros where a handler has -1, as Kafka's controller
@@ -62,11 +62,12 @@ def create(
             **_said(owner, requester), "error_code": error, "issue_timestamp": 0, "expiry_timestamp": 0,
             "max_timestamp": 0, "token_id": "", "hmac": b"",
         })  # fmt: skip
-    now, lifetime = by.now_ms, by.config["delegation.token.max.lifetime.ms"]
+    assert secret is not None  # `by.tokens` is made of it
+    now, lifetime = by.now_ms, by.config.delegation_token_max_lifetime_ms
     if asked["max_lifetime"] > 0:
         lifetime = min(lifetime, asked["max_lifetime"])
     latest = _moment(now + lifetime)
-    expiry = min(latest, _moment(now + by.config["delegation.token.expiry.time.ms"]))
+    expiry = min(latest, _moment(now + by.config.delegation_token_expiry_time_ms))
     token_id = uuid_to_base64(random_uuid(by.random))
     renewers = tuple(f"{each['principal_type']}:{each['principal_name']}" for each in asked["renewers"])
     record = DelegationTokenRecord(owner, requester, renewers, now, latest, expiry, token_id)
@@ -88,7 +89,7 @@ def renew(
         error = ErrorCode.delegation_token_owner_mismatch
     if error is not None:
         return _refused(error)
-    period = by.config["delegation.token.expiry.time.ms"]
+    period = by.config.delegation_token_expiry_time_ms
     if asked["renew_period"] > 0:
         period = min(period, asked["renew_period"])
     return _until(token, by.now_ms + period)

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ottla.config.describe import topic_entries
 from ottla.config.effective import EffectiveConfig
 from ottla.config.validation import validate_topic_configs, validate_topic_name
 from ottla.controller.decision import (
@@ -48,7 +47,7 @@ def create_topics(
     Raises KafkaError POLICY_VIOLATION for a request that is too large as a whole.
     """
     names = yield from _names(request["topics"])
-    yield from _check_total(request, names, config["num.partitions"])
+    yield from _check_total(request, names, config.num_partitions)
     rows: list[sent.CreatableTopicResult] = []
     records: list[Any] = []
     collisions = _collisions(image, names)
@@ -177,6 +176,8 @@ class _EffectiveConfigs:
         key = frozenset(configs.items())
         found = self._known.get(key)
         if found is None:
+            from ottla.config.describe import topic_entries  # a start makes no topics
+
             found = self._known[key] = [
                 {
                     "name": entry["name"],
@@ -215,8 +216,8 @@ def _new_partitions(
         )
     if count < -1 or count == 0:
         raise KafkaError(ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value.")
-    count = config["num.partitions"] if count == -1 else count
-    factor = config["default.replication.factor"] if factor == -1 else factor
+    count = config.num_partitions if count == -1 else count
+    factor = config.default_replication_factor if factor == -1 else factor
     try:
         placed = place(image, count, factor, random)
     except KafkaError as error:
@@ -355,7 +356,7 @@ def delete_topics(
     Raises KafkaError TOPIC_DELETION_DISABLED. Rows come in the order of the request; Kafka shuffles them so that their
     order says nothing about topics that a client may not see.
     """
-    if not config["delete.topic.enable"]:
+    if not config.delete_topic_enable:
         raise KafkaError(ErrorCode.topic_deletion_disabled)
     rows: list[sent.DeletableTopicResult] = []
     records: list[Any] = []

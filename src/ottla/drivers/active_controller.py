@@ -373,7 +373,7 @@ class ActiveController:
 
 def token_finder(config: EffectiveConfig) -> TokenFinder | None:
     """What finds delegation tokens, on a node that has the secret for them."""
-    secret = config["delegation.token.secret.key"]
+    secret = config.delegation_token_secret_key
     if not secret:
         return None
     from ottla.security.tokens import TokenFinder  # most clusters have no tokens

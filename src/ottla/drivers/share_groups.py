@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from ottla.config.group_settings import group_setting
@@ -20,13 +20,13 @@ from ottla.drivers.cooperative import scheduler_of
 from ottla.drivers.share_persister import Persister
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.metadata.image import ConfigResourceType, MetadataImage
+from ottla.metadata.image import ConfigResourceType
 from ottla.model import ZERO_UUID, NodeId, Offset
 from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
-from ottla.replication.partition import Partition
 
 if TYPE_CHECKING:
+    from ottla.drivers.ports import ShareHost, Waiter
     from ottla.protocol.schemas import sent
 
 _LOG = logging.getLogger("ottla.share")
@@ -42,37 +42,11 @@ UNKNOWN_PARTITION: Final = {
 T = TypeVar("T")
 
 
-class Waiter(Protocol):
-    def complete(self, result: Any) -> None: ...
-
-
-class Groups(Protocol):
-    """The group coordinator of the node."""
-
-    def decide(self, group_id: str, decide: Callable[[GroupState], T], /) -> T: ...
-
-
-class Replicas(Protocol):
-    def get(self, topic: str, partition: int, /) -> Partition | None: ...
-
-
-class ShareGroupsHost(Protocol):
-    @property
-    def replicas(self) -> Replicas: ...
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def groups(self) -> Groups: ...
-    def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
-
-
 class ShareGroups:
     """All methods belong to the event loop's thread. They raise NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or
     COORDINATOR_NOT_AVAILABLE where the group is not this node's."""
 
-    def __init__(self, node: ShareGroupsHost, persister: Persister) -> None:
+    def __init__(self, node: ShareHost, persister: Persister) -> None:
         self._node = node
         self._persister = persister
 
@@ -93,8 +67,8 @@ class ShareGroups:
             group_setting(own, config, "share.session.timeout.ms"),
             group_setting(own, config, "share.heartbeat.interval.ms"),
             group_setting(own, config, "share.assignment.interval.ms"),
-            config["group.share.max.size"],
-            config["group.share.initialize.retry.interval.ms"],
+            config.group_share_max_size,
+            config.group_share_initialize_retry_interval_ms,
         )
 
     # Offsets

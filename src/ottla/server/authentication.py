@@ -15,11 +15,10 @@ Before a client is known, frames are limited by `sasl.server.max.receive.size` w
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import struct
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
@@ -28,7 +27,9 @@ from ottla.protocol.messages import ApiKey
 from ottla.protocol.principal import TokenPrincipal
 from ottla.security.sasl import AuthenticationFailed, ServerMechanism
 from ottla.server import dispatch
-from ottla.server.api import Api, ApiSet, Call, CloseConnection, Handling, RequestContext, Response, top_level_error
+from ottla.server.api import ApiSet, Call, CloseConnection, Handling, Outcome, RequestContext, Response
+from ottla.server.login_settings import Counts, LoginSettings, Mechanism
+from ottla.server.login_states import RAW_TOKEN, State, apis_in
 from ottla.server.login_threads import LoginThreads
 
 if TYPE_CHECKING:
@@ -58,53 +59,6 @@ R = TypeVar("R", bound=Response)
 _INT32 = struct.Struct(">i")
 
 
-class State(enum.Enum):
-    """Where a connection is on its way."""
-
-    VERSIONS_OR_HANDSHAKE = "before ApiVersions and SaslHandshake"
-    HANDSHAKE = "before SaslHandshake"
-    AUTHENTICATE = "during authentication"
-    BAD_MECHANISM = "during re-authentication by another mechanism"
-    DONE = "logged in"
-    EXPIRED = "after the end of its session"
-    FAILED = "after a failed authentication"
-
-
-class Counts:
-    """Authentications of one listener since the start."""
-
-    __slots__ = ("expired", "failures", "no_reauthentications", "refailures", "resuccesses", "successes")
-
-    def __init__(self) -> None:
-        self.successes = 0
-        self.failures = 0
-        self.resuccesses = 0
-        """Logins of clients that were logged in already (KIP-368)."""
-        self.refailures = 0
-        self.no_reauthentications = 0
-        """Logins by clients that do not know KIP-368, which cannot authenticate again."""
-        self.expired = 0
-        """Connections closed because they went on after the end of their session."""
-
-
-class LoginSettings(NamedTuple):
-    """What all connections of a listener have in common."""
-
-    bytes_max: int
-    """`sasl.server.max.receive.size`"""
-    failure_delay_s: float
-    timeout_s: float
-    """How long a client may take until it is known."""
-
-
-class Mechanism(NamedTuple):
-    """One that a listener offers."""
-
-    serve: Callable[[], ServerMechanism]
-    session_ms_max: int
-    """`connections.max.reauth.ms`; 0: no limit."""
-
-
 class Authentication:
     """The logins of one listener. All methods belong to the event loop's thread."""
 
@@ -115,7 +69,7 @@ class Authentication:
         """By name, in the order of `sasl.enabled.mechanisms`."""
         self.counts = Counts()
         self.threads = LoginThreads()
-        self._apis = {state: _apis(state, listener.apis) for state in State}
+        self._apis = {state: apis_in(state, listener.apis) for state in State}
         self._logged_second = 0
         self._logged = 0
         self._unlogged = 0
@@ -229,7 +183,7 @@ class Login:
 
     # Frames.
 
-    def begin(self, frame: memoryview) -> tuple[Call, dispatch.Outcome]:
+    def begin(self, frame: memoryview) -> tuple[Call, Outcome]:
         """`dispatch.begin` for a connection that is not logged in. Raises MalformedRequest or CloseConnection."""
         connection = self._connection
         node = self._authentication.listener.node
@@ -249,7 +203,7 @@ class Login:
             node, ApiKey.SASL_AUTHENTICATE, 0, 0, None, connection.client_host, connection.listener_name,
             connection.principal, connection,
         )  # fmt: skip
-        return Call(_RAW_TOKEN, context, None), self._token(bytes(frame), self._raw_answer)
+        return Call(RAW_TOKEN, context, None), self._token(bytes(frame), self._raw_answer)
 
     def versions_answered(self) -> None:
         """ApiVersions is answered once, as Kafka does; what follows is the handshake."""
@@ -499,83 +453,3 @@ def answered_late() -> SaslAuthenticateResponse:
     """SaslAuthenticate of a client that is logged in, or need not be."""
     message = "SaslAuthenticate request received after successful authentication"
     return {"error_code": ErrorCode.illegal_sasl_state, "error_message": message, "auth_bytes": b""}
-
-
-# Which API is answered in which state, and how.
-
-ANSWERED: Final[Mapping[State, frozenset[ApiKey]]] = {
-    State.VERSIONS_OR_HANDSHAKE: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
-    State.HANDSHAKE: frozenset({ApiKey.SASL_HANDSHAKE}),
-    State.AUTHENTICATE: frozenset({ApiKey.SASL_AUTHENTICATE}),
-    State.BAD_MECHANISM: frozenset(),
-    State.EXPIRED: frozenset({ApiKey.SASL_HANDSHAKE}),
-    State.FAILED: frozenset(),
-}
-"""Anything else is refused: while authenticating with its own response, else the connection is closed."""
-
-
-def _apis(state: State, whole: ApiSet) -> ApiSet:
-    """What a connection in this state may ask. ApiVersions tells of all that the listener serves."""
-    answered = ANSWERED.get(state)
-    if answered is None:
-        return whole
-    known: dict[int, Api] = {}
-
-    def load(key: int) -> Api:
-        found = known.get(key)
-        if found is None:
-            found = known[key] = _in_state(state, key, whole, answered)
-        return found
-
-    return ApiSet(whole.table, load)
-
-
-def _in_state(state: State, key: int, whole: ApiSet, answered: frozenset[ApiKey]) -> Api:
-    served = whole.table[key]
-    versions = (served.min_version, served.max_version)
-    if key in answered:
-        real = whole.load(key)
-        return _noting(real) if key == ApiKey.API_VERSIONS else real
-    if state is State.AUTHENTICATE:
-        return _refusing(whole.load(key))
-    return Api(key, versions, _close, lambda version, frame, offset: None, top_level_error, False)
-
-
-def _login(context: RequestContext) -> Login:
-    login = None if context.session is None else context.session.login
-    assert isinstance(login, Login)
-    return login
-
-
-def _close(context: RequestContext, request: Any) -> Response:
-    raise _login(context).unexpected(context.api_key)
-
-
-def _refusing(real: Api) -> Api:
-    def handle(context: RequestContext, request: Any) -> Any:
-        return _login(context).refuse(context, lambda error: real.on_error(context, request, error))
-
-    return _like(real, handle)
-
-
-def _noting(real: Api) -> Api:
-    def handle(context: RequestContext, request: Any) -> Any:
-        response = real.handle(context, request)
-        if isinstance(response, Mapping) and response.get("error_code") == ErrorCode.none:
-            _login(context).versions_answered()
-        return response
-
-    return _like(real, handle)
-
-
-def _like(real: Api, handle: Callable[[RequestContext, Any], Any]) -> Api:
-    return Api(
-        real.key, (real.min_version, real.max_version), handle, real.decode, real.on_error, False,
-        decode_in_steps=real.decode_in_steps, long_bytes=real.long_bytes, cost_shift=real.cost_shift,
-    )  # fmt: skip
-
-
-_RAW_TOKEN = Api(
-    ApiKey.SASL_AUTHENTICATE, (0, 0), _close, lambda version, frame, offset: None, top_level_error, False
-)  # fmt: skip
-"""A token without a request around it."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random as random_module
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from ottla.clock import Clock
@@ -17,7 +17,6 @@ from ottla.config.server import ServerConfig
 from ottla.drivers.away_brokers import AwayBrokers
 from ottla.drivers.broker_lifecycle import BrokerLifecycle
 from ottla.drivers.controller_channel import ControllerChannel
-from ottla.drivers.cooperative import Scheduler
 from ottla.drivers.group_coordinator import GroupCoordinatorDriver
 from ottla.drivers.log_mover import LogMover
 from ottla.drivers.metadata_parts import MetadataParts
@@ -33,54 +32,19 @@ from ottla.filesystem import FileSystem
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.metrics.instruments import NodeMetrics
-from ottla.model import Millis, NodeId, TopicPartition
+from ottla.model import NodeId, TopicPartition
 from ottla.network import Network
 from ottla.quotas.limits import AddressLimits
 from ottla.replication.fetch_session import FetchSessionCache
-from ottla.replication.partition import Partition
 from ottla.security.authorizer import Authorizer
 from ottla.server.log_settings import LogSettings
-from ottla.server.outbox import Outbox
-from ottla.server.receiving import ReceiveBuffers
+from ottla.server.login_settings import Counts, LoginSettings, Mechanism
 from ottla.server.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
 from ottla.tls_handshakes import Failure
 from ottla.tls_network import TlsNetwork
 
-if TYPE_CHECKING:
-    from ottla.protocol.schemas.sent import SaslAuthenticateResponse, SaslHandshakeResponse
-
 T = TypeVar("T")
-C = TypeVar("C")
-"""The class of connections."""
-
-
-class Login(Protocol):
-    """How a connection becomes known, on a listener that demands it: `authentication.Login`."""
-
-    @property
-    def done(self) -> bool: ...
-    @property
-    def mechanism(self) -> str | None: ...
-    @property
-    def intercepts(self) -> bool:
-        """Whether it takes the connection's frames."""
-
-    def begin(self, frame: memoryview, /) -> tuple[Any, Any]: ...
-    def handshake(self, version: int, mechanism: str, /) -> SaslHandshakeResponse | Awaitable[Any]: ...
-    def authenticate(self, version: int, token: bytes, /) -> SaslAuthenticateResponse | Awaitable[Any]: ...
-    def versions_answered(self) -> None: ...
-    def lost(self) -> None: ...
-
-
-class ConnectionQuotas(Protocol):
-    """Measures the requests of a connection: `quotas.ConnectionQuotas`."""
-
-    def begin(self, frame: memoryview, /) -> tuple[Any, Any]: ...
-    def answered(self, call: Any, response: Any, /) -> Any: ...
-    def encode(self, call: Any, response: Any, /) -> tuple[list[Any], int]: ...
-    def delayed_by_controller(self, asked: Any, delay_ms: Millis, /) -> None: ...
-    def fetched(self, asked: Any, size: int, /) -> Millis: ...
 
 
 class ClientFacts(Protocol):
@@ -94,30 +58,14 @@ class ClientFacts(Protocol):
     when_lost: Callable[[], None] | None
 
 
-class ClientConnection(Protocol):
-    """A client's connection: `connection.CompiledConnection`."""
-
-    client_host: str
-    principal: str
-    login: Login | None
-    quotas: ConnectionQuotas | None
-    closed: bool
-    outbox: Outbox
-
-    @property
-    def shortcuts(self) -> dict[int, Any]: ...
-    def abort(self) -> None: ...
-
-
 class Authentication(Protocol):
     """Logs the clients of a listener in: `authentication.Authentication`."""
 
-    settings: Any
-    mechanisms: Mapping[str, Any]
+    settings: LoginSettings
+    mechanisms: Mapping[str, Mechanism]
 
     @property
-    def counts(self) -> Any: ...
-    def begin(self, admitted: Any, /) -> None: ...
+    def counts(self) -> Counts: ...
 
 
 class ConnectionRates(Protocol):
@@ -133,58 +81,16 @@ class NodeQuotas(Protocol):
     @property
     def addresses(self) -> AddressLimits: ...
     def applying(self, delta: MetadataDelta, /) -> Iterator[None]: ...
-    def of_connection(self, admitted: Any, /) -> ConnectionQuotas | None: ...
-    def fetch_bytes_max(self, asked: Any, /) -> int: ...
-    def limited_fetch(self, asked: Any, answer: Any, before: Any, session_id: int, found: Any, /) -> Any: ...
-
-
-class ConnectionListener(Protocol[C]):
-    """The listener of a connection, as the connection sees it: `listener.Listener`."""
-
-    served: C | None
-    served_bytes: int
-    began_s: float
-    receive_view: memoryview
-    when_lost: dict[C, Callable[[], None]]
-    quotas: NodeQuotas | None
-
-    @property
-    def node(self) -> NodePorts: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def apis(self) -> Any: ...
-    @property
-    def network(self) -> Network: ...
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop: ...
-    @property
-    def scheduler(self) -> Scheduler: ...
-    @property
-    def request_bytes_max(self) -> int: ...
-    @property
-    def receive_buffer(self) -> bytearray: ...
-    @property
-    def buffers(self) -> ReceiveBuffers: ...
-    @property
-    def metrics(self) -> NodeMetrics: ...
-    @property
-    def tick(self) -> int: ...
-    def admit(self, connection: C, /) -> bool: ...
-    def remove(self, connection: C, /) -> None: ...
-    def send(self, connection: C, /) -> None: ...
-    def answered(self, asked: Any, seconds: float, /) -> None: ...
-    def answer_together(self, answer: Callable[[], None], /) -> None: ...
-    def let_finish(self, task: asyncio.Task[None], /) -> None: ...
-    def log_refused(self, event: str, client_host: str, error: str, level: int = ..., /) -> None: ...
+    def fetch_bytes_max(self, asked: Asking, /) -> int: ...
 
 
 class NodeListener(Protocol):
     """A listener of a node, as handlers see it: `listener.Listener`."""
 
-    quotas: NodeQuotas | None
-    rates: ConnectionRates | None
-
+    @property
+    def quotas(self) -> NodeQuotas | None: ...
+    @property
+    def rates(self) -> ConnectionRates | None: ...
     @property
     def name(self) -> str: ...
     @property
@@ -219,7 +125,7 @@ class Audit(Protocol):
         self, host: str, listener: str, mechanism: str | None, reason: str, claimed: str | None = None
     ) -> None: ...
     def administered(
-        self, asked: Any, /, kind: str, name: str, error: int = 0, changes: Sequence[tuple[str, Any, Any]] = ()
+        self, asked: Asking, /, kind: str, name: str, error: int = 0, changes: Sequence[tuple[str, Any, Any]] = ()
     ) -> None: ...
 
 
@@ -230,6 +136,12 @@ class Share(Protocol):
     def partitions(self) -> SharePartitions: ...
     @property
     def groups(self) -> ShareGroups: ...
+
+
+class Directories(Protocol):
+    """The log directories of a node: `directory_events.DirectoryEvents`."""
+
+    def note_placed(self) -> None: ...
 
 
 class DamagedLogs(Protocol):
@@ -276,6 +188,10 @@ class Asking(Protocol):
     @property
     def client_host(self) -> str: ...
     @property
+    def client_id(self) -> str | None: ...
+    @property
+    def api_key(self) -> int: ...
+    @property
     def api_version(self) -> int: ...
 
 
@@ -316,7 +232,6 @@ class Storing(Settled, Protocol):
     @property
     def stopping(self) -> bool: ...
     def log_mover(self) -> LogMover: ...
-    async def assign_directory(self, partition: Partition, directory: str, /) -> bool: ...
     async def long_work(self, work: Callable[[], T], /) -> T: ...
     def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
 
@@ -363,7 +278,15 @@ class NodePorts(Listening, Storing, Coordinating, Controlled, Protocol):
     @property
     def damaged_logs(self) -> DamagedLogs: ...
     @property
-    def directory_ids(self) -> Mapping[str, UUID]: ...
+    def directories(self) -> Directories: ...
     @property
     def replication(self) -> Replication | None: ...
-    def note_directories(self) -> None: ...
+
+
+class DirectoryNode(Storing, Controlled, Protocol):
+    """A node whose log directories the controller knows."""
+
+    @property
+    def replication(self) -> Replication | None: ...
+    def halt(self, why: str, error: BaseException, /) -> None: ...
+    def give_up(self, why: str, /) -> None: ...

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.share_coordinator import ShareCoordinatorDriver
 from ottla.drivers.share_groups import ShareGroups
-from ottla.drivers.share_partitions import Outcome, SharePartitions
+from ottla.drivers.share_partitions import SharePartitions
 from ottla.drivers.share_persister import Persister
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.features import SHARE_VERSION
 from ottla.model import SHARE_STATE_TOPIC, ZERO_UUID, Millis, Offset
 from ottla.protocol.messages import ApiKey
 from ottla.replication.partition import Partition
@@ -22,8 +23,9 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server import topic_creation
 from ottla.server.api import RequestContext
 from ottla.server.authorization import allowed, authorize
-from ottla.server.handlers.list_offsets import find_offset
-from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of, known_leader
+from ottla.server.groups_enabled import check_enabled
+from ottla.server.leader_hints import LEADER_ERRORS, endpoints_of, known_leader
+from ottla.server.offset_lookup import find_offset
 from ottla.server.permissions import Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
@@ -86,16 +88,10 @@ def share_parts(node: NodePorts, closers: Closers) -> ShareParts:
     return ShareParts(partitions, ShareGroups(node, persister))
 
 
-def check_enabled(context: RequestContext) -> None:
-    """Raises UNSUPPORTED_VERSION where share groups are switched off."""
-    if context.node.image.features.get(SHARE_VERSION, 0) < 1:
-        raise KafkaError(ErrorCode.unsupported_version)
-
-
 def check_request(context: RequestContext, request: ShareFetchRequest | ShareAcknowledgeRequest) -> SessionKey:
     """The session of a request. Raises UNSUPPORTED_VERSION if share groups are disabled, GROUP_AUTHORIZATION_FAILED,
     INVALID_REQUEST for invalid names."""
-    check_enabled(context)
+    check_enabled(context, "share")
     if request.group_id is None:
         raise KafkaError(ErrorCode.invalid_request, "Invalid group id in the request.")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
@@ -110,15 +106,19 @@ class Acknowledging:
     def __init__(
         self, context: RequestContext, request: ShareFetchRequest | ShareAcknowledgeRequest, key: SessionKey
     ) -> None:
-        """Begins all of them."""
+        """Begins all of them; those that wait for nobody are done then."""
         self._context = context
-        self._failures: Failures = {}
-        self._outcomes: dict[SharedPartition, Outcome] = {}
+        self.failures: Failures = {}
+        """Partitions of which it is known, each with its error."""
+        self._unknown = 1
+        """Partitions of which it is not, and one while they are begun."""
+        self._ended: asyncio.Future[None] | None = None
         may_renew = context.api_version >= RENEW_SINCE
         type_max = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
         is_renewal = may_renew and request.is_renew_ack
         image, manager = context.node.image, context.node.share.partitions
         empty: list[SharedPartition] = []
+        has_some = False
         readable = allowed(context, Operation.READ)
         for topic in request.topics:
             topic_id = topic.topic_id or ZERO_UUID
@@ -128,13 +128,13 @@ class Acknowledging:
             for row in topic.partitions:
                 where = SharedPartition(topic_id, row.partition_index)
                 if named is None:
-                    self._failures[where] = KafkaError(ErrorCode.unknown_topic_id)
+                    self.failures[where] = KafkaError(ErrorCode.unknown_topic_id)
                 elif not _are_valid(row.acknowledgement_batches, type_max, is_renewal):
-                    self._failures[where] = KafkaError(ErrorCode.invalid_request)
+                    self.failures[where] = KafkaError(ErrorCode.invalid_request)
                 elif named.name not in readable:
-                    self._failures[where] = KafkaError(ErrorCode.topic_authorization_failed)
+                    self.failures[where] = KafkaError(ErrorCode.topic_authorization_failed)
                 elif where.partition not in named.partitions:
-                    self._failures[where] = KafkaError(ErrorCode.unknown_topic_or_partition)
+                    self.failures[where] = KafkaError(ErrorCode.unknown_topic_or_partition)
                 elif not row.acknowledgement_batches:
                     empty.append(where)
                 else:
@@ -142,20 +142,39 @@ class Acknowledging:
                         Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types)
                         for each in row.acknowledgement_batches
                     ]
-                    self._outcomes[where] = manager.acknowledge(key.group_id, where, key.member_id, batches)
-        if self._outcomes:
-            self._failures |= dict.fromkeys(empty)
+                    has_some = True
+                    self._unknown += 1
+                    manager.acknowledge(key.group_id, where, key.member_id, batches, partial(self._settle, where))
+        if has_some:
+            self.failures |= dict.fromkeys(empty)
+        self._count_down()
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._unknown > 0
 
     async def result(self) -> Failures:
         """When all is kept or cannot be: each partition with its error."""
-        for where, outcome in self._outcomes.items():
-            self._failures[where] = await outcome
+        if self._unknown:
+            self._ended = asyncio.get_running_loop().create_future()
+            await self._ended
+        return self.failures
+
+    def _settle(self, where: SharedPartition, error: KafkaError | None) -> None:
+        self.failures[where] = error
+        self._count_down()
+
+    def _count_down(self) -> None:
+        self._unknown -= 1
+        if self._unknown:
+            return
         image = self._context.node.image
-        for topic_id in {where.topic_id for where, error in self._failures.items() if error is not None}:
+        for topic_id in {where.topic_id for where, error in self.failures.items() if error is not None}:
             topic = image.topic_by_id(topic_id)
             if topic is not None:
                 self._context.node.metrics.topic(topic.name).failed_share_acknowledges += 1
-        return self._failures
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
 
 
 def _are_valid(

@@ -37,7 +37,7 @@ class NodeTelemetry:
 
     def __init__(self, node: NodePorts) -> None:
         self._node = node
-        self.clients = Clients(node.config["telemetry.max.bytes"])
+        self.clients = Clients(node.config.telemetry_max_bytes)
         for resource, configs in node.image.configs.items():
             if resource.type == ConfigResourceType.CLIENT_METRICS:
                 self.clients.subscribe(resource.name, configs)

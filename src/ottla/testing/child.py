@@ -78,7 +78,7 @@ class Child:
 
         fs, now, dice = OsFileSystem(), SystemClock().now_ms(), Random(os.urandom(16))
         format_directory(fs, config.metadata_log_dir, settings, self.order["cluster_id"], dice, now)
-        self.network = CutNetwork(config["socket.send.buffer.bytes"], config.node_id)
+        self.network = CutNetwork(config.socket_send_buffer_bytes, config.node_id)
 
     async def attend(self, node: Node, stop: asyncio.Event) -> None:
         """The node serves: make the topics, watch the parent, say where it is. Raises OttlaError for a bad topic."""

@@ -10,8 +10,8 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, api
 from ottla.server.authorization import allowed, authorize, refusal
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.permissions import Refused, of_groups, of_topics
-from ottla.server.share_groups import check_enabled
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import AlterShareGroupOffsetsRequest
@@ -35,7 +35,7 @@ NEEDS: Final = (
 
 @api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, versions=(0, 0), needs=NEEDS, on_error=_on_error)
 async def handle(context: RequestContext, request: AlterShareGroupOffsetsRequest) -> AlterShareGroupOffsetsResponse:
-    check_enabled(context)
+    check_enabled(context, "share")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     if not request.group_id:
         raise KafkaError(ErrorCode.invalid_group_id, "The group id is invalid.")

@@ -13,7 +13,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, authorize
-from ottla.server.handlers.consumer_group_heartbeat import check_enabled
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.handlers.describe_groups import NOT_ASKED, operations_on
 from ottla.server.long_answers import RowsOf, row_by_row
 from ottla.server.permissions import of_groups, of_topics
@@ -40,7 +40,7 @@ NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.
 
 @api(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> Response | Awaitable[Response]:
-    check_enabled(context)
+    check_enabled(context, "consumer")
     return row_by_row("groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
 
 

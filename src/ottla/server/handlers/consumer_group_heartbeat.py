@@ -17,7 +17,6 @@ from uuid import UUID
 
 from ottla.coordinator.group.requests import ConsumerBeat, ConsumerHeartbeat
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.features import GROUP_VERSION
 from ottla.model import ZERO_UUID, Millis
 from ottla.protocol.group_responses import encode_consumer_heartbeat
 from ottla.protocol.messages import ApiKey, response_header
@@ -25,6 +24,7 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, RequestContext, Response, api
 from ottla.server.authorization import allowed, authorize, refusal, visible_topics
 from ottla.server.coordinator_replies import DeferredReply, encoded
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.permissions import Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class _Beats:
         if heard is None:
             return None
         try:
-            check_enabled(self._context)
+            check_enabled(self._context, "consumer")
             interval_ms = self._context.node.groups.consumer_beat(heard)
         except KafkaError:
             return None  # said by the handler, which asks again
@@ -131,7 +131,7 @@ NEEDS: Final = (
 
 @api(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), needs=NEEDS, on_error=on_error, learn=learn)
 def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Deferred:
-    check_enabled(context)
+    check_enabled(context, "consumer")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     check_subscription(context, request.subscribed_topic_names)
     owned: dict[UUID, frozenset[int]] | None = None
@@ -166,13 +166,6 @@ def check_subscription(context: RequestContext, names: Iterable[str] | None) -> 
     hidden = next((name for name in names if name not in visible), None)
     if hidden is not None:
         raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, hidden)
-
-
-def check_enabled(context: RequestContext) -> None:
-    """Raises UNSUPPORTED_VERSION where the cluster or the node does not serve these groups."""
-    protocols = context.node.config["group.coordinator.rebalance.protocols"]
-    if not context.node.image.features.get(GROUP_VERSION) or "consumer" not in protocols:
-        raise KafkaError(ErrorCode.unsupported_version)
 
 
 def _response(context: RequestContext, answer: _Answer) -> Response:

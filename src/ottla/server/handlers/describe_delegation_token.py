@@ -52,7 +52,7 @@ def handle(
 ) -> Handling[DescribeDelegationTokenResponse]:
     check_may_ask(context)
     node = context.node
-    secret = node.config["delegation.token.secret.key"]
+    secret = node.config.delegation_token_secret_key
     if not secret:
         raise KafkaError(ErrorCode.delegation_token_auth_disabled)
     owners = None

@@ -48,7 +48,7 @@ def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Handling
     online = {os.path.abspath(path) for path in node.logs.online_dirs}
     registration = node.image.brokers.get(node.node_id)
     cordoned = () if registration is None else registration.cordoned_log_dirs
-    ids = {os.path.abspath(path): directory_id for path, directory_id in node.directory_ids.items()}
+    ids = {os.path.abspath(path): directory_id for path, directory_id in node.metadata.directory_ids.items()}
     results: list[DescribeLogDirsResult] = []
     for path in map(os.path.abspath, node.config.log_dirs):
         if path in online:

@@ -15,9 +15,9 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, api
 from ottla.server.authorization import allowed, authorize, refusal
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import Refused, of_groups, of_topics
-from ottla.server.share_groups import check_enabled
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequestTopic
@@ -67,7 +67,7 @@ def _refused(
 async def handle(
     context: RequestContext, request: DescribeShareGroupOffsetsRequest
 ) -> DescribeShareGroupOffsetsResponse:
-    check_enabled(context)
+    check_enabled(context, "share")
     rows: list[DescribeShareGroupOffsetsResponseGroup] = []
     for number, group in enumerate(request.groups, start=1):
         if number % GROUPS_AT_ONCE == 0:

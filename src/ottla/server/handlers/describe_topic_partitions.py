@@ -67,7 +67,7 @@ def handle(
             why = f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.partition_index}"
             raise KafkaError(ErrorCode.invalid_request, why)
         names = {name for name in names if name >= cursor.topic_name}
-    limit = context.node.config["max.request.partition.size.limit"]
+    limit = context.node.config.max_request_partition_size_limit
     room = max(min(limit, request.response_partition_limit), 1)
     placement = MetadataView(image, context.listener_name, context.node.lost)
     topics: list[DescribeTopicPartitionsResponseTopic] = []

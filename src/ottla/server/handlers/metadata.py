@@ -130,7 +130,7 @@ def handle(context: RequestContext, request: MetadataRequest) -> Handling[Encode
         return (yield from _response(context, request, image, unknown, found, [], denied))
     denied = yield from _take_denied(names, visible)
     found, missing = yield from _known(names, image.topic)
-    creates = context.node.config["auto.create.topics.enable"] and request.allow_auto_topic_creation
+    creates = context.node.config.auto_create_topics_enable and request.allow_auto_topic_creation
     if missing and creates:
         permitted = allowed(context, Operation.CREATE, on_cluster=Operation.CREATE)
         uncreatable = yield from _take_denied(names, permitted, missing)

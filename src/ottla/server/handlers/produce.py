@@ -19,14 +19,12 @@ except ImportError:  # interpreted, where Cython is not installed
     from ottla import no_cython as cython
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import PartitionRegistration
 from ottla.model import INTERNAL_TOPICS, NO_GUARD, NOT_TRANSACTIONAL, Buffer
 from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse, ProduceTopic
 from ottla.protocol.record_batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, TRANSACTIONAL, LongWork
 from ottla.protocol.varint import uvarint_size
-from ottla.protocol.wire import LeaderIdAndEpoch, NodeEndpoint
 from ottla.replication.partition import ACKS_ALL, ACKS_NONE, Partition
 from ottla.replication.purgatory import DelayedProduce
 from ottla.replication.replica_log import Appended
@@ -43,6 +41,7 @@ from ottla.server.api import (
     api,
     load,
 )
+from ottla.server.leader_hints import LEADER_ERRORS, endpoints_of, known_leader
 from ottla.server.permissions import Need, of_topics
 from ottla.server.waiting_appends import EXPIRY_SECONDS_MIN, WaitingAppends
 from ottla.storage.producer_entry import NotVerified
@@ -69,8 +68,6 @@ ENVELOPE_LENGTHS_MAX = 4
 
 TOO_LARGE = frozenset({ErrorCode.message_too_large, ErrorCode.record_list_too_large})
 
-LEADER_ERRORS = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
-"""Errors that come with a hint at the leader (KIP-951)."""
 
 _FLEXIBLE_SINCE = produce.FLEXIBLE_SINCE  # a C global when compiled
 
@@ -573,24 +570,3 @@ def _hint_at_leaders(context: RequestContext, response: ProduceResponse) -> None
                 partition.current_leader = known_leader(context, registration, node_ids)
     if node_ids:
         response.node_endpoints = endpoints_of(context, node_ids)
-
-
-def known_leader(
-    context: RequestContext, registration: PartitionRegistration | None, node_ids: set[int]
-) -> LeaderIdAndEpoch | None:
-    """The leader to name to a client, which is added to `node_ids`; None where its process seems to be gone."""
-    if registration is None or registration.leader in context.node.lost:
-        return None
-    node_ids.add(registration.leader)
-    return LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
-
-
-def endpoints_of(context: RequestContext, node_ids: set[int]) -> list[NodeEndpoint]:
-    """Where the clients of this listener reach those nodes."""
-    found = []
-    for node_id in sorted(node_ids):
-        broker = context.node.image.brokers.get(node_id)
-        endpoint = None if broker is None else broker.endpoints.get(context.listener_name)
-        if broker is not None and endpoint is not None:
-            found.append(NodeEndpoint(node_id, endpoint.host, endpoint.port, broker.rack))
-    return found

@@ -10,11 +10,11 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import authorize
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.handlers.consumer_group_describe import HIDDEN, check_topics, topics_of
 from ottla.server.handlers.describe_groups import NOT_ASKED, operations_on
 from ottla.server.long_answers import RowsOf, row_by_row
 from ottla.server.permissions import of_groups, of_topics
-from ottla.server.share_groups import check_enabled
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ShareGroupDescribeRequest
@@ -32,7 +32,7 @@ NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.
 
 @api(ApiKey.SHARE_GROUP_DESCRIBE, versions=(1, 1), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: ShareGroupDescribeRequest) -> Response | Awaitable[Response]:
-    check_enabled(context)
+    check_enabled(context, "share")
     return row_by_row("groups", request.group_ids, lambda each: _describe(context, request, each))
 
 

@@ -16,9 +16,10 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, RequestContext, api
 from ottla.server.authorization import authorize
 from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.handlers.consumer_group_heartbeat import check_subscription
 from ottla.server.permissions import Refused, of_groups, of_topics
-from ottla.server.share_groups import MEMBER_ID_LENGTH_MAX, check_enabled
+from ottla.server.share_groups import MEMBER_ID_LENGTH_MAX
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ShareGroupHeartbeatRequest
@@ -49,7 +50,7 @@ NEEDS: Final = (
 
 @api(ApiKey.SHARE_GROUP_HEARTBEAT, versions=(1, 1), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: ShareGroupHeartbeatRequest) -> Deferred:
-    check_enabled(context)
+    check_enabled(context, "share")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     if not request.member_id or len(request.member_id) > MEMBER_ID_LENGTH_MAX:
         raise KafkaError(ErrorCode.invalid_request)

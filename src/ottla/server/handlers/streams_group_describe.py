@@ -10,9 +10,9 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import authorize
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.handlers.consumer_group_describe import check_topics
 from ottla.server.handlers.describe_groups import NOT_ASKED, operations_on
-from ottla.server.handlers.streams_group_heartbeat import check_enabled
 from ottla.server.long_answers import RowsOf, row_by_row
 from ottla.server.permissions import of_groups, of_topics
 
@@ -37,7 +37,7 @@ HIDDEN: Final = "The described group uses topics that the client is not authoriz
 
 @api(ApiKey.STREAMS_GROUP_DESCRIBE, versions=(0, 0), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: StreamsGroupDescribeRequest) -> Response | Awaitable[Response]:
-    check_enabled(context)
+    check_enabled(context, "streams")
     return row_by_row("groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
 
 

@@ -14,7 +14,6 @@ from ottla.coordinator.group.requests import StreamsHeartbeat, TaskRows
 from ottla.coordinator.group.streams.topology import ITEMS_MAX, TopologyStatus
 from ottla.drivers.controller_channel import Requester
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.features import STREAMS_VERSION
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol.internal.streams_group_records import (
     CopartitionGroup,
@@ -29,6 +28,7 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, Handling, RequestContext, api
 from ottla.server.authorization import allowed, authorize, refusal
 from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.streams_topics import streams_topics
 
@@ -71,7 +71,7 @@ NEEDS: Final = (
 
 @api(ApiKey.STREAMS_GROUP_HEARTBEAT, versions=(0, 0), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: received.StreamsGroupHeartbeatRequest) -> Handling[Deferred]:
-    check_enabled(context)
+    check_enabled(context, "streams")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     topology = None
     if request.topology is not None:
@@ -104,13 +104,6 @@ def handle(context: RequestContext, request: received.StreamsGroupHeartbeatReque
     waiter = DeferredReply(lambda answer: _response(context, asked.group_id, answer))
     context.node.groups.ask(waiter, asked)
     return waiter.deferred
-
-
-def check_enabled(context: RequestContext) -> None:
-    """Raises UNSUPPORTED_VERSION where the cluster or the node does not serve these groups."""
-    protocols = context.node.config["group.coordinator.rebalance.protocols"]
-    if not context.node.image.features.get(STREAMS_VERSION) or "streams" not in protocols:
-        raise KafkaError(ErrorCode.unsupported_version)
 
 
 def _check_size(topology: received.StreamsGroupHeartbeatRequestTopology) -> Generator[int, None, None]:

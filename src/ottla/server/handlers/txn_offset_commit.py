@@ -140,7 +140,7 @@ def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> Handlin
     KafkaError."""
     node, version = context.node, context.api_version
     adds = version >= ADDS_SINCE
-    if not adds and not node.config["transaction.partition.verification.enable"]:
+    if not adds and not node.config.transaction_partition_verification_enable:
         return NO_GUARD
     try:
         partition = node.replicas.find(OFFSETS_TOPIC, node.groups.partition_of(request.group_id))
