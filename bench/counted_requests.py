@@ -100,6 +100,19 @@ def _heartbeats(broker: Broker) -> Requests:
     return Requests([[frame(_encode(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, values=heartbeat_values(broker.member)))]], 5)
 
 
+def _consumer_heartbeats(broker: Broker) -> Requests:
+    """A member of a group of KIP-848 that has nothing new to say."""
+    api, version, who = ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {"group_id": "consumers", "member_id": "counted"}
+    joining = {"rebalance_timeout": 300_000, "subscribed_topic_names": [PRODUCED], "topic_partitions": []}
+    silent = {"topic_partitions": None, "subscribed_topic_names": None}
+    answer = broker.client.call(api, version, {**who, "member_epoch": 0, **joining})
+    assert answer["error_code"] == 0 and answer["member_epoch"] > 0, answer
+    owned = answer["assignment"]["topic_partitions"]
+    epoch = {"member_epoch": answer["member_epoch"]}
+    broker.client.call(api, version, {**who, **epoch, "subscribed_topic_names": None, "topic_partitions": owned})
+    return Requests([[frame(_encode(api, version, values={**who, **epoch, **silent}))]], 5)
+
+
 def _produces(size: int, record_size: int, in_flight: int, broker: Broker, connections: int = 1) -> Requests:
     request = produce_frame(PRODUCED, 0, batch_of(size, record_size)[0])
     return Requests([[request]] * connections, in_flight)
@@ -168,4 +181,5 @@ def loads() -> list[Load]:
         name = f"offset fetch of {partitions} partition{plural}"
         found.append(Load(name, partial(_offset_fetches, partitions), in_suite=True))
     found.append(Load("heartbeat", _heartbeats, in_suite=True))
+    found.append(Load("heartbeat of a consumer group", _consumer_heartbeats))
     return found
