@@ -5,7 +5,7 @@ Version 1 adds regular expressions, and has the client make the member id (KIP-1
 `coordinator/group/consumer/heartbeat.py`.
 
 A member that has nothing new to say sends the same bytes every few seconds, but for the correlation id: they are
-decoded once in each of its epochs.
+decoded once in each of its epochs: 58,000 instructions in place of 254,000 (`docs/inside/benchmarks.md`).
 """
 
 from __future__ import annotations
