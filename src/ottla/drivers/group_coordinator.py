@@ -43,7 +43,7 @@ from ottla.replication.replica_log import Appended
 from ottla.storage.validation import COORDINATOR
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.state import Group
+    from ottla.coordinator.group.kind import Group
     from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
 
 _LOG = logging.getLogger("ottla.groups")
