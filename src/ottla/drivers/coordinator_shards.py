@@ -26,7 +26,7 @@ from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.validation import COORDINATOR
 
 if TYPE_CHECKING:
-    from ottla.drivers.coordinator_host import CoordinatorHost
+    from ottla.drivers.ports import CoordinatorHost
 
 BUSY_LOOK_S = 0.05
 """Between two looks whether a log that is being truncated can be read. That takes as long as the disk does."""
@@ -135,8 +135,8 @@ class ShardKind(NamedTuple, Generic[S]):
     """Key and value of a record of a `Write`."""
     decode: Decode
     codec: int
-    buffer_setting: str
-    """Names the bytes that are read at once while loading."""
+    buffer_bytes: int
+    """Read at once while loading."""
     commit_timeout_ms: Millis
     """How long clients wait for a write."""
     count: Callable[[S], int]
@@ -279,7 +279,6 @@ class Shards(Generic[S]):
         what = self._kind.what
         began_s = elapsed_s()
         try:
-            buffer_bytes = self._node.config[self._kind.buffer_setting]
             partition = shard.partition
             while not partition.log.is_open and partition.log.failure is None and partition.is_leader:  # noqa: ASYNC110
                 # It was a follower until now, and cuts off what its leader did not have. A log that is closed is of a
@@ -287,7 +286,7 @@ class Shards(Generic[S]):
                 await asyncio.sleep(BUSY_LOOK_S)
             epoch, end = partition.leader_epoch, partition.log.log_end_offset
             await load(
-                shard.core, partition.log, self._node.fs, buffer_bytes, self._kind.decode,
+                shard.core, partition.log, self._node.fs, self._kind.buffer_bytes, self._kind.decode,
                 all_records=self._kind.loads_all_records,
             )  # fmt: skip
             await _committed(partition, end, epoch)
@@ -449,7 +448,7 @@ class Shards(Generic[S]):
                     coordinator_epoch=marker.coordinator_epoch, timestamp=now_ms,
                 )  # fmt: skip
             info = shard.partition.append_as_leader(
-                batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR, guard=transaction.guard,
+                memoryview(batch), ACKS_ALL, now_ms=now_ms, origin=COORDINATOR, guard=transaction.guard,
                 transaction_version=0 if marker is None else marker.transaction_version,
             )  # fmt: skip
         except KafkaError as error:

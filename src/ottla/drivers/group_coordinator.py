@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, Marker, Now, Reply, Resolve, Write
@@ -28,7 +28,7 @@ from ottla.coordinator.group.shard import GroupShard
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.partitioning import partition_for
 from ottla.drivers.cooperative import run_yielding
-from ottla.drivers.coordinator_commits import CommitEntry, Commits, CommitWaiter
+from ottla.drivers.coordinator_commits import CommitEntry, Commits
 from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
@@ -44,7 +44,8 @@ from ottla.storage.validation import COORDINATOR
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.kind import Group
-    from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
+    from ottla.drivers.ports import CoordinatorHost, PublishedMetadata, Waiter
+    from ottla.protocol.schemas.sent import ListedGroup
 
 _LOG = logging.getLogger("ottla.groups")
 
@@ -60,12 +61,6 @@ LINGERING: Final = (ConsumerHeartbeat, StreamsHeartbeat)
 """Requests whose records wait for others of the same turn of the loop."""
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
-
-
-class Waiter(Protocol):
-    """Gets one response, or the KafkaError that it failed with (the server's `Deferred`)."""
-
-    def complete(self, result: Any) -> None: ...
 
 
 class _MarkerWaiter:
@@ -104,18 +99,19 @@ class GroupCoordinatorDriver:
     def __init__(self, node: CoordinatorHost) -> None:
         self._node = node
         self._config = GroupConfig.from_settings(node.config)
-        self._codec: int = node.config["offsets.topic.compression.codec"]
+        self._codec: int = node.config.offsets_topic_compression_codec
         if self._codec not in CODECS:
             raise OttlaError(
                 f"offsets.topic.compression.codec={self._codec}: Unknown compression type id: {self._codec}"
             )
-        self._linger_ms: int = node.config["group.coordinator.append.linger.ms"]
+        self._linger_ms: int = node.config.group_coordinator_append_linger_ms
         self._resolving: dict[asyncio.Task[None], None] = {}
         self._open: dict[GroupLed, None] = {}
         """Shards with commits or other writes that wait for the end of the turn."""
         kind = ShardKind(
-            OFFSETS_TOPIC, "groups", self._new_shard, _encode, decode_record, self._codec, "offsets.load.buffer.size",
-            commit_timeout_ms=node.config["offsets.commit.timeout.ms"],
+            OFFSETS_TOPIC, "groups", self._new_shard, _encode, decode_record, self._codec,
+            node.config.offsets_load_buffer_size,
+            commit_timeout_ms=node.config.offsets_commit_timeout_ms,
             count=lambda shard: len(shard.core.state.groups),
             before_timer=self._append,
             collect=self._collect,
@@ -206,9 +202,7 @@ class GroupCoordinatorDriver:
         shard.core.ask(_MarkerWaiter(done), EndTransaction(marker), self._now())
         self._shards.work(shard)
 
-    def commit_block(
-        self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: CommitWaiter
-    ) -> None:
+    def commit_block(self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: Waiter) -> None:
         """Like `commit`, for one that is like others before and has no partition that can fail alone: it is appended
         together with others of the same turn of the loop. Raises KafkaError, and NotBatched where it must go its own
         way."""
@@ -232,9 +226,9 @@ class GroupCoordinatorDriver:
         if self._linger_ms == 0:
             self._append(shard)
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """Groups of all shards. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them is loading."""
-        found = []
+        found: list[ListedGroup] = []
         states, types = wanted(states), wanted(types)
         for shard in self._by_number.values():
             if shard.error is ErrorCode.coordinator_load_in_progress:
@@ -271,7 +265,7 @@ class GroupCoordinatorDriver:
 
     def partition_of(self, group_id: str) -> int:
         topic = self._node.image.topic(OFFSETS_TOPIC)
-        count = self._node.config["offsets.topic.num.partitions"] if topic is None else len(topic.partitions)
+        count = self._node.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
         return partition_for(group_id, count)
 
     def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:

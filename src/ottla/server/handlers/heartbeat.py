@@ -7,7 +7,7 @@ A member sends the same bytes every few seconds, but for the correlation id: the
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_responses import encode_heartbeat
@@ -15,6 +15,9 @@ from ottla.protocol.messages import ApiKey, response_header
 from ottla.security.acls import Operation
 from ottla.server.api import EncodedResponse, RequestContext, api
 from ottla.server.permissions import group
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import HeartbeatRequest
 
 BEATS_MAX = 64
 """Different heartbeats of one connection that are remembered; a consumer has one, a proxy many."""
@@ -48,7 +51,7 @@ class _Beats:
         return b"".join((found[0], frame[4:8], found[1]))
 
 
-def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
+def learn(context: RequestContext, request: HeartbeatRequest, frame: memoryview) -> None:
     shortcuts = getattr(context.session, "shortcuts", None)
     if shortcuts is None or len(frame) > BEAT_BYTES_MAX:
         return
@@ -61,16 +64,16 @@ def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
     beats.known[bytes(frame[8:])] = _asked(request)
 
 
-def _asked(request: Any) -> tuple[str, str, str | None, int]:
-    return request.group_id, request.member_id, getattr(request, "group_instance_id", None), request.generation_id
+def _asked(request: HeartbeatRequest) -> tuple[str, str, str | None, int]:
+    return request.group_id, request.member_id, request.group_instance_id, request.generation_id
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> EncodedResponse:
+def on_error(context: RequestContext, request: HeartbeatRequest, error: KafkaError) -> EncodedResponse:
     return _encoded(context, error.code)
 
 
 @api(ApiKey.HEARTBEAT, versions=(0, 4), needs=(group(Operation.READ),), on_error=on_error, learn=learn)
-def handle(context: RequestContext, request: Any) -> EncodedResponse:
+def handle(context: RequestContext, request: HeartbeatRequest) -> EncodedResponse:
     error = _heard(context, _asked(request))
     if error:
         context.count_error(error)
