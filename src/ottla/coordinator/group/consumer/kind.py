@@ -6,12 +6,14 @@ from functools import partial
 from typing import Final
 
 from ottla.coordinator.group.consumer import fence, heartbeat, offsets
+from ottla.coordinator.group.consumer.describe import describe
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.kind import Kind
 from ottla.coordinator.group.modern import replay, saved
 
 CONSUMER_KIND: Final = Kind(
     heartbeat.heartbeat,
+    describe,
     partial(replay, ConsumerGroup),
     partial(saved, ConsumerGroup),
     fence.on_loaded,
