@@ -22,7 +22,7 @@ from ottla.model import Millis, Offset
 from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.kind import Group
+    from ottla.coordinator.group.group import Group
 
 Done = Callable[[], None] | None
 Failed = Callable[[ErrorCode], None] | None

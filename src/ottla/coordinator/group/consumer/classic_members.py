@@ -23,7 +23,7 @@ from ottla.coordinator.group.consumer.group import ConsumerGroup, partitions_of
 from ottla.coordinator.group.consumer.heartbeat import Step, static_joins, static_member
 from ottla.coordinator.group.consumer.member import ConsumerMember, MemberState
 from ottla.coordinator.group.consumer.target import Target
-from ottla.coordinator.group.kind import Group
+from ottla.coordinator.group.group import Group
 from ottla.coordinator.group.requests import JoinGroup, Leaving, SyncGroup
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError

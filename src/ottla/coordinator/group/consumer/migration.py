@@ -46,7 +46,7 @@ from ottla.protocol.internal.consumer_group_records import (
 from ottla.protocol.internal.group_records import GroupRecord
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.kind import Group
+    from ottla.coordinator.group.group import Group
 
 
 class Conversion(NamedTuple):
