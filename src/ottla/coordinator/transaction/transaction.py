@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import chain, repeat
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.model import (
     NO_PRODUCER_EPOCH,
@@ -78,8 +77,7 @@ Partitions = dict[TopicPartition, None]
 """A set that keeps its order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     """One value of the log. Whoever changes a transaction makes another one of these, which counts when it is
     replayed."""
 
@@ -89,7 +87,7 @@ class Transaction:
     state: State
     last_update_ms: Millis
     start_ms: Millis = NO_TIMESTAMP
-    partitions: Mapping[TopicPartition, None] = ()  # type: ignore[assignment]
+    partitions: Mapping[TopicPartition, None] = {}
     """**Invariant**: empty in a state AT_REST. While PREPARED: all that were in the transaction."""
     previous_producer_id: ProducerId = NO_PRODUCER_ID
     """The id before the last change, by which a client is known that did not hear of the new one."""
