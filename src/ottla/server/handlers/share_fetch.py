@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -541,7 +541,7 @@ class _Answer:
             "error_code": ErrorCode.none,
             "acquisition_lock_timeout":
                 context.node.share.partitions.config_of(self._key.group_id).record_lock_duration_ms,
-            "responses": by_topic(values),
+            "responses": [{"topic_id": topic_id, "partitions": some} for topic_id, some in by_topic(values).items()],
             "node_endpoints": endpoints,
         }  # fmt: skip
 
