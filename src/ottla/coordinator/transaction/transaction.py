@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from functools import partial
@@ -43,6 +42,8 @@ class State(Enum):
     COMPLETE_ABORT = 5, "CompleteAbort"
     DEAD = 6, "Dead"
     PREPARE_EPOCH_FENCE = 7, "PrepareEpochFence"
+
+    __hash__ = object.__hash__  # members are looked up with every record; an Enum's hash is a call of Python's
 
     @property
     def id(self) -> int:
@@ -109,10 +110,10 @@ class Transaction(NamedTuple):
         return self.client_version >= VERSION_2
 
     def to_record(self) -> TransactionLogValue:
-        topics: defaultdict[str, list[int]] = defaultdict(list)
+        topics: dict[str, list[int]] = {}
         for topic, number in self.partitions:
-            topics[topic].append(number)
-        partitions = tuple(PartitionsSchema(topic, tuple(numbers)) for topic, numbers in topics.items())
+            topics.setdefault(topic, []).append(number)
+        partitions = tuple([PartitionsSchema(topic, tuple(numbers)) for topic, numbers in topics.items()])
         return TransactionLogValue(
             producer_id=self.producer_id,
             previous_producer_id=self.previous_producer_id,
