@@ -365,8 +365,8 @@ COMMIT_KEY: Final = b"\0\0\0\1"
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
 _PLAIN_MARKER = struct.Struct(">27xq22xi5s2xhb2xib")
-"""Of a marker as coordinators write it: base timestamp, record count, what comes before the key, type, size of the
-value, coordinator epoch, header count."""
+"""The base timestamp, record count, what comes before the key, type, size of the value, coordinator epoch and header
+count of a marker as coordinators write it."""
 _PLAIN_MARKER_HEAD = b"\x20\0\0\0\x08"
 """The record's size, no attributes, the batch's timestamp and offset, the key's size."""
 _ABORT, _COMMIT = 0, 1
