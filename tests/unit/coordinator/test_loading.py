@@ -307,6 +307,7 @@ REQUESTS: list[tuple[ApiKey, range, dict[str, Any], Callable[[Any], int]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.shared_values
 def test_clients_get_the_error_in_every_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """But for heartbeats: a member is told that all is well, as by Kafka, and goes on sending them."""
     may_load = asyncio.Event()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.coordinator.effects import Token
@@ -39,6 +39,9 @@ from ottla.protocol.internal.share_group_records import (
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataValue,
 )
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import ShareGroupDescribeResponseDescribedGroup
 
 SESSION: Final = "share session"
 """The kind of the timer that removes the members."""
@@ -409,7 +412,7 @@ def _bytes(record: GroupRecord) -> bytes | None:
 # What there is
 
 
-def describe(state: GroupState, group_id: str, image: MetadataImage) -> dict[str, Any]:
+def describe(state: GroupState, group_id: str, image: MetadataImage) -> ShareGroupDescribeResponseDescribedGroup:
     """The row of a ShareGroupDescribe response. Raises GROUP_ID_NOT_FOUND."""
     group = find(state, group_id)
     return {
