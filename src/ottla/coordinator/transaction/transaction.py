@@ -111,8 +111,11 @@ class Transaction(NamedTuple):
 
     def to_record(self) -> TransactionLogValue:
         topics: dict[str, list[int]] = {}
-        for topic, number in self.partitions:
-            topics.setdefault(topic, []).append(number)
+        last, numbers = None, []
+        for topic, number in self.partitions:  # mostly one topic after the other
+            if topic is not last:
+                last, numbers = topic, topics.setdefault(topic, [])
+            numbers.append(number)
         partitions = tuple([PartitionsSchema(topic, tuple(numbers)) for topic, numbers in topics.items()])
         return TransactionLogValue(
             producer_id=self.producer_id,
