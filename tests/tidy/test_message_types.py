@@ -150,6 +150,8 @@ def test_requests_that_are_written_out_have_keys_that_are_known() -> None:
     seen: list[str] = []
     wrong: list[str] = []
     for path in sorted(each for folder in (SOURCE, ROOT / "bench", ROOT / "demo") for each in folder.rglob("*.py")):
+        if path.is_relative_to(SOURCE / "protocol"):  # it writes answers
+            continue
         for function in ast.walk(ast.parse(path.read_text())):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 for place in _asked(function):
