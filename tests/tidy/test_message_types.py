@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from ottla.protocol import schemas
 from ottla.protocol.layout import Layout
 from ottla.protocol.messages import (
     ApiKey,
@@ -16,7 +17,7 @@ from ottla.protocol.messages import (
     response_layout,
 )
 from tests import message_keys
-from tests.tidy.test_sizes import SOURCE
+from tests.tidy.test_sizes import ROOT, SOURCE
 from tools import message_types
 
 HANDLERS = sorted(
@@ -142,3 +143,63 @@ def test_keys_that_no_message_has_are_found() -> None:
 def test_an_error_may_be_said_to_any_response() -> None:
     encode_response(ApiKey.DELETE_RECORDS, 2, 1, {"error_code": 1, "error_message": "of no use here"})
     assert message_keys.taken() == set()
+
+
+def test_requests_that_are_written_out_have_keys_that_are_known() -> None:
+    """Where a call names an API and has a literal, as in the command line, whose functions ask for any mapping."""
+    seen: list[str] = []
+    wrong: list[str] = []
+    for path in sorted(each for folder in (SOURCE, ROOT / "bench", ROOT / "demo") for each in folder.rglob("*.py")):
+        if path.is_relative_to(SOURCE / "protocol"):  # it writes answers
+            continue
+        for function in ast.walk(ast.parse(path.read_text())):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for place in _asked(function):
+                    seen.append(place)
+                    wrong += [f"{path}:{each}" for each in place.split() if "!" in each]
+    assert not wrong, "\n".join(wrong)
+    assert len(seen) > 60
+
+
+def _asked(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+    """The literals of requests in a function, with the keys that none has."""
+    assigned: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            assigned.setdefault(ast.unparse(target), []).append(node.value)
+    given = {each.arg for each in (*function.args.args, *function.args.kwonlyargs)}
+    known = {name: values[0] for name, values in assigned.items() if len(values) == 1 and name not in given}
+    for call in ast.walk(function):
+        if not isinstance(call, ast.Call) or "response" in ast.unparse(call):
+            continue
+        keys = [
+            each.attr for each in call.args if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "ApiKey"
+        ]
+        for literal in [found for each in call.args for found in _literals(each, known)] if len(keys) == 1 else ():
+            schema = schemas.schema(schemas.api_message("request", ApiKey[keys[0]]))
+            yield f"{literal.lineno} {' '.join(_unknown(literal, schema.fields, known))}"
+
+
+def _literals(node: ast.expr | None, known: dict[str, ast.expr]) -> Iterator[ast.Dict]:
+    if isinstance(node, ast.Name):
+        node = known.get(node.id)
+    if isinstance(node, ast.Dict):
+        yield node
+    elif isinstance(node, ast.List | ast.Tuple):
+        for each in node.elts:
+            yield from _literals(each, known)
+    elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+        yield from _literals(node.elt, known)
+
+
+def _unknown(literal: ast.Dict, fields: tuple[schemas.FieldSchema, ...], known: dict[str, ast.expr]) -> Iterator[str]:
+    by_name = {each.name: each for each in fields}
+    for key, value in zip(literal.keys, literal.values, strict=True):
+        if isinstance(key, ast.Constant):
+            field = by_name.get(str(key.value))
+            if field is None:
+                yield f"{literal.lineno}!{key.value!r}"
+            elif field.struct:
+                for each in _literals(value, known):
+                    yield from _unknown(each, field.fields, known)
