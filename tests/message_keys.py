@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import pytest
 
-from ottla.protocol import messages
+from ottla.protocol import group_responses, messages
 from ottla.protocol.layout import Layout
-from ottla.protocol.writer import Writer
+from ottla.protocol.writer import Writer, write_struct
 
 USUAL_ERROR: Final = frozenset({"error_code", "error_message"})
 """`api.top_level_error` gives both to any response."""
@@ -23,16 +23,23 @@ USUAL_ERROR: Final = frozenset({"error_code", "error_message"})
 _unknown: set[str] = set()
 
 
-class CheckedWriter(Writer):
-    """A writer that notes keys which are no field of any version."""
+class CheckedWriter:
+    """A writer that notes keys which are no field of any version; the compiled class can have no subclass."""
 
-    def write(self, layout: Layout, values: Any) -> None:
-        look(layout, values, USUAL_ERROR)
-        super().write(layout, values)
+    def __init__(self, head: bytes = b"") -> None:
+        self._writer = Writer(head)
 
     def steps(self, layout: Layout, values: Any) -> Generator[int, None, None]:
         look(layout, values, USUAL_ERROR)
-        return super().steps(layout, values)
+        return self._writer.steps(layout, values)
+
+    def done(self) -> bytes:
+        return self._writer.done()
+
+
+def checked_write_struct(layout: Layout, values: Any, head: bytes = b"") -> bytes:
+    look(layout, values, USUAL_ERROR)
+    return write_struct(layout, values, head)
 
 
 def look(layout: Layout, values: Any, passed: frozenset[str] = frozenset()) -> None:
@@ -53,7 +60,8 @@ def look(layout: Layout, values: Any, passed: frozenset[str] = frozenset()) -> N
 
 
 def pytest_configure() -> None:
-    messages.Writer = CheckedWriter  # type: ignore[misc]
+    messages.Writer = CheckedWriter  # type: ignore[assignment,misc]
+    messages.write_struct = group_responses.write_struct = checked_write_struct
 
 
 def taken() -> set[str]:

@@ -83,8 +83,11 @@ class EncodedResponse:
         self.length = sum(map(length_of, parts)) if length is None else length
 
 
+_BUFFERS = (bytes, bytearray, memoryview)
+
+
 def length_of(part: Buffer | Slice) -> int:
-    return len(part) if isinstance(part, bytes | bytearray | memoryview) else part.length
+    return len(part) if isinstance(part, _BUFFERS) else part.length
 
 
 Response: TypeAlias = Mapping[str, Any] | EncodedResponse | bytes | None

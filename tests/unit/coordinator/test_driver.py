@@ -26,6 +26,7 @@ from ottla.protocol.internal.group_records import (
 )
 from ottla.protocol.record_batch import SimpleRecord, build_batch, read_batch_header, set_base_offset_and_epoch
 from ottla.replication.partition import Partition
+from ottla.storage.config import LogConfig
 from tests.unit.coordinator.harness import WALL_START_MS
 
 
@@ -51,6 +52,7 @@ class MemoryLog:
     """As much of a log as the driver and the partition touch. With `must_fsync`, it counts as far as it was fsynced."""
 
     is_open = True
+    config = LogConfig()
 
     def __init__(self) -> None:
         self.batches: list[bytearray] = []

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.clock import elapsed_s
@@ -71,7 +71,7 @@ answered without a task; more are encoded in steps."""
 _BATCH = struct.Struct(">qi4xb4xhi16xq")
 """The base offset, length, format, attributes, last offset delta and producer id in the header of a batch."""
 
-Work = Callable[[], Any]
+Work = Callable[[], object]
 """For a thread."""
 
 
@@ -80,7 +80,7 @@ def _on_error(context: RequestContext, request: ShareFetchRequest, error: KafkaE
 
 
 @api(ApiKey.SHARE_FETCH, versions=(1, 2), needs=NEEDS, on_error=_on_error, cost_shift=RECORDS_COST_SHIFT)
-def handle(context: RequestContext, request: ShareFetchRequest) -> Response | Coroutine[Any, Any, Response]:
+def handle(context: RequestContext, request: ShareFetchRequest) -> Response | Awaitable[Response]:
     key = check_request(context, request)
     renews = context.api_version >= RENEW_SINCE and request.is_renew_ack
     if renews and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait):
@@ -295,7 +295,7 @@ class _ShareFetch:
         finally:
             look.close()
 
-    def _look(self) -> Generator[Work, Any, bool]:
+    def _look(self) -> Generator[Work, object, bool]:
         """Whether there is enough, or the time is over. Yields what is to be done in a thread, and is sent its
         result."""
         began_s = elapsed_s()
@@ -377,7 +377,7 @@ class _ShareFetch:
 
     # Reading
 
-    def _read(self, readings: list[_Reading]) -> Generator[Work, Any, None]:
+    def _read(self, readings: list[_Reading]) -> Generator[Work, object, None]:
         left = self._max_bytes
         each_max = max(1, self._max_bytes // max(1, len(readings)))
         for position, reading in enumerate(readings, start=1):
@@ -392,7 +392,7 @@ class _ShareFetch:
                 del readings[position:]
                 return
 
-    def _read_one(self, reading: _Reading, max_bytes: int, *, min_one_batch: bool) -> Generator[Work, Any, None]:
+    def _read_one(self, reading: _Reading, max_bytes: int, *, min_one_batch: bool) -> Generator[Work, object, None]:
         led = reading.led
         log = led.partition.log
         led.partition.check_leader()
@@ -413,7 +413,9 @@ class _ShareFetch:
             size = min(part.length, _next_size(batches, size, until) or led.likely_bytes)
             data = part.file.pread_nowait(size, part.position)
             if data is None:
-                data = yield partial(part.file.pread, size, part.position)
+                read = yield partial(part.file.pread, size, part.position)
+                assert isinstance(read, bytes)
+                data = read
             reading.take(data, until)
         if batches:
             led.likely_bytes = max(READ_BYTES, min(reading.size + batches[-1].size, LIKELY_BYTES_MAX))
@@ -507,9 +509,7 @@ class _Answer:
         self._ranges = 0
         """Rows of acquired records."""
 
-    def at_once(
-        self, found: dict[SharedPartition, Found], failures: Failures
-    ) -> Response | Coroutine[Any, Any, Response]:
+    def at_once(self, found: dict[SharedPartition, Found], failures: Failures) -> Response | Awaitable[Response]:
         rows = self._rows(found, failures)
         if self._ranges > ROWS_AT_ONCE:
             return _in_steps(self._values(rows, failures))

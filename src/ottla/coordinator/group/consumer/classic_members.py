@@ -7,7 +7,6 @@ next step, and asks for what it has by then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
@@ -62,8 +61,7 @@ def _join(state: GroupState, token: Token, group: ConsumerGroup, request: JoinGr
         subscription = decode_subscription(next(iter(request.protocols.values())))
     except MalformedRecord as error:
         raise KafkaError(ErrorCode.inconsistent_group_protocol, str(error)) from error
-    new = replace(
-        old,
+    new = old._replace(
         instance_id=old.instance_id if instance_id is None else instance_id,
         rack_id=subscription.rack_id or old.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,

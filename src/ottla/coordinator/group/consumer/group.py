@@ -260,22 +260,29 @@ class ConsumerGroup:
     def _own(self, member: ConsumerMember) -> None:
         """Record a member's partitions. Of two members that claim the same partition, the one with the later epoch owns
         it."""
-        for epochs in (member.assigned, member.revoking):
+        epoch = member.epoch
+        for epochs in (member.assigned, member.revoking) if member.revoking else (member.assigned,):
             for topic_id, partitions in epochs.items():
-                owned = self.partition_epochs.setdefault(topic_id, {})
+                owned = self.partition_epochs.get(topic_id)
+                if owned is None:
+                    owned = self.partition_epochs[topic_id] = {}
                 for partition in partitions:
-                    # (That of a member that sleeps is less than NO_EPOCH.)
-                    owned[partition] = max(owned.get(partition, member.epoch), member.epoch)
+                    before = owned.get(partition)
+                    if before is None or before < epoch:  # that of a member that sleeps is less than NO_EPOCH
+                        owned[partition] = epoch
 
     def _release(self, member: ConsumerMember) -> None:
-        for epochs in (member.assigned, member.revoking):
+        epoch = member.epoch
+        for epochs in (member.assigned, member.revoking) if member.revoking else (member.assigned,):
             for topic_id, partitions in epochs.items():
-                owned = self.partition_epochs.get(topic_id, {})
+                owned = self.partition_epochs.get(topic_id)
+                if owned is None:
+                    continue
                 for partition in partitions:
-                    if owned.get(partition) == member.epoch:
+                    if owned.get(partition) == epoch:
                         del owned[partition]
                 if not owned:
-                    self.partition_epochs.pop(topic_id, None)
+                    del self.partition_epochs[topic_id]
 
 
 def target_value(partitions: Partitions) -> ConsumerGroupTargetAssignmentMemberValue:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.coordinator.group.consumer import fence, offsets, replay
+from ottla.coordinator.group.consumer import fence, heartbeat, offsets, replay
 from ottla.coordinator.group.kind import Kind
 
 CONSUMER_KIND: Final = Kind(
+    heartbeat.heartbeat,
     replay.replay,
     replay.saved,
     fence.on_loaded,

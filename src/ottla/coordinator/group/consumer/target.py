@@ -7,7 +7,6 @@ from collections import Counter
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.coordinator.effects import Now
 from ottla.coordinator.group.assignors import ASSIGNORS, MemberSpec
 from ottla.coordinator.group.consumer.group import (
     MEMBER_TARGET,
@@ -20,7 +19,6 @@ from ottla.coordinator.group.consumer.group import (
 from ottla.coordinator.group.consumer.member import ConsumerMember, Partitions
 from ottla.coordinator.group.state import GroupState
 from ottla.metadata.image import MetadataImage
-from ottla.model import Millis
 from ottla.protocol.internal.consumer_group_records import ConsumerGroupTargetAssignmentMetadataValue
 from ottla.protocol.internal.group_records import GroupRecord
 
@@ -42,8 +40,7 @@ def update(
 ) -> Target:
     """The target of `new`, which will be in the place of `old`; with records of a new one for all where the group
     needs it. `epoch` is what the group will have."""
-    interval_ms = state.config.of_group(state.image, group.group_id).assignment_interval_ms
-    if group.assignment_epoch >= epoch or not _may_compute(group.assignment_timestamp_ms, interval_ms, state.now):
+    if group.assignment_epoch >= epoch or not _may_compute(state, group):
         return Target(group.assignment_epoch, _last(group, new))
     before = group.static_members.get(new.instance_id or "", new.member_id)
     specs = {
@@ -74,8 +71,9 @@ def update(
     return Target(epoch, {topic_id: frozenset(numbers) for topic_id, numbers in found.items() if numbers})
 
 
-def _may_compute(last_ms: Millis, interval_ms: Millis, now: Now) -> bool:
-    return last_ms == 0 or interval_ms == 0 or now.wall_ms >= last_ms + interval_ms
+def _may_compute(state: GroupState, group: ConsumerGroup) -> bool:
+    last_ms, interval_ms = group.assignment_timestamp_ms, state.consumer_config(group.group_id).assignment_interval_ms
+    return last_ms == 0 or interval_ms == 0 or state.now.wall_ms >= last_ms + interval_ms
 
 
 def _last(group: ConsumerGroup, member: ConsumerMember) -> Partitions:

@@ -42,4 +42,4 @@ def _refuse_commit(group: ShareGroup, request: OffsetCommit, image: MetadataImag
     raise KafkaError(ErrorCode.group_id_not_found, f"Group {group.group_id} is not a consumer group.")
 
 
-SHARE_KIND: Final = Kind(_replay, None, start_sessions, _expired, _check_fetch, _refuse_commit, _refuse_commit)
+SHARE_KIND: Final = Kind(None, _replay, None, start_sessions, _expired, _check_fetch, _refuse_commit, _refuse_commit)

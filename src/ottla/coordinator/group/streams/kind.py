@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.coordinator.group.kind import Kind
-from ottla.coordinator.group.streams import fence, offsets, replay
+from ottla.coordinator.group.streams import fence, heartbeat, offsets, replay
 
 STREAMS_KIND: Final = Kind(
+    heartbeat.heartbeat,
     replay.replay,
     replay.saved,
     fence.on_loaded,
