@@ -167,8 +167,9 @@ class ServerConfig(TypedSettings):
         if cluster_wide == before.cluster_wide and per_broker == before.per_broker:
             return frozenset()
         self.effective = EffectiveConfig(self.static, dict(cluster_wide), dict(per_broker))
-        while self._read:
-            del self.__dict__[self._read.pop()]
+        for attribute in self._read:
+            self.__dict__.pop(attribute, None)
+        self._read = []  # a new one: a copy of this has the same
         given = {*before.cluster_wide, *before.per_broker, *cluster_wide, *per_broker}
         return frozenset(name for name in given & definitions.BROKER.keys() if self[name] != before[name])
 

@@ -43,7 +43,7 @@ from ottla.replication.replica_log import Appended
 from ottla.storage.validation import COORDINATOR
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.state import Group
+    from ottla.coordinator.group.group import Group
     from ottla.drivers.ports import CoordinatorHost, PublishedMetadata, Waiter
     from ottla.protocol.schemas.sent import ListedGroup
 

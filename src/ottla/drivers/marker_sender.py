@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.coordinator.effects import Marker
 from ottla.coordinator.transaction.effects import SendMarkers
@@ -29,6 +29,8 @@ from ottla.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
     from ottla.drivers.ports import SenderHost
+    from ottla.protocol.schemas.received import WriteTxnMarkersResponse
+    from ottla.protocol.schemas.sent import WritableTxnMarker
 
 _LOG = logging.getLogger("ottla.transactions")
 
@@ -290,7 +292,7 @@ class MarkerSender:
                 self._send_some(item.shard, item.markers, item.partitions, 0)
 
 
-def _errors_in(response: Any) -> Generator[int, None, dict[int, dict[TopicPartition, ErrorCode]]]:
+def _errors_in(response: WriteTxnMarkersResponse) -> Generator[int, None, dict[int, dict[TopicPartition, ErrorCode]]]:
     """Errors by producer id."""
     found: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for marker in response.markers:
@@ -304,7 +306,7 @@ def _errors_in(response: Any) -> Generator[int, None, dict[int, dict[TopicPartit
     return found
 
 
-def _entry(marker: Marker) -> dict[str, Any]:
+def _entry(marker: Marker) -> WritableTxnMarker:
     topics: dict[str, list[int]] = {}
     for topic, number in marker.partitions:
         topics.setdefault(topic, []).append(number)

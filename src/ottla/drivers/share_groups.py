@@ -57,10 +57,6 @@ class ShareGroups:
             request.group_id, lambda state: share.heartbeat(state, waiter, request, image, config, self._initialize)
         )
 
-    def describe(self, group_id: str) -> sent.ShareGroupDescribeResponseDescribedGroup:
-        image = self._node.image
-        return self._node.groups.decide(group_id, lambda state: share.describe(state, group_id, image))
-
     def _config_of(self, group_id: str) -> ShareGroupConfig:
         own, config = self._node.image.config(ConfigResourceType.GROUP, group_id), self._node.config
         return ShareGroupConfig(

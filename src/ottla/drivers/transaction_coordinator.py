@@ -115,6 +115,8 @@ class TransactionCoordinatorDriver:
 
     def _observe(self, event: str, transactional_id: str, transaction: Transaction) -> None:
         level = logging.DEBUG if event == "completed" else logging.INFO
+        if not _LOG.isEnabledFor(level):
+            return
         where = fields(
             id=transactional_id, producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch,
             state=transaction.state.title,

@@ -268,6 +268,18 @@ def test_dynamic_settings_lie_over_static_ones() -> None:
     assert config.apply_dynamic({}, {}) == frozenset()
 
 
+def test_a_copy_on_which_dynamic_settings_are_tried_changes_nothing() -> None:
+    config = ServerConfig.load(overrides={"log.retention.ms": "5"})
+    assert config.log_retention_ms == 5
+    trial = copy.copy(config)
+    assert (config.message_max_bytes, trial.log_roll_hours) == (1048588, 168)
+    trial.apply_dynamic({"log.retention.ms": "6"}, {})
+    assert (trial.log_retention_ms, config.log_retention_ms) == (6, 5)
+    config.apply_dynamic({"log.retention.ms": "7", "message.max.bytes": "8"}, {})
+    assert (trial.log_retention_ms, config.log_retention_ms, config.message_max_bytes) == (6, 7, 8)
+    assert trial.message_max_bytes == 1048588
+
+
 def test_settings_are_attributes_where_there_is_such_a_setting() -> None:
     config = ServerConfig.load(overrides={"offsets.retention.minutes": "7"})
     assert (config.offsets_retention_minutes, config.effective.offsets_retention_minutes) == (7, 7)

@@ -186,7 +186,7 @@ class World:
         return waiter
 
     def committed(self, group_id: str = "simple") -> int:
-        found: int = self.driver.read(fetch, group_id, None, False)[0].partitions[0].offset
+        found: int = self.driver.read(fetch, group_id, None, False)[0].partitions[0].committed_offset
         return found
 
 
@@ -343,7 +343,7 @@ def test_a_log_of_kafka_with_transactions_and_unknown_records_loads() -> None:
         await until(lambda: code_of_or_none(world) is None)
         assert (world.committed("a"), world.committed("b")) == (2, 1)
         (topic,) = world.driver.read(fetch, "c", [("t", ZERO_UUID, [0])], True)
-        assert topic.partitions[0].error is ErrorCode.unstable_offset_commit
+        assert topic.partitions[0].error_code is ErrorCode.unstable_offset_commit
 
     play(scene)
 

@@ -100,7 +100,7 @@ def test_a_full_batch_is_appended_before_the_next_begins(failing: bool, monkeypa
             world.log.failure = KafkaError(ErrorCode.not_leader_or_follower)
         waiters = [beat(world, name) for name in "abc"]
         assert len(world.log.batches) == (0 if failing else 1)
-        # What was decided on the batch that failed is undone before it, and what comes after begins anew.
+        # What was decided on the batch that failed is undone with it; the next heartbeat creates the group again.
         assert members_of(world) == (["c"] if failing else ["a", "b", "c"])
         await asyncio.sleep(0)
         refused = ErrorCode.not_coordinator if failing else ErrorCode.none

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import pkgutil
 import sys
@@ -168,3 +169,20 @@ def test_schema_fields_are_named_once() -> None:
     for name in schemas.names():
         walk(schemas.schema(name).fields)
     assert {field.name for field in fields(record_classes()["TopicRecord"])} == {"name", "topic_id"}
+
+
+def test_what_was_read_is_freed() -> None:
+    """Objects of messages are freed by their counts alone, also where the read fails in the middle."""
+    layout = schemas.layout("MetadataResponse", 13)
+    data = written(layout, filled(layout, 5))
+    cls, text = type(Reader(data).read(layout).topics[0]), "text"
+    before = sys.getrefcount(cls), sys.getrefcount(text)
+    for end in [*range(len(data)), len(data)] * 3:
+        try:
+            made = Reader(data[:end]).read(layout)
+            assert len({made.topics[4]}) == 1 and made.topics[4].partitions[0].isr_nodes == (5,)
+        except Malformed:
+            made = None
+    del made
+    gc.collect()
+    assert (sys.getrefcount(cls), sys.getrefcount(text)) == before

@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.internal.group_records import GroupRecord
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.state import Group
+    from ottla.coordinator.group.group import Group
     from ottla.protocol.schemas.sent import DescribeGroupsResponseDescribedGroup, ListedGroup
 
 

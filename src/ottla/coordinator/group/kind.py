@@ -21,6 +21,8 @@ class Kind(NamedTuple):
 
     heartbeat: Callable[[GroupState, Token, Any], None] | None
     """Decide on the heartbeat of a member; None where more than a shard of groups does. Raises KafkaError."""
+    describe: Callable[[GroupState, str], Any]
+    """The row of a group in the answer to the Describe request of its protocol. Raises GROUP_ID_NOT_FOUND."""
     replay: Callable[[GroupState, ModernKey, Value | None], None]
     """Apply a record of the log, or of a decision. Raises MalformedRecord."""
     saved: Callable[[GroupState, ModernKey], Undo] | None

@@ -24,7 +24,7 @@ from ottla.protocol.offset_block import OffsetBlock
 from ottla.protocol.wire import FetchedOffset, FetchedTopic
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.state import Group
+    from ottla.coordinator.group.group import Group
 
 OFFSETS_PER_TURN_MAX = 20_000
 """Offsets that are looked at in one turn of expiry: some 20 ms."""

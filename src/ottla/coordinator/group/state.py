@@ -22,12 +22,7 @@ from ottla.model import Millis, Offset
 from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.consumer.group import ConsumerGroup
-    from ottla.coordinator.group.share.group import ShareGroup
-    from ottla.coordinator.group.streams.group import StreamsGroup
-
-    Group = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
-    """Asked for by `isinstance(group, ClassicGroup)` and `group_type`, so that a node without others loads none."""
+    from ottla.coordinator.group.group import Group
 
 Done = Callable[[], None] | None
 Failed = Callable[[ErrorCode], None] | None

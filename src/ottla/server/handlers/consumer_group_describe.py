@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from ottla.coordinator.group.kinds import kind_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
@@ -47,8 +48,7 @@ def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> Re
 def _describe(
     context: RequestContext, request: ConsumerGroupDescribeRequest, group_id: str
 ) -> ConsumerGroupDescribeResponseDescribedGroup:
-    from ottla.coordinator.group.consumer.describe import describe
-
+    describe = kind_of("consumer").describe
     try:
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:

@@ -116,11 +116,15 @@ def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame
 
 def _says_more(request: ConsumerGroupHeartbeatRequest) -> bool:
     """Whether there is more in it than who sends it."""
-    said = (
-        request.rack_id, request.subscribed_topic_names, request.server_assignor, request.topic_partitions,
-        request.subscribed_topic_regex,
-    )  # fmt: skip
-    return request.member_epoch <= 0 or request.rebalance_timeout != -1 or any(x is not None for x in said)
+    return (
+        request.member_epoch <= 0
+        or request.rebalance_timeout != -1
+        or request.topic_partitions is not None
+        or request.subscribed_topic_names is not None
+        or request.subscribed_topic_regex is not None
+        or request.server_assignor is not None
+        or request.rack_id is not None
+    )
 
 
 NEEDS: Final = (

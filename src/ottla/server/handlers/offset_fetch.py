@@ -113,7 +113,9 @@ def _encoding(context: RequestContext, groups: Sequence[FetchedGroup]) -> Genera
                 count_failures(context, errors)
             yield 1 + len(topic.partitions) // 8
     version = context.api_version
-    values = {"groups": groups} if version >= GROUPS_SINCE else groups[0]._asdict()
+    values: dict[str, object] = {"groups": groups}
+    if version < GROUPS_SINCE:
+        values = {"topics": groups[0].topics, "error_code": groups[0].error_code}
     steps = encode_response_in_steps(ApiKey.OFFSET_FETCH, version, context.correlation_id, values)
     return EncodedResponse([(yield from steps)])
 

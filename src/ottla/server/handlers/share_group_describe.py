@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
+from ottla.coordinator.group.kinds import kind_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
@@ -43,7 +44,7 @@ def _describe(
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
-        found: ShareGroupDescribeResponseDescribedGroup = context.node.share.groups.describe(group_id)
+        found: ShareGroupDescribeResponseDescribedGroup = context.node.groups.read(kind_of("share").describe, group_id)
         check_topics(context, topics_of(each["assignment"] for each in found["members"]), HIDDEN)
         operations = operations_on(context, group_id) if request.include_authorized_operations else NOT_ASKED
         return {**found, "authorized_operations": operations}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from ottla.coordinator.group.kinds import kind_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
@@ -44,8 +45,7 @@ def handle(context: RequestContext, request: StreamsGroupDescribeRequest) -> Res
 def _describe(
     context: RequestContext, request: StreamsGroupDescribeRequest, group_id: str
 ) -> StreamsGroupDescribeResponseDescribedGroup:
-    from ottla.coordinator.group.streams.describe import describe
-
+    describe = kind_of("streams").describe
     try:
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:

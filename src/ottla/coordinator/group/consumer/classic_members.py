@@ -23,6 +23,7 @@ from ottla.coordinator.group.consumer.group import ConsumerGroup, partitions_of
 from ottla.coordinator.group.consumer.heartbeat import Step, static_joins, static_member
 from ottla.coordinator.group.consumer.member import ConsumerMember, MemberState
 from ottla.coordinator.group.consumer.target import Target
+from ottla.coordinator.group.group import Group
 from ottla.coordinator.group.requests import JoinGroup, Leaving, SyncGroup
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
@@ -30,8 +31,9 @@ from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.group_records import GroupRecord
 
 
-def join(state: GroupState, token: Token, group: ConsumerGroup, request: JoinGroup) -> None:
+def join(state: GroupState, token: Token, group: Group, request: JoinGroup) -> None:
     """Join a group that has members. Always replies."""
+    assert isinstance(group, ConsumerGroup)
     try:
         _join(state, token, group, request)
     except KafkaError as error:
@@ -126,8 +128,9 @@ def _checked(group: ConsumerGroup, member_id: str, instance_id: str | None, gene
     return member
 
 
-def sync(state: GroupState, token: Token, group: ConsumerGroup, request: SyncGroup) -> None:
+def sync(state: GroupState, token: Token, group: Group, request: SyncGroup) -> None:
     """Reply with the member's current assignment; it need not wait. Always replies."""
+    assert isinstance(group, ConsumerGroup)
     try:
         member = _checked(group, request.member_id, request.instance_id, request.generation)
         assert member.classic is not None
@@ -156,10 +159,9 @@ def sync(state: GroupState, token: Token, group: ConsumerGroup, request: SyncGro
     )
 
 
-def heartbeat(
-    state: GroupState, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
-) -> None:
+def heartbeat(state: GroupState, group: Group, member_id: str, instance_id: str | None, generation: int) -> None:
     """Raises KafkaError; REBALANCE_IN_PROGRESS asks the member to join again."""
+    assert isinstance(group, ConsumerGroup)
     member = _checked(group, member_id, instance_id, generation)
     timers.start_session(state, group.group_id, member)
     waits = member.state is MemberState.UNRELEASED_PARTITIONS and group.is_waiting_for_partitions(member)
@@ -168,8 +170,9 @@ def heartbeat(
         raise KafkaError(ErrorCode.rebalance_in_progress)
 
 
-def leave(state: GroupState, token: Token, group: ConsumerGroup, leaving: Sequence[Leaving]) -> None:
+def leave(state: GroupState, token: Token, group: Group, leaving: Sequence[Leaving]) -> None:
     """Also what an operator asks for; members of the new protocol go too."""
+    assert isinstance(group, ConsumerGroup)
     results = []
     gone: dict[str, ConsumerMember] = {}
     for member_id, instance_id in leaving:

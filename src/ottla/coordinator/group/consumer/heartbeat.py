@@ -18,10 +18,8 @@ from ottla.coordinator.group.consumer.group import (
     MEMBER_CURRENT,
     MEMBER_TARGET,
     METADATA,
-    NEW_EPOCH,
     PARTITION_METADATA,
     ConsumerGroup,
-    put,
     target_value,
 )
 from ottla.coordinator.group.consumer.member import (
@@ -35,6 +33,7 @@ from ottla.coordinator.group.consumer.member import (
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.reconcile import Reconciliation
 from ottla.coordinator.group.consumer.timers import cancel_all, cancel_rebalance, start_rebalance, start_session
+from ottla.coordinator.group.modern import NEW_EPOCH, put
 from ottla.coordinator.group.requests import ConsumerHeartbeat
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError

@@ -412,7 +412,7 @@ def _bytes(record: GroupRecord) -> bytes | None:
 # What there is
 
 
-def describe(state: GroupState, group_id: str, image: MetadataImage) -> ShareGroupDescribeResponseDescribedGroup:
+def describe(state: GroupState, group_id: str) -> ShareGroupDescribeResponseDescribedGroup:
     """The row of a ShareGroupDescribe response. Raises GROUP_ID_NOT_FOUND."""
     group = find(state, group_id)
     return {
@@ -435,7 +435,7 @@ def describe(state: GroupState, group_id: str, image: MetadataImage) -> ShareGro
                     "topic_partitions": [
                         {"topic_id": topic_id, "topic_name": topic.name, "partitions": tuple(sorted(numbers))}
                         for topic_id, numbers in each.assigned.items()
-                        if (topic := image.topic_by_id(topic_id)) is not None
+                        if (topic := state.image.topic_by_id(topic_id)) is not None
                     ]
                 },
             }
