@@ -307,7 +307,7 @@ def test_plain_fetch_requests_are_decoded_as_any(request: fetch.FetchRequest, ve
         plain_partition = {"replica_directory_id": ZERO_UUID, "high_watermark": fetch.UNKNOWN_HIGH_WATERMARK}
         for topic in request.topics:
             topic.partitions[:] = [each._replace(**plain_partition) for each in topic.partitions]
-        request = replace(request, cluster_id=None, replica_id=-1, replica_epoch=-1)
+        request.cluster_id, request.replica_id, request.replica_epoch = None, -1, -1
     frame = bytearray(fetch.encode_request(version, 7, None, request))
     offset = read_header(frame).body_offset
     found = fetch_plain.decode_plain(version, memoryview(frame), offset)

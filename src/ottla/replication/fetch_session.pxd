@@ -15,6 +15,7 @@ cdef class CachedPartition:
     cdef public FetchSession session
     cdef public object watched
 
+    @cython.locals(session=FetchSession)
     cpdef bint watch(self, partition) except -1
 
     @cython.locals(session=FetchSession)
@@ -43,8 +44,7 @@ cdef class FetchSession:
     @cython.locals(cached=CachedPartition)
     cpdef update(self, requested, forgotten)
 
-    @cython.locals(cached=CachedPartition)
-    cpdef move_to_end(self, key)
+    cpdef move_to_end(self, CachedPartition cached)
 
-    @cython.locals(changed=dict)
+    @cython.locals(changed=list)
     cpdef list to_read(self)

@@ -3,6 +3,8 @@ cimport cython
 
 from ottla.replication.fetch_session cimport CachedPartition
 from ottla.replication.partition cimport Partition
+from ottla.storage.log cimport Log
+from ottla.storage.segment_files cimport LogSlice
 
 
 cdef class Read:
@@ -17,13 +19,13 @@ cdef class Read:
     cdef public object traffic
 
 
-@cython.locals(epoch=cython.longlong)
+@cython.locals(epoch=cython.longlong, log=Log)
 cpdef bint has_nothing_new(CachedPartition cached, Partition partition) except -1
 
 
-@cython.locals(found=Read, high_watermark=cython.longlong, stable=cython.longlong, up_to=cython.longlong)
+@cython.locals(log=Log, found=Read, high_watermark=cython.longlong, stable=cython.longlong, up_to=cython.longlong)
 cpdef Read read(
-    object partition, object asked, long long max_bytes, int isolation, bint min_one_batch, bint nowait,
+    Partition partition, object asked, long long max_bytes, int isolation, bint min_one_batch, bint nowait,
     bint leader_only
 )
 
@@ -37,14 +39,14 @@ cdef class Follower:
     cdef public object traffic
 
 
-@cython.locals(found=Read, offset=cython.longlong, end=cython.longlong)
+@cython.locals(log=Log, found=Read, offset=cython.longlong, end=cython.longlong)
 cpdef Read read_as_follower(
-    object partition, object asked, long long max_bytes, Follower by, bint min_one_batch, bint nowait
+    Partition partition, object asked, long long max_bytes, Follower by, bint min_one_batch, bint nowait
 )
 
 
-@cython.locals(read=Read, cold=list, length=cython.longlong)
-cpdef list take_cached(object reads)
+@cython.locals(read=Read, cold=list, records=LogSlice)
+cpdef list take_cached(list reads)
 
 
 @cython.locals(read=Read)

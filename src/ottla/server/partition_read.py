@@ -62,7 +62,8 @@ def has_nothing_new(cached: CachedPartition, partition: Partition) -> bool:
     epoch = partition.leader_epoch
     if (asked[3] >= 0 and asked[3] != epoch) or (asked[4] >= 0 and asked[4] != epoch):
         return False
-    if not partition.log.holds_nothing(asked[1], cached.high_watermark, cached.log_start_offset):
+    log = partition.log
+    if not log.holds_nothing(asked[1], cached.high_watermark, cached.log_start_offset):
         return False
     partition.traffic.fetches += 1
     return True
@@ -78,7 +79,6 @@ def read(
     asked: FetchPartition,
     max_bytes: int,
     isolation: int,
-    *,
     min_one_batch: bool,
     nowait: bool,
     leader_only: bool,
@@ -107,7 +107,7 @@ def read(
             if found.diverging is not None:
                 return found
         up_to = stable if isolation == READ_COMMITTED else high_watermark
-        found.records = log.read(asked[1], max_bytes, up_to=up_to, min_one_batch=min_one_batch, nowait=nowait)
+        found.records = log.read(asked[1], max_bytes, up_to, min_one_batch, nowait)
         if isolation == READ_COMMITTED:
             part = found.records
             found.aborted = log.aborted_transactions(asked[1], up_to, part) if part is not None else []
@@ -148,7 +148,7 @@ class Follower:
 
 
 def read_as_follower(
-    partition: Partition, asked: FetchPartition, max_bytes: int, by: Follower, *, min_one_batch: bool, nowait: bool
+    partition: Partition, asked: FetchPartition, max_bytes: int, by: Follower, min_one_batch: bool, nowait: bool
 ) -> Read:
     """What a follower gets: everything up to the log end. Takes note of how far it is; errors as `read`."""
     found = Read()
@@ -169,7 +169,7 @@ def read_as_follower(
         found.log_start_offset = log.log_start_offset
         if found.diverging is None:
             end = log.log_end_offset
-            found.records = log.read(offset, max_bytes, up_to=end, min_one_batch=min_one_batch, nowait=nowait)
+            found.records = log.read(offset, max_bytes, end, min_one_batch, nowait)
             found.traffic = by.traffic
             if by.throttle is not None and found.records is not None:
                 by.throttle.hold_back(partition, by.node_id, found)
@@ -189,7 +189,7 @@ def _divergence(partition: Partition, last_fetched_epoch: LeaderEpoch, offset: O
     return None
 
 
-def take_cached(reads: Sequence[Read | None]) -> list[Any]:
+def take_cached(reads: list[Read | None]) -> list[Any]:
     """Count what is read, and take small slices into memory; gives those that are not in the page cache."""
     cold = []
     for read in reads:
