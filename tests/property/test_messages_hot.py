@@ -325,6 +325,13 @@ def test_plain_fetch_requests_are_decoded_as_any(request: fetch.FetchRequest, ve
             assert found == fetch.decode_request(version, memoryview(broken), offset)
 
 
+def row_of(partition: fetch.FetchedPartition) -> fetch_plain.Row:
+    row = fetch_plain.Row()
+    for name in ("high_watermark", "last_stable_offset", "log_start_offset", "records"):
+        setattr(row, name, getattr(partition, name))
+    return row
+
+
 @given(fetch_responses, st.sampled_from(FETCH_VERSIONS))
 def test_plain_fetch_responses_are_encoded_as_any(response: fetch.FetchResponse, version: int) -> None:
     response = replace(response, error_code=0, throttle_time_ms=0, node_endpoints=())
@@ -344,7 +351,7 @@ def test_plain_fetch_responses_are_encoded_as_any(response: fetch.FetchResponse,
         return
     session_id = response.session_id if version >= 7 else 0
     rows = [
-        ((key, each.partition_index), each)
+        ((key, each.partition_index), row_of(each))
         for key, topic in zip(keys, response.topics, strict=True)
         for each in topic.partitions
     ]

@@ -1,5 +1,6 @@
 # C types for `fetch_plain.py`; see there.
 cimport cython
+from cpython.bytearray cimport PyByteArray_Resize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 
 from ottla.protocol.fetch cimport FetchRequest
@@ -11,6 +12,14 @@ cdef long long _TWO_32
 cdef object _new
 cdef Py_ssize_t _PIECE_BYTES
 cdef Py_ssize_t _ROW_BYTES_MAX
+cdef bytes _END
+
+
+cdef class Row:
+    cdef public long long high_watermark
+    cdef public long long last_stable_offset
+    cdef public long long log_start_offset
+    cdef public object records
 
 
 @cython.locals(value=cython.longlong)
@@ -73,7 +82,8 @@ cpdef FetchRequest decode_plain(int version, frame, Py_ssize_t position)
 
 @cython.locals(
     flexible=cython.bint, parts=list, out=bytearray, size=cython.Py_ssize_t, count=cython.Py_ssize_t,
-    left=cython.Py_ssize_t, at=cython.Py_ssize_t, length=cython.Py_ssize_t, number=cython.Py_ssize_t, data=bytes, by_name=cython.bint,
+    left=cython.Py_ssize_t, at=cython.Py_ssize_t, length=cython.Py_ssize_t, number=cython.Py_ssize_t, data=bytes, by_name=cython.bint, row=Row,
+    key=tuple,
 )
 cpdef tuple encode_plain(int version, long long correlation_id, long long session_id, list rows)
 
@@ -92,6 +102,13 @@ cdef Py_ssize_t _put_row(
 
 
 cdef _make_room(bytearray out, Py_ssize_t at, Py_ssize_t size)
+
+
+cdef _cut(bytearray out, Py_ssize_t at)
+
+
+@cython.locals(number=cython.Py_ssize_t)
+cdef Py_ssize_t _put_bytes(bytearray out, Py_ssize_t at, bytes data) except -1
 
 
 cdef Py_ssize_t _put_length(bytearray out, Py_ssize_t at, long long length, bint flexible) except -1

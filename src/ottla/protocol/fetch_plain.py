@@ -10,7 +10,7 @@ Compiled, with C types in `fetch_plain.pxd`. Nothing here trusts a length: every
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 try:
@@ -18,7 +18,7 @@ try:
 except ImportError:  # interpreted, where Cython is not installed
     from ottla import no_cython as cython
 
-from ottla.model import ZERO_UUID, Buffer
+from ottla.model import ZERO_UUID, Buffer, Offset
 from ottla.protocol.fetch import (
     UNKNOWN_HIGH_WATERMARK,
     FetchPartition,
@@ -233,13 +233,21 @@ _PIECE_BYTES = PIECE_BYTES
 _ROW_BYTES_MAX = ROW_BYTES_MAX
 
 
-class Row(Protocol):
-    """A partition in a response; `records` has a length, or is None for none."""
+_END = bytes(3)
+"""No tagged fields of the last partition, of its topic, of the answer."""
 
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    records: Any
+
+class Row:
+    """A partition in a response."""
+
+    __slots__ = ("high_watermark", "last_stable_offset", "log_start_offset", "records")
+
+    def __init__(self) -> None:
+        self.high_watermark: Offset = -1
+        self.last_stable_offset: Offset = -1
+        self.log_start_offset: Offset = -1
+        self.records: Any = None
+        """Has a length; None for none."""
 
 
 def encode_plain(
@@ -262,7 +270,8 @@ def encode_plain(
     at = _put_length(out, at, _topics_of(rows, count), flexible)
     left = 0
     for number in range(count):
-        (name, partition), row = rows[number]
+        key, row = rows[number]
+        name, partition = key
         if not left:
             left = _same_topic(rows, number, count)
             by_name = isinstance(name, str)
@@ -270,8 +279,8 @@ def encode_plain(
             _make_room(out, at, len(data) + 2 * _ROW_BYTES_MAX)
             if by_name:
                 at = _put_length(out, at, len(data), True) if flexible else _put_int16(out, at, len(data))
-            out[at : at + len(data)] = data
-            at = _put_length(out, at + len(data), left, flexible)
+            at = _put_bytes(out, at, data)
+            at = _put_length(out, at, left, flexible)
         else:
             _make_room(out, at, _ROW_BYTES_MAX)
         left -= 1
@@ -280,9 +289,15 @@ def encode_plain(
         at = _put_row(out, at, version, partition, row.high_watermark, row.last_stable_offset, row.log_start_offset)
         at = _put_length(out, at, length, flexible)
         if length:
-            parts.append(out[:at])
+            _cut(out, at)
+            parts.append(out)
             parts.append(records)
             size += at + length
+            if number == count - 1:
+                if flexible:
+                    parts.append(_END)
+                    size += len(_END)
+                return parts, size
             out = bytearray(_PIECE_BYTES)
             at = 0
         if flexible:  # no tagged fields of the partition, nor of the topic
@@ -290,7 +305,8 @@ def encode_plain(
     if flexible:
         at += 1
     if at:
-        parts.append(out[:at])
+        _cut(out, at)
+        parts.append(out)
         size += at
     return parts, size
 
@@ -331,6 +347,19 @@ def _make_room(out: bytearray, at: int, size: int) -> None:
     """Have so many bytes behind `at`, zeros all."""
     if len(out) - at < size:
         out.extend(bytes(len(out) + size))
+
+
+def _cut(out: bytearray, at: int) -> None:
+    if cython.compiled:
+        PyByteArray_Resize(out, at)  # type: ignore[name-defined] # noqa: F821
+    else:
+        del out[at:]
+
+
+def _put_bytes(out: bytearray, at: int, data: bytes) -> int:
+    for number in range(len(data)):
+        out[at + number] = data[number]
+    return at + len(data)
 
 
 def _put_length(out: bytearray, at: int, length: int, flexible: bool) -> int:

@@ -48,3 +48,15 @@ cdef class FetchSession:
 
     @cython.locals(changed=list)
     cpdef list to_read(self)
+
+
+cdef class FetchSessionCache:
+    cdef public list _dropped
+    cdef public object _random
+    cdef public dict _sessions
+    cdef public long long _slots
+
+    cpdef FetchSession get(self, long long session_id)
+
+    @cython.locals(session=FetchSession)
+    cpdef FetchSession resume(self, long long session_id, long long epoch, long long now_ms, bint uses_topic_ids)

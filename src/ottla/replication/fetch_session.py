@@ -223,6 +223,8 @@ def tell(sessions: dict[CachedPartition, None], size_bytes: int) -> None:
 class FetchSessionCache:
     """All sessions of a node, at most `slots` (`max.incremental.fetch.session.cache.slots`)."""
 
+    __slots__ = ("_dropped", "_random", "_sessions", "_slots")
+
     def __init__(self, slots: int, random: random_module.Random) -> None:
         self._slots = slots
         self._random = random
@@ -270,7 +272,7 @@ class FetchSessionCache:
         self._sessions[session_id] = session
         return session
 
-    def resume(self, session_id: int, epoch: int, now_ms: Millis, *, uses_topic_ids: bool) -> FetchSession:
+    def resume(self, session_id: int, epoch: int, now_ms: Millis, uses_topic_ids: bool) -> FetchSession:
         """The session of an incremental request, whose epoch thereby is used up. Raises KafkaError."""
         session = self._sessions.get(session_id)
         if session is None:

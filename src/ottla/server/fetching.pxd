@@ -3,12 +3,13 @@ cimport cython
 
 from ottla.protocol.fetch cimport FetchRequest, FetchTopic
 from ottla.protocol.fetch_plain cimport encode_plain
-from ottla.replication.fetch_session cimport CachedPartition, FetchSession
+from ottla.replication.fetch_session cimport CachedPartition, FetchSession, FetchSessionCache
 from ottla.replication.partition cimport Partition
 from ottla.server.outbox cimport EncodedResponse
 from ottla.server.partition_read cimport (
     Follower,
     Read,
+    field_of,
     has_nothing_new,
     is_plain,
     read as read_partition,
@@ -44,7 +45,10 @@ cdef class Fetch:
     cdef public FetchSession _session
     cdef public object _timer
 
-    @cython.locals(rows=cython.Py_ssize_t, request=FetchRequest, topic=FetchTopic, session=FetchSession)
+    @cython.locals(
+        rows=cython.Py_ssize_t, request=FetchRequest, topic=FetchTopic, session=FetchSession,
+        sessions=FetchSessionCache, generation=cython.longlong,
+    )
     cpdef bint is_long(self) except -1
 
     @cython.locals(request=FetchRequest)
@@ -72,7 +76,7 @@ cdef class Fetch:
     @cython.locals(pairs=object)
     cpdef list _partitions(self, _Found found)
 
-    @cython.locals(request=FetchRequest)
+    @cython.locals(request=FetchRequest, sessions=FetchSessionCache, by_id=cython.bint)
     cdef FetchSession _resumed(self)
 
     @cython.locals(session=FetchSession, request=FetchRequest, topic=FetchTopic)

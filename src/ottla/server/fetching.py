@@ -36,6 +36,7 @@ from ottla.server.partition_read import (
     READ_COMMITTED,
     Follower,
     Read,
+    field_of,
     has_nothing_new,
     have_undecided,
     is_plain,
@@ -125,7 +126,8 @@ class Fetch:
         for forgotten in request.forgotten_topics:
             rows += len(forgotten.partitions)
         if request.session_id:
-            session = self._node.sessions.get(request.session_id)
+            sessions = self._node.sessions
+            session = sessions.get(request.session_id)
             if session is not None:
                 generation = self._replicas.generation
                 if self._permissions is None and session.generation == generation:
@@ -156,7 +158,7 @@ class Fetch:
         for topic in self._request.topics:
             name = topic.name if topic.topic_id is None else topic.topic_id
             for asked in topic.partitions:
-                entries.append(CachedPartition((name, asked[0]), asked))  # noqa: PERF401
+                entries.append(CachedPartition((name, field_of(asked, 0)), asked))  # noqa: PERF401
         if len(entries) > 1:
             entries = list({cached.key: cached for cached in entries}.values())
         self._entries = entries
@@ -167,7 +169,7 @@ class Fetch:
         session = self._resumed()
         for topic in request.topics:
             name = topic.name if topic.topic_id is None else topic.topic_id
-            session.update([((name, asked[0]), asked) for asked in topic.partitions], ())
+            session.update([((name, field_of(asked, 0)), asked) for asked in topic.partitions], ())
         for gone in request.forgotten_topics:
             name = gone.name if gone.topic_id is None else gone.topic_id
             session.update((), [(name, number) for number in gone.partitions])
@@ -180,13 +182,9 @@ class Fetch:
 
     def _resumed(self) -> FetchSession:
         """The session of the request. Raises KafkaError."""
-        request = self._request
-        return self._node.sessions.resume(
-            request.session_id,
-            request.session_epoch,
-            self._node.clock.now_ms(),
-            uses_topic_ids=self._context.api_version >= fetch.TOPIC_IDS_SINCE,
-        )
+        request, sessions = self._request, self._node.sessions
+        by_id = self._context.api_version >= fetch.TOPIC_IDS_SINCE
+        return sessions.resume(request.session_id, request.session_epoch, self._node.clock.now_ms(), by_id)
 
     def _take_session(self, session: FetchSession) -> bool:
         """Answer for the session; returns False for one that has no partition left."""
@@ -335,17 +333,19 @@ class Fetch:
             if isinstance(partition, Partition):
                 asked = cached.request
                 if follower is not None:
-                    read = read_as_follower(partition, asked, min(remaining, asked[2]), follower, not size, nowait)
+                    read = read_as_follower(
+                        partition, asked, min(remaining, field_of(asked, 2)), follower, not size, nowait
+                    )
                 elif in_session and has_nothing_new(cached, partition) and cached.watch(partition):
                     # KIP-227: left out of the answer
                     reads.append(None)
                     continue
                 else:
                     read = read_partition(
-                        partition, asked, min(remaining, asked[2]), isolation, not size, nowait, leader_only
+                        partition, asked, min(remaining, field_of(asked, 2)), isolation, not size, nowait, leader_only
                     )
                     if self._rack is not None and not read.error:
-                        self._prefer(partition, asked[1], read)
+                        self._prefer(partition, field_of(asked, 1), read)
             else:
                 read = Read(partition)
                 read.aborted = []

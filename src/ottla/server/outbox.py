@@ -153,7 +153,7 @@ class Outbox:
                 size = 0
                 more = 0
                 for part in queue:
-                    if not isinstance(part, _BUFFERS):
+                    if type(part) is not bytes and not isinstance(part, _BUFFERS):
                         more = MORE
                         break
                     gathered.append(part)

@@ -1,22 +1,23 @@
 # C types for `partition_read.py`; see there.
 cimport cython
+from cpython.tuple cimport PyTuple_GET_ITEM
 
+from ottla.protocol.fetch_plain cimport Row
 from ottla.replication.fetch_session cimport CachedPartition
 from ottla.replication.partition cimport Partition
 from ottla.storage.log cimport Log
 from ottla.storage.segment_files cimport LogSlice
 
 
-cdef class Read:
+cdef class Read(Row):
     cdef public object aborted
     cdef public object diverging
     cdef public object error
-    cdef public long long high_watermark
-    cdef public long long last_stable_offset
-    cdef public long long log_start_offset
     cdef public int preferred
-    cdef public object records
     cdef public object traffic
+
+
+cpdef long long field_of(asked, Py_ssize_t number) except? -2
 
 
 @cython.locals(epoch=cython.longlong, log=Log)
