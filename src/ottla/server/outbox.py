@@ -51,7 +51,7 @@ class EncodedResponse:
 
 
 def length_of(part: Buffer | Slice) -> int:
-    return len(part) if isinstance(part, bytes | bytearray | memoryview) else part.length
+    return len(part) if isinstance(part, _BUFFERS) else part.length
 
 
 def _nobody(*_: Any) -> None:
