@@ -84,6 +84,8 @@ class Subject:
     columns: tuple[tuple[str, str], ...] = ()
     """Figures that stand beside: their name in the section, and in the table."""
     theirs: str = "Apache Kafka"
+    beside_bare: bool = False
+    """Whether the CPU is compared with the bare loop's too, where it was measured."""
 
     def sections(self, results: Results) -> list[Kept]:
         """Results that its rows are taken from, each once."""
@@ -97,7 +99,7 @@ class Subject:
             return ""
         has_cpu = any(line.cpu for line, _ in lines)
         head = [self.first, "Ottla", self.theirs, f"Ottla / {self.theirs.removeprefix('Apache ')} (range)"]
-        has_bare = any(compare.BARE in kept.data and line.cpu for line, kept in lines)
+        has_bare = self.beside_bare and any(compare.BARE in kept.data and line.cpu for line, kept in lines)
         head += ["CPU, ratio"] * has_cpu
         head += ["CPU, ratio to the bare loop"] * has_bare
         for _, label in self.columns:
@@ -180,7 +182,7 @@ SUMMARY = (
 SUBJECTS = {
     "throughput": Subject(
         (ONE_RECORD, PRODUCE_16K, PRODUCE_64K, PRODUCE_1M, FSYNC, MANY, FETCH_64K, FETCH_1M), "one node",
-        (("p99 ms", "p99 ms"), ("p99.9 ms", "p99.9 ms")),
+        (("p99 ms", "p99 ms"), ("p99.9 ms", "p99.9 ms")), beside_bare=True,
     ),
     "latency": Subject(
         tuple(Line(f"p{number}", "round-trip", f"p{number} ms", "ms", lower=True, cpu=CPU * (number == "50"))
