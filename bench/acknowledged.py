@@ -6,17 +6,15 @@ those of Java's producer, but sends a record once only unless it is told to retr
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import json
 import subprocess
 import tempfile
 import threading
 import time
-from collections import defaultdict
 from types import TracebackType
 from typing import Any
 
+from ottla.histories.acknowledgements import Acknowledgements
 from peers.kafka import START_FAST, java
 
 RATE = 300
@@ -27,26 +25,12 @@ RETRIES = 2**31 - 1
 """The default of Java's producer, and what makes it idempotent."""
 
 
-class Acknowledged:
-    """Times of acknowledgements by partition, on `time.time`'s clock; and what was not acknowledged at all."""
+class Acknowledged(Acknowledgements):
+    """On `time.time`'s clock; and what was not acknowledged at all."""
 
     def __init__(self) -> None:
-        self.times: dict[int, list[float]] = defaultdict(list)
+        super().__init__()
         self.failures: list[str] = []
-
-    def count(self) -> int:
-        return sum(len(each) for each in self.times.values())
-
-    def since(self, partition: int, start: float) -> int:
-        """Number of records acknowledged since `start`."""
-        times = self.times[partition]
-        return len(times) - bisect.bisect(times, start)
-
-    def gap_s(self, partition: int, start: float, end: float) -> float:
-        """The longest time within these without an acknowledgement, in seconds."""
-        times = self.times[partition]
-        within = [start, *times[bisect.bisect(times, start) : bisect.bisect(times, end)], end]
-        return max(later - sooner for sooner, later in itertools.pairwise(within))
 
 
 class Librdkafka(Acknowledged):
@@ -84,7 +68,7 @@ class Librdkafka(Acknowledged):
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
-            self.times[message.partition()].append(time.time())
+            self.note(message.partition(), time.time())
         else:
             self.failures.append(str(error))
 
@@ -132,7 +116,7 @@ class Java(Acknowledged):
                     continue
                 event = json.loads(line)
                 if event["name"] == "producer_send_success":
-                    self.times[event["partition"]].append(time.time())
+                    self.note(event["partition"], time.time())
                     self.values[event["partition"], event["offset"]] = event["value"]
                 elif event["name"] == "producer_send_error":
                     self.failures.append(str(event.get("message")))

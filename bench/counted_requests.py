@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,17 +22,23 @@ from bench.group_requests import (
 from bench.group_requests import FETCH_VERSION as OFFSET_FETCH_VERSION
 from bench.load import Client, batch_of, fetch_frame, frame, produce_frame
 from bench.members import Group, Member, Swarm
+from bench.share_groups import FETCH_VERSION, Queue, share_fetch_values
+from ottla.errors import ErrorCode
 from ottla.protocol import fetch, messages
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.record_batch import SimpleRecord, build_batch
 
-PRODUCED, CACHED, WIDE = "instructions", "cached", "wide"
+PRODUCED, CACHED, WIDE, SHARED = "instructions", "cached", "wide", "shared"
 CACHED_BATCHES = 128
 """Number of batches of 60 KB each."""
 WIDE_PARTITIONS = 200
 SESSION_VERSION = 16
 SESSION_REQUESTS = 3000
 """Each with an epoch of its own."""
+SHARED_REQUESTS = 100
+SHARED_RECORDS = 500
+TRANSACTIONS = 200
 COMMIT_TURNS = 4
 
 
@@ -100,6 +107,19 @@ def _heartbeats(broker: Broker) -> Requests:
     return Requests([[frame(_encode(ApiKey.HEARTBEAT, HEARTBEAT_VERSION, values=heartbeat_values(broker.member)))]], 5)
 
 
+def _consumer_heartbeats(broker: Broker) -> Requests:
+    """A member of a group of KIP-848 that has nothing new to say."""
+    api, version, who = ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, {"group_id": "consumers", "member_id": "counted"}
+    joining = {"rebalance_timeout": 300_000, "subscribed_topic_names": [PRODUCED], "topic_partitions": []}
+    silent = {"topic_partitions": None, "subscribed_topic_names": None}
+    answer = broker.client.call(api, version, {**who, "member_epoch": 0, **joining})
+    assert answer["error_code"] == 0 and answer["member_epoch"] > 0, answer
+    owned = answer["assignment"]["topic_partitions"]
+    epoch = {"member_epoch": answer["member_epoch"]}
+    broker.client.call(api, version, {**who, **epoch, "subscribed_topic_names": None, "topic_partitions": owned})
+    return Requests([[frame(_encode(api, version, values={**who, **epoch, **silent}))]], 5)
+
+
 def _produces(size: int, record_size: int, in_flight: int, broker: Broker, connections: int = 1) -> Requests:
     request = produce_frame(PRODUCED, 0, batch_of(size, record_size)[0])
     return Requests([[request]] * connections, in_flight)
@@ -135,6 +155,61 @@ def _session(partitions: int, broker: Broker) -> Requests:
     return Requests([frames], 1, answer_bytes_min=60 << 10)
 
 
+def _share_fetches(broker: Broker) -> Requests:
+    """A member of a share group that keeps up: each request accepts what the one before brought."""
+    queue = Queue(broker.side.port, SHARED, 1)
+    _, each = batch_of(16 << 10)
+    records = -(-SHARED_RECORDS // each) * each  # whole batches
+    queue.fill((SHARED_REQUESTS + 1) * records, 16 << 10)
+    group = queue.group()
+    requests = [
+        share_fetch_values(
+            group, "counted", queue.topic_id, epoch, SHARED_RECORDS,
+            {0: [((epoch - 1) * records, epoch * records - 1)] if epoch else []},
+        )
+        for epoch in range(SHARED_REQUESTS + 1)
+    ]  # fmt: skip
+    while not broker.client.call(ApiKey.SHARE_FETCH, FETCH_VERSION, requests[0])["responses"]:
+        pass  # the share-partition is being loaded
+    frames = [frame(_encode(ApiKey.SHARE_FETCH, FETCH_VERSION, values=each)) for each in requests[1:]]
+    return Requests([frames], 1, answer_bytes_min=records * 100)
+
+
+def _transactions(broker: Broker) -> Requests:
+    """One after the other, each of three requests: a partition is added, a record written, the transaction ended."""
+    client = broker.client
+    init = {"transactional_id": "counted", "transaction_timeout": 600_000, "producer_id": -1, "producer_epoch": -1}
+    while True:
+        client.call(ApiKey.FIND_COORDINATOR, 4, {"key_type": 1, "coordinator_keys": ["counted"]})
+        answer = client.call(ApiKey.INIT_PRODUCER_ID, 4, init)
+        if not answer["error_code"]:
+            break
+        if not ErrorCode(answer["error_code"]).retriable:
+            raise RuntimeError(f"InitProducerId: {answer['error_code']!r}")
+        time.sleep(0.01)
+    producer_id, epoch = answer["producer_id"], answer["producer_epoch"]
+    names = {"transactional_id": "counted", "producer_id": producer_id, "producer_epoch": epoch}
+    added = {
+        **{f"v3_and_below_{name}": value for name, value in names.items()},
+        "v3_and_below_topics": [{"name": PRODUCED, "partitions": [0]}],
+    }
+    record = SimpleRecord(time.time_ns() // 1_000_000, None, bytes(100))
+    frames = []
+    for sequence in range(TRANSACTIONS):
+        batch = build_batch(
+            [record], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
+        )
+        rows = [{"name": PRODUCED, "partition_data": [{"index": 0, "records": bytes(batch)}]}]
+        produced = {"transactional_id": "counted", "acks": -1, "timeout": 30_000, "topic_data": rows}
+        for key, version, values in (
+            (ApiKey.ADD_PARTITIONS_TO_TXN, 3, added),
+            (ApiKey.PRODUCE, 9, produced),
+            (ApiKey.END_TXN, 3, {**names, "committed": True}),
+        ):
+            frames.append(frame(_encode(key, version, values=values)))
+    return Requests([frames], 3)
+
+
 def loads() -> list[Load]:
     found = []
     batches = {
@@ -168,4 +243,7 @@ def loads() -> list[Load]:
         name = f"offset fetch of {partitions} partition{plural}"
         found.append(Load(name, partial(_offset_fetches, partitions), in_suite=True))
     found.append(Load("heartbeat", _heartbeats, in_suite=True))
+    found.append(Load("heartbeat of a consumer group", _consumer_heartbeats))
+    found.append(Load("share fetch of 500 records", _share_fetches, in_suite=True))
+    found.append(Load("request of a transaction of one record", _transactions, in_suite=True))
     return found

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import platform
 import shutil
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -36,9 +36,12 @@ NOTE = "Counted by Valgrind's callgrind; instructions in the kernel are not in i
 
 
 def build() -> str:
-    """Minor version of Python and whether modules are compiled: only figures of the same build can be compared."""
+    """Version of Python and whether modules are compiled: only figures of the same build can be compared.
+
+    Debian's 3.11.2, which is optimized by profile, takes a sixth fewer than a 3.11.7 made without.
+    """
     compiled = not str(_records.__file__).endswith(".py")
-    version = sysconfig.get_python_version()
+    version = platform.python_version()
     return f"{sys.implementation.name} {version}, {'compiled' if compiled else 'interpreted'} modules"
 
 

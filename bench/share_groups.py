@@ -43,6 +43,31 @@ Window = Callable[[float, Meter], Result]
 _numbers = count()
 
 
+def share_fetch_values(
+    group: str, member: str, topic_id: UUID, epoch: int, records_max: int,
+    held: Mapping[int, Sequence[tuple[int, int]]], mode: int = 0, wait_ms: int = WAIT_MS,
+) -> dict[str, Any]:  # fmt: skip
+    """A ShareFetch of a session that accepts the ranges of records that are held, by partition."""
+    return {
+        "group_id": group, "member_id": member, "share_session_epoch": epoch, "max_wait": wait_ms, "min_bytes": 1,
+        "max_bytes": 1 << 20, "max_records": records_max, "batch_size": records_max, "share_acquire_mode": mode,
+        "is_renew_ack": False, "topics": _topics(topic_id, held, ACCEPT), "forgotten_topics_data": [],
+    }  # fmt: skip
+
+
+def _topics(topic_id: UUID, held: Mapping[int, Sequence[tuple[int, int]]], type_: int) -> list[dict[str, Any]]:
+    rows = [
+        {
+            "partition_index": number,
+            "acknowledgement_batches": [
+                {"first_offset": first, "last_offset": last, "acknowledge_types": (type_,)} for first, last in ranges
+            ],
+        }
+        for number, ranges in held.items()
+    ]
+    return [{"topic_id": topic_id, "partitions": rows}] if rows else []
+
+
 class Worker:
     """A member of a share group on a connection of its own, with one request in flight."""
 
@@ -57,14 +82,11 @@ class Worker:
 
     def fetch(self, records_max: int, *, mode: int = 0, wait_ms: int = WAIT_MS) -> None:
         """Ask for records, and accept those that are held."""
-        rows = self._taken(ACCEPT) if self._epoch else [
-            {"partition_index": number, "acknowledgement_batches": []} for number in self._partitions
-        ]  # fmt: skip
-        values = {
-            **self._names, "share_session_epoch": self._epoch, "max_wait": wait_ms, "min_bytes": 1,
-            "max_bytes": 1 << 20, "max_records": records_max, "batch_size": records_max, "share_acquire_mode": mode,
-            "is_renew_ack": False, "topics": self._topics(rows), "forgotten_topics_data": [],
-        }  # fmt: skip
+        held = self._taken() if self._epoch else {number: [] for number in self._partitions}
+        values = share_fetch_values(
+            self._names["group_id"], self._names["member_id"], self._topic_id, self._epoch, records_max, held, mode,
+            wait_ms,
+        )  # fmt: skip
         self._epoch += 1
         self.client.send(ApiKey.SHARE_FETCH, FETCH_VERSION, values)
 
@@ -85,7 +107,7 @@ class Worker:
         """Say what became of all that is held; answered at once by `acknowledged`."""
         values = {
             **self._names, "share_session_epoch": self._epoch, "is_renew_ack": False,
-            "topics": self._topics(self._taken(type_)),
+            "topics": _topics(self._topic_id, self._taken(), type_),
         }  # fmt: skip
         self._epoch += 1
         self.client.send(ApiKey.SHARE_ACKNOWLEDGE, ACKNOWLEDGE_VERSION, values)
@@ -100,22 +122,9 @@ class Worker:
     def close(self) -> None:
         self.client.close()
 
-    def _taken(self, type_: int) -> list[dict[str, Any]]:
-        rows = [
-            {
-                "partition_index": number,
-                "acknowledgement_batches": [
-                    {"first_offset": first, "last_offset": last, "acknowledge_types": (type_,)}
-                    for first, last in ranges
-                ],
-            }
-            for number, ranges in self.held.items()
-        ]
-        self.held = {}
-        return rows
-
-    def _topics(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{"topic_id": self._topic_id, "partitions": rows}] if rows else []
+    def _taken(self) -> dict[int, list[tuple[int, int]]]:
+        held, self.held = self.held, {}
+        return held
 
     def _answer(self, api: int, version: int) -> dict[str, Any]:
         answer: dict[str, Any] = messages.plain(messages.decode_response(api, version, self.client.receive_frame())[1])

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import costs, order, orphans, skips, suite
+from tests import costs, message_keys, order, orphans, skips, suite
 from tests import oracle as oracle_of_the_run
 from tests.conformance import compatibility
 from tools import compiled
@@ -30,6 +30,7 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     pluginmanager.register(costs)
     pluginmanager.register(order)
     pluginmanager.register(orphans)
+    pluginmanager.register(message_keys)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from ottla.config import definitions
 from ottla.config.server import EMBEDDED
 from ottla.config.setting import Setting
+from ottla.config.tables.without_effect import WITHOUT_EFFECT, why
 from tools.pages import write_page
 
 INTRODUCTION = """\
@@ -33,8 +34,8 @@ An unknown name or a value out of range is refused, with the name, the value and
 file.
 
 A setting marked with a dagger (†) is accepted, checked and reported, but does nothing in this version; a start lists
-those that the file sets. The few that would protect something are refused instead, see
-[drop-in.md](../kafka/drop-in.md).
+those that the file sets, and [Settings without effect](#settings-without-effect) says why. The few that would protect
+something are refused instead, see [drop-in.md](../kafka/drop-in.md).
 
 ## A node without configuration
 
@@ -58,6 +59,14 @@ A group's own settings come first, then the broker setting of the same name with
 """
 
 
+WITHOUT = """\
+## Settings without effect
+
+A node accepts these so that a file that works for Kafka works as it is. A name that ends with a dot stands for all
+that begin with it.
+"""
+
+
 def document() -> str:
     """The whole page."""
     return "".join(_parts())
@@ -76,6 +85,8 @@ def _parts() -> Iterator[str]:
     yield from _table(definitions.GROUP.values())
     yield "\n## Client metrics subscriptions\n\n"
     yield from _table(definitions.CLIENT_METRICS.values())
+    yield f"\n{WITHOUT}\n"
+    yield from _reasons()
 
 
 def _table(
@@ -86,11 +97,20 @@ def _table(
     for setting in settings:
         if setting.internal:
             continue
-        dagger = "" if setting.acts else " †"
+        dagger = "" if why(setting.name) is None else " †"
         cells = [f"`{setting.name}`{dagger}", setting.type.name.lower(), _default(setting), setting.allowed]
         if column is not None:
             cells.append(column(setting))
         yield f"| {' | '.join([*cells, setting.doc])} |\n"
+
+
+def _reasons() -> Iterator[str]:
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in WITHOUT_EFFECT.items():
+        by_reason.setdefault(reason, []).append(name)
+    yield "| why | settings |\n|---|---|\n"
+    for reason, names in by_reason.items():
+        yield f"| {reason} | {', '.join(f'`{each}`' for each in names)} |\n"
 
 
 def _default(setting: Setting) -> str:

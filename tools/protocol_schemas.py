@@ -1,7 +1,9 @@
 """Writes `protocol/schemas/table.py` from Kafka's own message definitions: `python -m tools.protocol_schemas JARS`.
 
-Kafka's jars carry them as JSON. Of several releases the newest definition of a message counts. The messages that only
-Ottla has are in `OWN`, in the same form. `--check` writes nothing, and fails where the file is stale.
+Kafka's jars carry them as JSON; JARS are those of the release that Ottla speaks. `--other 4.4 JARS` adds what a newer
+release changes, `--other 3.9 JARS` the versions that Kafka 4.0 removed (KIP-896): marked with the release, and not
+served. The marked lines of a release that is not given stay as they are. The messages that only Ottla has are in `OWN`,
+in the same form. `--check` writes nothing, and fails where the file is stale.
 """
 
 from __future__ import annotations
@@ -104,18 +106,71 @@ def line(message: Mapping[str, Any]) -> str:
     return f"{head}: {_fields(message.get('fields', ()), common)}".rstrip()
 
 
-def rendered(jars: Sequence[Path]) -> str:
+def _ends(message: Mapping[str, Any]) -> tuple[int, int]:
+    first, _, last = message["validVersions"].partition("-")
+    return int(first), int(last or first)
+
+
+def _of_versions(fields: Iterable[Mapping[str, Any]], first: int, last: int) -> list[dict[str, Any]]:
+    """The fields that some of these versions have."""
+    found = []
+    for each in fields:
+        low, dash, high = (each.get("versions") or each["taggedVersions"]).rstrip("+").partition("-")
+        open_ended = (each.get("versions") or each["taggedVersions"]).endswith("+")
+        if int(low) <= last and (open_ended or int(high if dash else low) >= first):
+            below = {"fields": _of_versions(each["fields"], first, last)} if "fields" in each else {}
+            found.append({**each, **below})
+    return found
+
+
+def marked(
+    release: str, ours: Mapping[str, Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """What another release has beside ours: messages and versions of a newer one, versions before the first of ours."""
+    newer = float(release) > 4
+    early = {each["apiKey"] for each in theirs if each.get("latestVersionUnstable")}
+    for message in theirs:
+        known = ours.get(message["name"])
+        if message["validVersions"] == "none" or line(message) == (known and line(known)):
+            continue
+        first, last = _ends(message)
+        if newer and known is not None and last > _ends(known)[1]:
+            first = _ends(known)[1] + 1
+        elif not newer:
+            if known is None or first >= _ends(known)[0] or message.get("apiKey") in early:
+                continue  # what brokers with ZooKeeper had, and early access
+            last = _ends(known)[0] - 1
+        yield {
+            **message, "name": f"{message['name']}@{release}",
+            "validVersions": str(first) if first == last else f"{first}-{last}",
+            "fields": _of_versions(message.get("fields", ()), first, last),
+            "commonStructs": [
+                {**each, "fields": _of_versions(each["fields"], first, last)}
+                for each in message.get("commonStructs", ())
+            ],
+        }  # fmt: skip
+
+
+def rendered(jars: Sequence[Path], others: Mapping[str, Sequence[Path]] | None = None) -> str:
     """The text of the table."""
-    messages = {each["name"]: each for each in [*definitions(jars), *OWN] if each["validVersions"] != "none"}
-    return HEAD + "".join(line(messages[name]) + "\n" for name in sorted(messages)) + '"""\n'
+    ours = {each["name"]: each for each in [*definitions(jars), *OWN] if each["validVersions"] != "none"}
+    lines = [line(each) for each in ours.values()]
+    for release, of_it in (others or {}).items():
+        lines += map(line, marked(release, ours, [*definitions(of_it)]))
+    for each in TABLE.read_text().splitlines():
+        mark = each.partition(" ")[0].partition("@")[2]
+        if mark and mark not in (others or {}):
+            lines.append(each)
+    return HEAD + "".join(each + "\n" for each in sorted(lines)) + '"""\n'
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--other", nargs="+", action="append", default=[], metavar=("RELEASE", "JARS"))
     parser.add_argument("jars", nargs="+", type=Path)
     arguments = parser.parse_args()
-    text = rendered(arguments.jars)
+    text = rendered(arguments.jars, {release: [Path(jar) for jar in jars] for release, *jars in arguments.other})
     if arguments.check:
         if TABLE.read_text() != text:
             raise SystemExit(f"{TABLE.name} is stale: python -m tools.protocol_schemas writes it again")

@@ -32,9 +32,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.acknowledged import Java
 from ottla.cli.check import command as check
-from ottla.cli.check.history import History, findings
 from ottla.cli.check.load import Load, Plan
 from ottla.cli.exits import CommandFailed
+from ottla.histories.records import History, findings
 from ottla.model import METADATA_TOPIC
 from tests.cluster import bumped_epochs
 from tests.cluster.admin import quorum

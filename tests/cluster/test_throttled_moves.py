@@ -63,7 +63,7 @@ NONE: list[dict[str, str]] = [{}, {}, {}, {}, {}]
 
 
 def under_way(nodes: Nodes) -> bool:
-    answer = ask(nodes[1].bootstrap, ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"timeout_ms": 9000, "topics": None})
+    answer = ask(nodes[1].bootstrap, ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"timeout": 9000, "topics": None})
     return bool(answer["topics"])
 
 

@@ -34,8 +34,9 @@ HOSTILE: Final = 24
 FLIPS: Final = 8
 """Frames of each kind that are made of one message."""
 BYTES_PER_BYTE: Final = 512
-BYTES_MORE: Final = 1 << 16
-"""Memory that reading a frame may take: an empty string is a byte on the wire and an object in a row in memory."""
+BYTES_MORE: Final = 1 << 18
+"""Memory that reading a frame may take: an empty string is a byte on the wire and an object in a row in memory, and the
+table of 4,096 remembered UUIDs may grow once."""
 
 
 class Java:

@@ -129,7 +129,7 @@ class Client:
         return answer["topics"][0]["partitions"][0]
 
     def producer_id(self) -> int:
-        request = {"transactional_id": None, "transaction_timeout_ms": 9000, "producer_id": -1, "producer_epoch": -1}
+        request = {"transactional_id": None, "transaction_timeout": 9000, "producer_id": -1, "producer_epoch": -1}
         producer_id: int = self.ask(ApiKey.INIT_PRODUCER_ID, 4, request)["producer_id"]
         return producer_id
 

@@ -91,7 +91,7 @@ def wait_until_all_follow(check: Check, bootstrap: str, topic: str) -> None:
 
 @pytest.mark.nightly(
     "tests/conformance/test_check.py::test_the_end_of_a_log_cut_off",
-    "tests/unit/cli/check/test_history.py::test_each_planted_fault_is_found",
+    "tests/unit/histories/test_records.py::test_each_planted_fault_is_found",
 )
 @pytest.mark.skipif("OTTLA_TEST_BOOTSTRAP" in os.environ, reason="breaks a Kafka of its own")
 def test_it_finds_what_a_kafka_with_unsafe_settings_loses(unsafe: tuple[KafkaPeer, KafkaPeer]) -> None:

@@ -6,8 +6,9 @@ import os
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.cli.check.transactions import Kind, counts
 from ottla.cli.check.transactions_run import Plan, check
+from ottla.histories.findings import counts
+from ottla.histories.transactions import Kind
 from tests.conformance.test_check import Check
 
 
@@ -37,7 +38,7 @@ def test_readers_that_do_not_isolate_are_found(bootstrap: str) -> None:
     client = {"bootstrap.servers": bootstrap, "log_level": 0}
     outcome = check(Plan(client, name, 2, "unisolated", 300, isolation="read_uncommitted"), 3.0, fresh=True)
     admin.delete_topics([name])[name].result(60)
-    found = counts(outcome.wrong)
+    found = counts(Kind, outcome.wrong)
     assert not outcome.sound
     assert found[Kind.ABORTED] > 20
     assert not (found[Kind.LOST] or found[Kind.DUPLICATED] or found[Kind.REORDERED] or found[Kind.UNSTABLE])

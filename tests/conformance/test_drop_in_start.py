@@ -116,7 +116,7 @@ def test_a_file_that_has_grown_for_years(tmp_path: Path) -> None:
     assert {each.name for each in (tmp_path / "data").iterdir() if each.is_dir()} == {"a", "b", "meta"}
     assert (tmp_path / "data" / "meta" / "__cluster_metadata-0").is_dir()
     assert {
-        "listener.name.internal.connections.max.reauth.ms", "zookeeper.connection.timeout.ms", "metric.reporters",
+        "zookeeper.connection.timeout.ms", "metric.reporters",
         "inter.broker.protocol.version", "log.message.format.version", "confluent.support.metrics.enable",
         "super.users",
     } <= set(without_effect(node))  # fmt: skip

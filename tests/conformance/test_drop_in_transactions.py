@@ -26,7 +26,7 @@ def produce(client: Client, producer_id: int, sequence: int, epoch: int = 0, cou
     )
     row = {"index": 0, "records": bytes(data)}
     request = {
-        "transactional_id": f"x{producer_id}", "acks": -1, "timeout_ms": 9000, "timeout": 9000,
+        "transactional_id": f"x{producer_id}", "acks": -1, "timeout": 9000,
         "topic_data": [{"name": "t", "partition_data": [row]}],
     }  # fmt: skip
     answer = client.ask(ApiKey.PRODUCE, 11, request)["responses"][0]["partition_responses"][0]
@@ -81,7 +81,7 @@ def test_round_trip(tmp_path: Path, kill: bool) -> None:
     place = Place(tmp_path, {"transaction.partition.verification.enable": "false", "log.segment.bytes": str(1 << 20)})
     with place.running("kafka", kill=kill) as client:
         topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-        client.ask(ApiKey.CREATE_TOPICS, 5, {"topics": [topic], "timeout_ms": 9000, "timeout": 9000})
+        client.ask(ApiKey.CREATE_TOPICS, 5, {"topics": [topic], "timeout": 9000})
         client.await_leader("t")
         for number in range(6):  # over several segments
             produce(client, 100, 0, epoch=number)

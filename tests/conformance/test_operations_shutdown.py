@@ -39,7 +39,7 @@ class Flood(threading.Thread):
         self.socket.settimeout(300)
         data = bytes(build_batch([SimpleRecord(int(time.time() * 1000), None, b"x" * 1000)]))
         topic_data = [{"name": topic, "partition_data": [{"index": 0, "records": data}]}]
-        values = {"transactional_id": None, "acks": -1, "timeout_ms": 9000, "topic_data": topic_data}
+        values = {"transactional_id": None, "acks": -1, "timeout": 9000, "topic_data": topic_data}
         frame = messages.encode_request(ApiKey.PRODUCE, 11, 1, "flood", values)
         self.request = struct.pack(">i", len(frame)) + frame
         self.offsets: list[int] = []

@@ -46,14 +46,14 @@ class TopicChurn:
             self.number += 1
             name = f"churn-{self.number}"
             topic = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-            values = {"topics": [topic], "timeout_ms": 30_000, "validate_only": False}
+            values = {"topics": [topic], "timeout": 30_000, "validate_only": False}
             created = await connection.call(ApiKey.CREATE_TOPICS, 7, values)
             if self._good(created.topics[0].error_code):
                 self.present.add(name)
             if len(self.present) > 5:
                 victim = min(self.present)
                 self.present.discard(victim)  # from here on it may be there or not
-                values = {"topics": [{"name": victim, "topic_id": None}], "timeout_ms": 30_000}
+                values = {"topics": [{"name": victim, "topic_id": None}], "timeout": 30_000}
                 deleted = await connection.call(ApiKey.DELETE_TOPICS, 6, values)
                 if self._good(deleted.responses[0].error_code):
                     self.absent.add(victim)

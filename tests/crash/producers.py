@@ -73,7 +73,7 @@ class IdempotentProducer:
         if self.producer_id < 0:
             values = {
                 "transactional_id": None,
-                "transaction_timeout_ms": 60_000,
+                "transaction_timeout": 60_000,
                 "producer_id": -1,
                 "producer_epoch": -1,
             }
@@ -121,7 +121,7 @@ class IdempotentProducer:
     def _send(self, connection: Connection, batch: SentBatch) -> None:
         partition = {"index": self.partition, "records": batch.data}
         topic = {"name": self.topic, "partition_data": [partition]}
-        values = {"transactional_id": None, "acks": -1, "timeout_ms": 30_000, "topic_data": [topic]}
+        values = {"transactional_id": None, "acks": -1, "timeout": 30_000, "topic_data": [topic]}
         connection.send(ApiKey.PRODUCE, PRODUCE_VERSION, values)
 
     def _note(self, batch: SentBatch, error: ErrorCode, base_offset: int) -> bool:

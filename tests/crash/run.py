@@ -83,7 +83,7 @@ class CrashTest:
             "configs": [],
         }
         connection = await Connection.open(self.node.port)
-        values = {"topics": [topic], "timeout_ms": 30_000, "validate_only": False}
+        values = {"topics": [topic], "timeout": 30_000, "validate_only": False}
         response = await connection.call(ApiKey.CREATE_TOPICS, 7, values)
         connection.close()
         assert int(response.topics[0].error_code) == 0, response.topics[0].error_message

@@ -77,7 +77,7 @@ class Sensible:
         self.values: dict[str, Any] = {
             "cluster_id": node.cluster_id, "broker_id": OTHER if key in of_other else node.node_id,
             "controller_id": OTHER, "broker_epoch": -1 if broker is None else broker.epoch, "topic_id": topic.id,
-            "incarnation_id": UUID(int=0x1111), "log_dirs": UUID(int=0x2222), "id_": UUID(int=0x3333),
+            "incarnation_id": UUID(int=0x1111), "log_dirs": UUID(int=0x2222), "id": UUID(int=0x3333),
             "group_id": f"{GROUP}-{key.name}", "groups": GROUP, "groups_names": GROUP, "group": GROUP,
             "member_id": "" if is_classic else MEMBER, "name": TOPIC, "topic": TOPIC, "topic_name": TOPIC,
             "topic_names": TOPIC, "subscribed_topic_names": TOPIC, "source_topics": TOPIC, "transactional_id": "odd",

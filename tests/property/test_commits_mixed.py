@@ -151,7 +151,7 @@ class Play:
 
     async def fetch(self, group: str, which: int) -> None:
         topics = self.world.driver.read(fetch, group, None, False)
-        found = {each.partition: each.offset for topic in topics for each in topic.partitions}
+        found = {each.partition_index: each.committed_offset for topic in topics for each in topic.partitions}
         # Else the log is ahead for a turn.
         if not any(shard.pending for shard in self.world.driver._by_number.values()):
             assert found.get(0) == self.in_log().get(group)

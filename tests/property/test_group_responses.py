@@ -1,4 +1,4 @@
-"""The hand-written responses of groups against kio's, byte for byte, in every version."""
+"""The responses of groups against those of the table of messages, byte for byte, in every version."""
 
 from __future__ import annotations
 
@@ -11,13 +11,9 @@ from ottla.errors import ErrorCode
 from ottla.protocol import messages
 from ottla.protocol.group_responses import (
     encode_consumer_heartbeat,
-    encode_heartbeat,
     encode_join,
-    encode_offset_fetch,
-    encode_sync,
 )
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.wire import FetchedGroup, FetchedOffset, FetchedTopic
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
 ERRORS = st.sampled_from(ErrorCode)
@@ -29,24 +25,12 @@ JOINED = st.fixed_dictionaries({
     "protocol_name": st.none() | TEXT, "leader": TEXT, "skip_assignment": st.booleans(), "member_id": TEXT,
     "members": st.lists(MEMBERS, max_size=4),
 })  # fmt: skip
-SYNC_GROUP = st.fixed_dictionaries({
-    "error_code": ERRORS, "protocol_type": st.none() | TEXT, "protocol_name": st.none() | TEXT,
-    "assignment": st.binary(max_size=200),
-})  # fmt: skip
-
 NUMBERS = st.integers(0, 2**31 - 1)
 BEATEN = st.fixed_dictionaries({
     "error_code": ERRORS, "error_message": st.none() | TEXT, "member_id": st.none() | TEXT,
     "member_epoch": st.integers(-2, 2**31 - 1), "heartbeat_interval": NUMBERS,
     "assignment": st.none() | st.dictionaries(st.uuids(), st.frozensets(NUMBERS, max_size=200), max_size=4),
 })  # fmt: skip
-
-OFFSETS = st.builds(
-    FetchedOffset, st.integers(0, 2**31 - 1), st.integers(-1, 2**63 - 1), st.integers(-1, 2**31 - 1),
-    st.just("") | TEXT, ERRORS,
-)  # fmt: skip
-TOPICS = st.builds(FetchedTopic, TEXT, st.uuids(), st.lists(OFFSETS, max_size=3))
-FETCHED = st.builds(FetchedGroup, TEXT, st.lists(TOPICS, max_size=3), ERRORS)
 
 
 def header(api: ApiKey, version: int) -> bytes:
@@ -69,34 +53,3 @@ def test_consumer_heartbeat(version: int, response: dict[str, Any]) -> None:
     api = ApiKey.CONSUMER_GROUP_HEARTBEAT
     expected = messages.encode_response(api, version, 7, {**response, "assignment": assignment})
     assert encode_consumer_heartbeat(version, response, header(api, version)) == expected
-
-
-@given(st.integers(0, 5), SYNC_GROUP)
-def test_sync(version: int, response: dict[str, Any]) -> None:
-    expected = messages.encode_response(ApiKey.SYNC_GROUP, version, 7, response)
-    assert encode_sync(version, response, header(ApiKey.SYNC_GROUP, version)) == expected
-
-
-@given(st.integers(0, 4), ERRORS)
-def test_heartbeat(version: int, error: ErrorCode) -> None:
-    expected = messages.encode_response(ApiKey.HEARTBEAT, version, 7, {"error_code": error})
-    assert encode_heartbeat(version, error, header(ApiKey.HEARTBEAT, version)) == expected
-
-
-@given(st.integers(1, 10), st.lists(FETCHED, min_size=1, max_size=3))
-def test_offset_fetch(version: int, groups: list[FetchedGroup]) -> None:
-    groups = groups if version >= 8 else groups[:1]
-    named = [_named(group) for group in groups]
-    expected = messages.encode_response(
-        ApiKey.OFFSET_FETCH, version, 7, {"groups": named} if version >= 8 else named[0]
-    )
-    assert encode_offset_fetch(version, groups, header(ApiKey.OFFSET_FETCH, version)) == expected
-
-
-def _named(group: FetchedGroup) -> dict[str, Any]:
-    rows = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code")
-    topics = [
-        topic._asdict() | {"partitions": [dict(zip(rows, each, strict=True)) for each in topic.partitions]}
-        for topic in group.topics
-    ]
-    return {"group_id": group.group_id, "topics": topics, "error_code": group.error}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ottla.model import TopicPartition
@@ -33,13 +33,13 @@ class Model:
         self.fs.makedirs("/data")
         self.config = config
         self.batches: list[Batch] = []
-        self.start = self.end = 0
+        self.start = self.end = self.recovery_point = 0
         self.log = self.load(clean=False)
 
     def load(self, *, clean: bool) -> Log:
         return load_log(
             self.fs, "/data/t-0", TopicPartition("t", 0), None, self.config, log_start_offset=self.start,
-            recovery_point=self.log.recovery_point if self.batches else 0, clean_shutdown=clean, now_ms=NOW,
+            recovery_point=self.recovery_point, clean_shutdown=clean, now_ms=NOW,
             random=random.Random(0),
         )  # fmt: skip
 
@@ -55,9 +55,10 @@ class Model:
     def truncate(self, offset: int) -> None:
         self.log.truncate_to(offset)
         if offset < self.end:
+            cut = next((batch for batch in self.batches if batch.last >= offset), None)
             self.batches = [batch for batch in self.batches if batch.last < offset]
-            self.end = offset
-            self.start = min(self.start, offset)
+            self.end = offset if cut is None else min(offset, cut.first)  # batches go as a whole
+            self.start = min(self.start, self.end)
 
     def delete_records(self, offset: int) -> None:
         self.start = self.log.delete_records(max(self.start, min(offset, self.end)))
@@ -68,19 +69,24 @@ class Model:
         first = self.log.segments[0].base_offset
         self.batches = [batch for batch in self.batches if batch.last >= first]
 
-    def restart(self, clean: bool) -> None:
-        if clean:
+    def start_over(self, offset: int) -> None:
+        self.log.truncate_fully_and_start_at(offset)
+        self.batches.clear()
+        self.start = self.end = offset
+
+    def restart(self, how: str) -> None:
+        if how == "clean":
             self.log.close()
         else:
-            self.fs.restart(power_loss=False)
-        self.log = self.load(clean=clean)
-        written = self.batches[-1].last + 1 if self.batches else 0
-        if written < self.end:
-            # A truncation inside a batch left a gap before the end, of which the files know nothing.
-            assert written <= self.log.log_end_offset <= self.end
+            self.fs.restart(power_loss=how == "power loss")
+        self.recovery_point = self.log.recovery_point
+        fsynced = self.log.durable_offset
+        self.log = self.load(clean=how == "clean")
+        if how == "power loss":
+            assert fsynced <= self.log.log_end_offset <= self.end
             self.end = self.log.log_end_offset
-            if written < self.start:  # nothing of what was left is above the log start
-                self.batches.clear()
+            first = self.log.segments[0].base_offset
+            self.batches = [batch for batch in self.batches if first <= batch.first and batch.last < self.end]
         self.log.high_watermark = self.end
 
     def check(self, limits: list[int]) -> None:
@@ -133,13 +139,22 @@ actions = st.lists(
         st.tuples(st.just("roll")),
         st.tuples(st.just("flush")),
         st.tuples(st.just("retain")),
-        st.tuples(st.just("restart"), st.booleans()),
+        st.tuples(st.just("start_over"), st.integers(0, 60)),
+        st.tuples(st.just("restart"), st.sampled_from(["clean", "killed", "power loss"])),
     ),
     max_size=25,
 )
 
 
+THREE_RECORDS: list[tuple[object, ...]] = [("append", [1], 0, 0), ("append", [2, 3], 0, 0)]
+COMMON: dict[str, Any] = {"segment_bytes": 10**6, "index_interval_bytes": 4096, "limits": [1]}
+
+
 @settings(max_examples=120)
+@example(actions=[*THREE_RECORDS, ("truncate", 2), ("restart", "clean")], **COMMON)  # inside a batch
+@example(
+    actions=[("append", [1], 0, 0), ("append", [2], 0, 3), ("truncate", 3), ("restart", "clean")], **COMMON
+)  # in a gap
 @given(
     actions=actions,
     segment_bytes=st.sampled_from([1600, 3000, 10**6]),

@@ -19,7 +19,6 @@ from ottla.protocol.internal.group_records import (
 )
 from ottla.protocol.messages import ApiKey, read_header
 from ottla.protocol.offset_block import CommitShape, CommittedPartition, OffsetBlock, offset_positions
-from ottla.protocol.offset_commit import decode_request
 from ottla.protocol.record_batch import crc_is_valid, iterate_records, read_batch_header
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -44,7 +43,7 @@ def frame_of(version: int, partitions: dict[tuple[str, int], str | None], number
 
 def shape_of(version: int, frame: bytes) -> CommitShape:
     body = read_header(frame).body_offset
-    request = decode_request(version, frame, body)
+    request = messages.decode_request(ApiKey.OFFSET_COMMIT, version, frame, body)
     partitions = [
         CommittedPartition(topic.name, each.partition_index, each.committed_metadata or "", ZERO_UUID)
         for topic in request.topics
@@ -54,7 +53,7 @@ def shape_of(version: int, frame: bytes) -> CommitShape:
 
 
 def decoded(version: int, frame: bytes) -> list[tuple[str, int, int, int]]:
-    request = decode_request(version, frame, read_header(frame).body_offset)
+    request = messages.decode_request(ApiKey.OFFSET_COMMIT, version, frame, read_header(frame).body_offset)
     return [
         (topic.name, each.partition_index, each.committed_offset, each.committed_leader_epoch)
         for topic in request.topics

@@ -17,12 +17,13 @@ from ottla.protocol.record_batch import (
     SimpleRecord,
     build_batch,
     compute_crc,
+    marker_batch,
     read_batch_header,
 )
-from ottla.storage import limits, stamp
+from ottla.storage import stamp
 from ottla.storage.config import LogConfig
 from ottla.storage.limits import limits_and_policy
-from ottla.storage.validation import validate
+from ottla.storage.validation import CLIENT, COORDINATOR, Origin, validate
 from tests.property.test_record_batch import INTERPRETED as INTERPRETED_RECORDS
 
 NOW = 1_700_000_000_000
@@ -31,7 +32,7 @@ HOUR = 3_600_000
 
 def interpreted() -> ModuleType:
     """`stamp.py` from its source, also where a compiled one is found first."""
-    spec = importlib.util.spec_from_file_location("stamp_interpreted", limits.__file__.rpartition("/")[0] + "/stamp.py")
+    spec = importlib.util.spec_from_file_location("stamp_interpreted", stamp.__file__.rpartition("/")[0] + "/stamp.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with mock.patch.dict(sys.modules, {"ottla.protocol._records": INTERPRETED_RECORDS}):
@@ -57,12 +58,15 @@ configs = st.builds(
 
 
 def batch_of(data: st.DataObject, items: list[SimpleRecord]) -> bytearray:
-    """As a producer sends it, or with some bytes changed under a CRC that is right again."""
+    """As a producer or a coordinator has it, or with some bytes changed under a CRC that is right again."""
     producer_id, sequence = data.draw(st.sampled_from([(-1, -1), (-1, -1), (7, 0), (7, -1)]))
-    codec, transactional = data.draw(st.sampled_from([(0, False), (0, False), (0, True), (4, False)]))
-    batch = build_batch(
-        items, codec=codec, producer_id=producer_id, base_sequence=sequence, transactional=transactional
+    codec, transactional, control = data.draw(
+        st.sampled_from([(0, False, False), (0, False, False), (0, True, False), (0, True, True), (4, False, False)])
     )
+    batch = build_batch(
+        items, codec=codec, producer_id=producer_id, base_sequence=sequence, transactional=transactional,
+        control=control,
+    )  # fmt: skip
     for _ in range(data.draw(st.sampled_from([0, 0, 1, 2]))):
         where = st.integers(0, len(batch) - 1) | st.integers(0, HEADER_SIZE - 1)
         batch[data.draw(where)] = data.draw(st.integers(0, 255))
@@ -73,20 +77,23 @@ def batch_of(data: st.DataObject, items: list[SimpleRecord]) -> bytearray:
 
 @pytest.mark.parametrize("way", MODULES)
 @settings(max_examples=600)
-@given(data=st.data(), items=records, config=configs, offset=st.sampled_from([0, 1, 2**40]))
+@given(
+    data=st.data(), items=records, config=configs, offset=st.sampled_from([0, 1, 2**40]),
+    origin=st.sampled_from([CLIENT, COORDINATOR]),
+)  # fmt: skip
 def test_what_is_stamped_is_what_would_have_been_validated(
-    way: str, data: st.DataObject, items: list[SimpleRecord], config: LogConfig, offset: int
+    way: str, data: st.DataObject, items: list[SimpleRecord], config: LogConfig, offset: int, origin: Origin
 ) -> None:
     module = MODULES[way]
     batch = batch_of(data, items)
     _, policy, rules = limits_and_policy(config)
     same_rules = module.StampRules(rules.bytes_max, rules.compacted, rules.older_max_ms, rules.later_max_ms)
     ours, theirs = bytearray(batch), bytearray(batch)
-    stamped = same_rules.stamp(memoryview(ours), NOW, offset, 3)
+    stamped = same_rules.stamp(memoryview(ours), NOW, offset, 3, origin is COORDINATOR)
     if stamped is None:
         assert ours == batch
         return
-    found = validate(theirs, policy, now_ms=NOW, next_offset=offset, leader_epoch=3)
+    found = validate(theirs, policy, now_ms=NOW, next_offset=offset, leader_epoch=3, origin=origin)
     assert found.buffer == ours
     (header,) = found.headers
     assert header == read_batch_header(ours)
@@ -106,3 +113,6 @@ def test_ordinary_batches_are_stamped(way: str, items: list[SimpleRecord]) -> No
         assert rules.stamp(memoryview(batch), NOW, 5, 3) is not None
         assert rules.stamp(memoryview(bytes(batch)), NOW, 5, 3) is None  # nothing can be written there
         assert rules.stamp(batch, NOW, 5, 3) is None  # already at offset 5
+    marker = marker_batch(5, 1, committed=True, coordinator_epoch=0, timestamp=NOW)
+    assert rules.stamp(memoryview(marker), NOW, 5, 3) is None  # no client's business
+    assert rules.stamp(memoryview(marker), NOW, 5, 3, True) is not None

@@ -43,6 +43,7 @@ def test_what_a_leader_of_before_acknowledged_late_proves_nothing() -> None:
     world = World(1)
     history, key = History(world, fsynced=True), ("t", 0)
     sent = history.mark(key)
+    history.sending(key, [b"kept", b"lost", b"other"], "producer", 0, idempotent=False)
     world.elections[key] += 1
     history.acknowledge(key, 5, [b"kept"], history.mark(key), ACKS_ALL)
     history.acknowledge(key, 5, [b"lost"], sent, 1)

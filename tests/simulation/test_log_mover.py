@@ -62,7 +62,7 @@ async def described(cluster: Cluster, machine: Machine) -> dict[str, list[tuple[
 def is_known(cluster: Cluster, machine: Machine, directory: str) -> bool:
     """Whether the metadata says that all partitions are in this directory of a node."""
     assert machine.node is not None
-    directory_id = machine.node.directory_ids[directory]
+    directory_id = machine.node.metadata.directory_ids[directory]
     topic = cluster.nodes()[0].image.topic(TOPIC)
     assert topic is not None
     return all(each.directory(machine.node_id) == directory_id for each in topic.partitions.values())
@@ -211,7 +211,7 @@ def test_a_move_that_is_given_up_in_the_end_is_undone() -> None:
         node = machine.node
         assert node is not None
         (number, *_) = cluster.held_in(machine, DIRECTORY)
-        assign, told = node.assign_directory, []
+        assign, told = node.directories.assign, []
 
         async def too_late(partition: Any, directory: str) -> bool:
             await assign(partition, directory)
@@ -219,7 +219,7 @@ def test_a_move_that_is_given_up_in_the_end_is_undone() -> None:
             await asyncio.sleep(1000)
             return True
 
-        node.assign_directory = too_late  # type: ignore[method-assign]
+        node.directories.assign = too_late  # type: ignore[method-assign]
         assert await move(cluster, machine, SPARE, [number]) == [ErrorCode.none]
         await cluster.until(lambda: told == [SPARE] and known_in(cluster, machine, number) == SPARE)
         assert await move(cluster, machine, DIRECTORY, [number]) == [ErrorCode.none]
@@ -330,7 +330,7 @@ def known_in(cluster: Cluster, machine: Machine, number: int) -> str | None:
     topic = cluster.nodes()[0].image.topic(TOPIC)
     assert topic is not None
     found = topic.partitions[number].directory(machine.node_id)
-    return next((path for path, each in machine.node.directory_ids.items() if each == found), None)
+    return next((path for path, each in machine.node.metadata.directory_ids.items() if each == found), None)
 
 
 def test_errors_are_kafkas() -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
+
+import pytest
 
 from ottla.model import TopicPartition
 from ottla.protocol.record_batch import build_batch
 from ottla.replication.partition import Partition
 from ottla.simulation.log_view import LogView
-from ottla.simulation.seen_replicas import UNSEEN, SeenReplicas
+from ottla.simulation.seen_replicas import UNSEEN, SeenNode, SeenReplicas
 from ottla.testing.disk import SimulatedFileSystem
 
 
@@ -85,3 +88,33 @@ def test_replicas_are_looked_at_when_something_of_them_changed() -> None:
     assert row.state == (5, 8, True, 9)
     seen.relist(replicas)
     assert seen.changed(True) == [], "what was known of a replica outlives that others come and go"
+
+
+def _change_damage(node: Any) -> None:
+    node.damaged_logs = SimpleNamespace(damaged=lambda: {("t", 0): "at byte 5"})
+
+
+CHANGES: dict[str, Callable[[Any], None]] = {
+    "epoch or vote": lambda node: setattr(node.metadata.quorum.core, "stored", object()),
+    "role": lambda node: setattr(node.metadata.quorum.core, "role", object()),
+    "high watermark": lambda node: setattr(node.metadata.quorum.core, "high_watermark", 6),
+    "voters": lambda node: setattr(node.metadata.quorum.core.configurations, "newest", object()),
+    "image": lambda node: setattr(node.metadata.publisher, "image", object()),
+    "replicas": lambda node: setattr(node.replicas, "generation", 1),
+    "damage": _change_damage,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_node_is_looked_at_when_any_part_of_it_changed(change: str) -> None:
+    core = SimpleNamespace(stored=object(), role=object(), high_watermark=5)
+    core.configurations = SimpleNamespace(newest=object())
+    metadata = SimpleNamespace(quorum=SimpleNamespace(core=core), publisher=SimpleNamespace(image=object()))
+    node = SimpleNamespace(metadata=metadata, replicas=SimpleNamespace(generation=0))
+    seen = SeenNode(node)
+    assert not seen.is_same(True), "it was not looked at yet"
+    seen.note()
+    seen.replicas.generation = 0
+    assert seen.is_same(True)
+    CHANGES[change](node)
+    assert not seen.is_same(True)

@@ -62,7 +62,7 @@ class Controller:
         self.number += 1
         name = f"topic-{self.number}"
         topic = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
-        request = {"topics": [topic], "timeout_ms": 1000, "validate_only": False}
+        request = {"topics": [topic], "timeout": 1000, "validate_only": False}
         response = await driver.channel.send(ApiKey.CREATE_TOPICS, request)
         assert response["topics"][0].get("error_code", ErrorCode.none) in (0, ErrorCode.none), response
         self.created.add(name)

@@ -48,7 +48,7 @@ class Moving(Cluster):
     async def move(self) -> float:
         """To node 2; how many seconds it took."""
         partition = {"partition_index": 0, "replicas": [2]}
-        values = {"timeout_ms": 30_000, "topics": [{"name": "t", "partitions": [partition]}]}
+        values = {"timeout": 30_000, "topics": [{"name": "t", "partitions": [partition]}]}
         answer = await self.ask(NODES[0], ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, values)
         assert not answer["error_code"] and not answer["responses"][0]["partitions"][0]["error_code"]
         began_s = self.world.time.now_s

@@ -78,7 +78,7 @@ def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
 def test_every_handler_says_so_where_it_is_marked() -> None:
     """In its own file, so that who reads the handler sees it; and `handle` is marked wherever there is one."""
     looked_at = 0
-    for path in [*(SERVER / "handlers").glob("*.py"), *(SERVER / "controller_handlers").glob("*.py")]:
+    for path in [*(SERVER / "handlers").rglob("*.py"), *(SERVER / "controller_handlers").rglob("*.py")]:
         for function in functions(ast.parse(path.read_text(encoding="utf-8"))):
             marks = [
                 each for each in function.decorator_list

@@ -126,7 +126,3 @@ def may_be_secret(kind: int, name: str) -> bool:
 
 BROKER_RESOURCE = 4
 """The type of brokers among resources that have settings, as numbered on the wire."""
-
-
-PREFIXES = ("listener.name.", "rsm.config.", "rlmm.config.")
-"""Settings outside the table that Kafka passes on: of one listener, of tiered storage plugins."""

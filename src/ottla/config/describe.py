@@ -7,15 +7,32 @@ the newest response version.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from ottla.config import definitions, foreign
 from ottla.config.checks import InvalidValue
 from ottla.config.effective import EffectiveConfig
 from ottla.config.setting import Mode, Setting
 
-Entry: TypeAlias = dict[str, Any]
+if TYPE_CHECKING:
+
+    class Entry(TypedDict, total=False):
+        """A row of a DescribeConfigs response."""
+
+        name: str
+        value: str | None
+        read_only: bool
+        config_source: int
+        is_sensitive: bool
+        synonyms: Sequence[Synonym]
+        config_type: int
+        documentation: str | None
+
+    class Synonym(TypedDict, total=False):
+        name: str
+        value: str | None
+        source: int
 
 
 class Source(enum.IntEnum):
@@ -125,7 +142,7 @@ def logger_entries(levels: Iterable[tuple[str, str]]) -> Iterator[Entry]:
 
 
 def _entry(
-    setting: Setting | None, name: str, value: str | None, synonyms: list[Entry], *, read_only: bool = False
+    setting: Setting | None, name: str, value: str | None, synonyms: list[Synonym], *, read_only: bool = False
 ) -> Entry:
     """An unknown setting may hold a secret, so that its value never shows (`KafkaConfig.maybeSensitive`)."""
     return {
@@ -140,7 +157,7 @@ def _entry(
     }
 
 
-def _synonym(name: str, value: str | None, source: Source) -> Entry:
+def _synonym(name: str, value: str | None, source: Source) -> Synonym:
     return {"name": name, "value": value, "source": source}
 
 
@@ -154,7 +171,7 @@ def _shown(setting: Setting | None, text: str | None) -> str | None:
         return text
 
 
-def _broker_synonyms(config: EffectiveConfig, name: str) -> list[Entry]:
+def _broker_synonyms(config: EffectiveConfig, name: str) -> list[Synonym]:
     """Everything that decides on a broker setting, the deciding one first.
 
     Kafka drops what stands before the first entry of the setting's own name, and so everything if it has none.
@@ -167,7 +184,7 @@ def _broker_synonyms(config: EffectiveConfig, name: str) -> list[Entry]:
         (config.static, Source.STATIC_BROKER),
         (defaults, Source.DEFAULT),
     )
-    found: list[Entry] = []
+    found: list[Synonym] = []
     for values, source in layers:
         for each in names:
             text = values.get(each)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.config import definitions
 from ottla.config.checks import InvalidValue, Value
 from ottla.config.setting import Mode
+from ottla.config.typed import TypedSettings
 
 
-class EffectiveConfig(Mapping[str, Any]):
-    """A mapping of every name in the table to its typed value. Never changes: a dynamic change makes another one."""
+def setting_of(config: TypedSettings, attribute: str) -> Any:
+    """The value of the setting that `TypedSettings` names so. Raises AttributeError for a name that is none."""
+    name = attribute.replace("_", ".")  # Kafka's names have no underscores
+    if name not in definitions.BROKER:
+        raise AttributeError(f"{type(config).__name__} has no attribute {attribute}")
+    return config[name]
+
+
+class EffectiveConfig(TypedSettings):
+    """Never changes: a dynamic change makes another one."""
 
     def __init__(
         self, static: Mapping[str, str], cluster_wide: Mapping[str, str], per_broker: Mapping[str, str]
@@ -30,6 +39,13 @@ class EffectiveConfig(Mapping[str, Any]):
             return self.parsed[name]
         except KeyError:
             value = self.parsed[name] = self._effective(name)
+            return value
+
+    if not TYPE_CHECKING:  # else every attribute would exist
+
+        def __getattr__(self, attribute: str) -> Any:
+            value = setting_of(self, attribute)
+            self.__dict__[attribute] = value
             return value
 
     def __iter__(self) -> Iterator[str]:

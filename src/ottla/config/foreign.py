@@ -11,17 +11,6 @@ from typing import Any
 
 from ottla.config import definitions
 
-PLUGIN_PREFIXES = (
-    *definitions.PREFIXES,
-    "config.providers.",
-    "metrics.context.",
-    "client.quota.callback.",
-    "strimzi.",
-    "confluent.",
-)
-"""Prefixes of settings of listeners, tiered storage, metrics reporters, quota callbacks and well-known
-distributions."""
-
 AUTHORIZER = "authorizer.class.name"
 SUPER_USERS = "super.users"
 ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
@@ -29,42 +18,33 @@ ALLOW_EVERYONE = "allow.everyone.if.no.acl.found"
 PLUGIN_NAMES = frozenset({SUPER_USERS, ALLOW_EVERYONE})
 """Settings of Kafka's own authorizer. They have an effect where it is set."""
 
-OLDER_NAMES = frozenset(
-    {
-        "advertised.host.name", "advertised.port", "broker.id.generation.enable", "control.plane.listener.name",
-        "controlled.shutdown.max.retries", "controlled.shutdown.retry.backoff.ms", "delegation.token.master.key",
-        "eligible.leader.replicas.enable", "group.coordinator.new.enable",
-        "host.name", "inter.broker.protocol.version", "log.message.downconversion.enable", "log.message.format.version",
-        "log.message.timestamp.difference.max.ms", "offsets.commit.required.acks", "password.encoder.cipher.algorithm",
-        "password.encoder.iterations", "password.encoder.key.length", "password.encoder.keyfactory.algorithm",
-        "password.encoder.old.secret", "password.encoder.secret", "port", "quota.consumer.default",
-        "quota.producer.default", "remote.log.manager.thread.pool.size", "reserved.broker.max.id",
-    }
-)  # fmt: skip
-"""Names that Kafka 4.3 has no more."""
-
-OLDER_PREFIXES = ("zookeeper.", "transaction.remove.expired.transaction.cleanup.")
+OF_LISTENERS = ("connections.max.reauth.ms", "max.connection.creation.rate")
+"""Settings that a listener may have for itself, beside those of TLS and SASL."""
 
 
 def is_known(name: str) -> bool:
-    """Whether a setting may be given, be it with effect or not."""
-    return (
-        name in definitions.BROKER
-        or name in PLUGIN_NAMES
-        or name in OLDER_NAMES
-        or name.startswith(PLUGIN_PREFIXES)
-        or name.startswith(OLDER_PREFIXES)
-    )
+    """Whether a setting of a broker may be given, be it with effect or not."""
+    if name in definitions.BROKER or name in PLUGIN_NAMES or name.startswith(("listener.name.", "config.providers.")):
+        return True
+    from ottla.config.tables.without_effect import why  # few files have any
+
+    return name not in definitions.TOPIC and why(name) is not None
 
 
 def has_effect(name: str, values: Mapping[str, Any]) -> bool:
     """Whether the setting does anything beside the others in `values`."""
+    from ottla.config.tables.without_effect import why
+
     if name in PLUGIN_NAMES:
         return bool(values[AUTHORIZER])
     if name.startswith("config.providers."):
         return bool(values["config.providers"])
-    setting = definitions.BROKER.get(name)
-    return setting is not None and setting.acts
+    if name.startswith("listener.name."):
+        own = name.removeprefix("listener.name.").partition(".")[2]
+        of_mechanism = own.partition(".")[2]
+        name = of_mechanism if of_mechanism in definitions.BROKER else own
+        return name in OF_LISTENERS or (name.startswith(("ssl.", "sasl.")) and why(name) is None)
+    return why(name) is None
 
 
 _ADVICE = "to run without it, omit {name} or override it with --set {name}={off}"

@@ -35,6 +35,8 @@ class NodeSettings(Protocol):
     controller_protocol: tuple[str, str | None]
     inter_broker_listener: tuple[str, str | None]
 
+    @property
+    def controller_quorum_voters(self) -> tuple[str, ...]: ...
     def __getitem__(self, name: str, /) -> Any: ...
 
 
@@ -131,7 +133,7 @@ def _check_way_to_controllers(config: NodeSettings) -> None:
 def _check_controller(config: NodeSettings) -> None:
     voters: Mapping[int, Host] = config.quorum_voters
     if voters and config.node_id not in voters:
-        texts = ",".join(config["controller.quorum.voters"])
+        texts = ",".join(config.controller_quorum_voters)
         raise OttlaError(
             f"controller.quorum.voters is {texts}: node.id {config.node_id}, which has the role controller, must "
             "be among them"

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.config import definitions, foreign
 from ottla.config.checks import InvalidValue, parse_address
-from ottla.config.effective import EffectiveConfig
+from ottla.config.effective import EffectiveConfig, setting_of
 from ottla.config.listeners import HTTP, OVER_TLS, Listener, parse_listener, parse_protocol_map
-from ottla.config.properties import Entry, decode_properties, parse_entries
 from ottla.config.roles import BROKER, CONTROLLER, check_roles, parse_servers, parse_voters
+from ottla.config.typed import TypedSettings
 from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
+    from ottla.config.properties import Entry
     from ottla.config.providers import Outside
 
 EMBEDDED: Mapping[str, str] = {
@@ -63,8 +64,8 @@ class SettingsFile(NamedTuple):
     data: bytes
 
 
-class ServerConfig(Mapping[str, Any]):
-    """The effective settings of one node: a mapping of every name in the table to its typed value."""
+class ServerConfig(TypedSettings):
+    """The effective settings of one node."""
 
     def __init__(self, static: Mapping[str, str], host_name: HostName | None = None) -> None:
         """`static` maps names to texts. Raises OttlaError for a name or a value that cannot be."""
@@ -73,20 +74,21 @@ class ServerConfig(Mapping[str, Any]):
         for name, setting in definitions.BROKER.items():
             if setting.required and name not in static:
                 raise OttlaError(f"setting {name} is missing; it must be {setting.allowed}")
+        self._read: list[str] = []
+        """Attributes that were read since the last change; each is in `__dict__`, which costs a reader no call."""
         self.static = _hiding({"broker.id": static["node.id"], **static})
         self.effective = EffectiveConfig(self.static, {}, {})
         """The settings in effect now, as an immutable value."""
         self.without_effect: tuple[str, ...] = ()
         """Settings in the file that have no effect in this version, in the file's order."""
-        self.node_id: int = self["node.id"]
-        self.roles: tuple[str, ...] = self["process.roles"]
-        self.log_dirs: tuple[str, ...] = self["log.dirs"] or self["log.dir"]
+        self.roles: tuple[str, ...] = self.process_roles
+        self.log_dirs: tuple[str, ...] = self["log.dirs"] or self.log_dir
         self.metadata_log_dir: str = self["metadata.log.dir"] or self.log_dirs[0]
         self.is_broker = BROKER in self.roles
         self.is_controller = CONTROLLER in self.roles
-        self.quorum_voters = parse_voters(self["controller.quorum.voters"])
+        self.quorum_voters = parse_voters(self.controller_quorum_voters)
         """Controllers that vote, by node id, where the settings name them."""
-        self.quorum_servers = parse_servers(self["controller.quorum.bootstrap.servers"])
+        self.quorum_servers = parse_servers(self.controller_quorum_bootstrap_servers)
         self._read_listeners(host_name)
         self._check_together()
 
@@ -125,11 +127,15 @@ class ServerConfig(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         """The typed value, None where there is neither value nor default. Raises KeyError for an unknown name."""
-        effective = self.effective
-        try:
-            return effective.parsed[name]  # requests read settings: a call less
-        except KeyError:
-            return effective[name]
+        return self.effective[name]
+
+    if not TYPE_CHECKING:  # else every attribute would exist
+
+        def __getattr__(self, attribute: str) -> Any:
+            value = setting_of(self, attribute)
+            self.__dict__[attribute] = value
+            self._read.append(attribute)
+            return value
 
     def __iter__(self) -> Iterator[str]:
         return iter(definitions.BROKER)
@@ -161,6 +167,9 @@ class ServerConfig(Mapping[str, Any]):
         if cluster_wide == before.cluster_wide and per_broker == before.per_broker:
             return frozenset()
         self.effective = EffectiveConfig(self.static, dict(cluster_wide), dict(per_broker))
+        for attribute in self._read:
+            self.__dict__.pop(attribute, None)
+        self._read = []  # a new one: a copy of this has the same
         given = {*before.cluster_wide, *before.per_broker, *cluster_wide, *per_broker}
         return frozenset(name for name in given & definitions.BROKER.keys() if self[name] != before[name])
 
@@ -182,8 +191,8 @@ class ServerConfig(Mapping[str, Any]):
         return properties
 
     def _read_listeners(self, host_name: HostName | None) -> None:
-        protocols = parse_protocol_map(self["listener.security.protocol.map"])
-        controllers = tuple(name.upper() for name in self["controller.listener.names"] or ())
+        protocols = parse_protocol_map(self.listener_security_protocol_map)
+        controllers = tuple(name.upper() for name in self.controller_listener_names or ())
         if "listener.security.protocol.map" not in self.static:
             for name in controllers:
                 protocols.setdefault(name, "PLAINTEXT")
@@ -209,7 +218,7 @@ class ServerConfig(Mapping[str, Any]):
             for each in self.controller_listeners
         )
         given = self["inter.broker.listener.name"] or self.static.get("security.inter.broker.protocol", "")
-        between: str = (given or self["security.inter.broker.protocol"]).upper()
+        between: str = (given or self.security_inter_broker_protocol).upper()
         names = [each.name for each in self.listeners]
         if not given and names and between not in names:
             between = names[0]
@@ -217,19 +226,19 @@ class ServerConfig(Mapping[str, Any]):
         """The listener by which brokers reach each other, and its security protocol."""
         self.inter_broker_listener_name: str = between
         reached = {self.inter_broker_listener[1], self.controller_protocol[1]}
-        if self["ottla.http.listener"]:
-            reached.add(self["ottla.http.security.protocol"])
+        if self.ottla_http_listener:
+            reached.add(self.ottla_http_security_protocol)
         self.uses_tls = not reached.isdisjoint(OVER_TLS) or any(each.protocol in OVER_TLS for each in everywhere)
         """Whether this node listens over TLS or reaches other nodes over it."""
 
     def _check_together(self) -> None:
         """Checks over several settings (`KafkaConfig.validateValues`). Raises OttlaError."""
-        broker_id = self["broker.id"]
+        broker_id = self.broker_id
         if broker_id not in (-1, self.node_id):
             raise OttlaError(f"broker.id is {broker_id} but node.id is {self.node_id}: remove broker.id")
         for refusal in foreign.refusals(self):
             raise OttlaError(refusal)
-        if self[foreign.AUTHORIZER] or self["early.start.listeners"]:
+        if self[foreign.AUTHORIZER] or self.early_start_listeners:
             self._check_authorizer()
         if any(name.startswith("listener.name.") for name in self.static):
             from ottla.config import listener_settings  # few nodes have any
@@ -243,9 +252,9 @@ class ServerConfig(Mapping[str, Any]):
             if why is not None:
                 raise OttlaError(why)
         self._check_http_port()
-        if self["ottla.audit.topic"] and not self["ottla.audit.directory"]:
+        if self.ottla_audit_topic and not self.ottla_audit_directory:
             raise OttlaError("ottla.audit.topic needs ottla.audit.directory: lines are shipped from its files")
-        if 0 < self["queued.max.request.bytes"] < self["socket.request.max.bytes"]:
+        if 0 < self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise OttlaError("queued.max.request.bytes must be larger or equal to socket.request.max.bytes")
         for name, least in (("log.roll.ms", 1), ("log.retention.ms", None), ("log.retention.minutes", None)):
             value = self[name]
@@ -265,9 +274,9 @@ class ServerConfig(Mapping[str, Any]):
 
     def _check_http_port(self) -> None:
         """Raises OttlaError where a listener has the port of `ottla.http.listener`."""
-        host, port = parse_address(self["ottla.http.listener"]) or ("", 0)
+        host, port = parse_address(self.ottla_http_listener) or ("", 0)
         listeners = (*self.listeners, *self.controller_listeners)
-        if self["ottla.http.security.protocol"] != "PLAINTEXT" and any(each.name == HTTP for each in listeners):
+        if self.ottla_http_security_protocol != "PLAINTEXT" and any(each.name == HTTP for each in listeners):
             raise OttlaError(
                 "a listener is named HTTP, and the HTTP port's settings begin with listener.name.http. as well: rename "
                 "the listener"
@@ -327,6 +336,8 @@ def _embedded(given: Mapping[str, str]) -> dict[str, str]:
 
 def _entries(file: SettingsFile, outside: Callable[[], Outside] | None) -> dict[str, Entry]:
     """The settings of a file. Raises OttlaError for those that cannot be, each with its line."""
+    from ottla.config.properties import decode_properties, parse_entries  # a node may have no file
+
     entries = parse_entries(decode_properties(file.data))
     mistakes = []
     replaced = _replacing(file, entries, outside)

@@ -56,8 +56,6 @@ class Setting(NamedTuple):
     check: Check | None = None
     mode: Mode = Mode.READ_ONLY
     doc: str = ""
-    acts: bool = True
-    """False where Ottla accepts, checks and reports the setting but does nothing with it yet."""
     internal: bool = False
     """Accepted, but neither documented nor shown by DescribeConfigs (Kafka's `defineInternal`)."""
     required: bool = False

@@ -141,26 +141,28 @@ def _refuse(sentence: str, names: Collection[str]) -> None:
         raise KafkaError(ErrorCode.invalid_request, f"{sentence}: [{', '.join(sorted(names))}]")
 
 
-_GROUP_LIMITS = (
-    ("consumer.heartbeat.interval.ms", "group.consumer.{}.heartbeat.interval.ms"),
-    ("consumer.session.timeout.ms", "group.consumer.{}.session.timeout.ms"),
-    ("consumer.assignment.interval.ms", "group.consumer.{}.assignment.interval.ms"),
-    ("share.heartbeat.interval.ms", "group.share.{}.heartbeat.interval.ms"),
-    ("share.session.timeout.ms", "group.share.{}.session.timeout.ms"),
-    ("share.record.lock.duration.ms", "group.share.{}.record.lock.duration.ms"),
-    ("share.delivery.count.limit", "group.share.{}.delivery.count.limit"),
-    ("share.partition.max.record.locks", "group.share.{}.partition.max.record.locks"),
-    ("share.assignment.interval.ms", "group.share.{}.assignment.interval.ms"),
-    ("streams.heartbeat.interval.ms", "group.streams.{}.heartbeat.interval.ms"),
-    ("streams.session.timeout.ms", "group.streams.{}.session.timeout.ms"),
-    ("streams.assignment.interval.ms", "group.streams.{}.assignment.interval.ms"),
-    ("streams.num.standby.replicas", "group.streams.{}.standby.replicas"),
+_BOUNDED = (
+    "consumer.heartbeat.interval.ms",
+    "consumer.session.timeout.ms",
+    "consumer.assignment.interval.ms",
+    "share.heartbeat.interval.ms",
+    "share.session.timeout.ms",
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.partition.max.record.locks",
+    "share.assignment.interval.ms",
+    "streams.heartbeat.interval.ms",
+    "streams.session.timeout.ms",
+    "streams.assignment.interval.ms",
+    "streams.num.standby.replicas",
 )
-"""A group's setting, and the broker's settings that bound it ("min" and "max" for the braces; some have only one)."""
+"""Settings of a group that those of the broker bound, in the order of Kafka's checks."""
 
 
 def validate_group_configs(configs: Mapping[str, str], config: Mapping[str, Any]) -> None:
     """Check all settings of a group against this node's bounds. Raises KafkaError INVALID_CONFIG."""
+    from ottla.config.group_settings import BOUNDS  # few groups have any
+
     values = {name: config[f"group.{name}"] for name in definitions.GROUP if f"group.{name}" in definitions.BROKER}
     for name, text in configs.items():
         setting = definitions.GROUP.get(name)
@@ -170,11 +172,11 @@ def validate_group_configs(configs: Mapping[str, str], config: Mapping[str, Any]
             values[name] = setting.parse(text)
         except InvalidValue as error:
             raise _invalid(str(error)) from error
-    for name, bound in _GROUP_LIMITS:
-        low, high = bound.format("min"), bound.format("max")
-        if low in definitions.BROKER and values[name] < config[low]:
+    for name in _BOUNDED:
+        _, low, high = BOUNDS[name]
+        if low is not None and values[name] < config[low]:
             raise _invalid(f"{name} must be greater than or equal to {low}")
-        if high in definitions.BROKER and values[name] > config[high]:
+        if high is not None and values[name] > config[high]:
             raise _invalid(f"{name} must be less than or equal to {high}")
     for kind in ("consumer", "share", "streams"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"

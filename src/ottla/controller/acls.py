@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random as random_module
 from collections.abc import Generator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.controller.decision import RECORDS_PER_DECISION_MAX, Decision, Steps
@@ -18,6 +18,9 @@ from ottla.metadata.image import ACLS_PER_STEP, AclContent, MetadataImage, acl_c
 from ottla.model import random_uuid
 from ottla.protocol.internal.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from ottla.security.acls import CLUSTER_NAME, AclFilter, Operation, PatternType, Permission, ResourceType, network
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
 
 ACLS_AT_ONCE = 200
 """Checking a new ACL costs some microseconds."""
@@ -32,11 +35,11 @@ _CONCRETE = {
 
 
 def create_acls(
-    image: MetadataImage, request: Mapping[str, Any], random: random_module.Random
-) -> Steps[dict[str, Any]]:
+    image: MetadataImage, request: sent.CreateAclsRequest, random: random_module.Random
+) -> Steps[sent.CreateAclsResponse]:
     """CreateAcls. An ACL that exists already is created again without a record."""
     known = yield from image.acls.by_content()
-    rows: list[dict[str, Any]] = []
+    rows: list[sent.AclCreationResult] = []
     records: dict[AclContent, AccessControlEntryRecord] = {}
     for number, asked in enumerate(request["creations"], start=1):
         if number % ACLS_AT_ONCE == 0:
@@ -83,9 +86,9 @@ def _refusal(asked: Mapping[str, Any], image: MetadataImage) -> KafkaError | Non
     return None
 
 
-def delete_acls(image: MetadataImage, request: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+def delete_acls(image: MetadataImage, request: sent.DeleteAclsRequest) -> Steps[sent.DeleteAclsResponse]:
     """DeleteAcls. An ACL that two filters match is in the rows of both."""
-    rows: list[dict[str, Any]] = []
+    rows: list[sent.DeleteAclsFilterResult] = []
     gone: dict[UUID, None] = {}
     for asked in request["filters"]:
         wanted = AclFilter(
@@ -106,7 +109,7 @@ def delete_acls(image: MetadataImage, request: Mapping[str, Any]) -> Steps[dict[
         rows.append(
             {
                 "error_code": ErrorCode.none if error is None else error.code,
-                "error_message": error and error.message,
+                "error_message": None if error is None else error.message,
                 "matching_acls": matching,
             }
         )
@@ -129,8 +132,8 @@ def _found(image: MetadataImage, wanted: AclFilter) -> Generator[None, None, lis
     return found
 
 
-def _rows(image: MetadataImage, found: list[UUID]) -> Generator[None, None, list[dict[str, Any]]]:
-    rows = []
+def _rows(image: MetadataImage, found: list[UUID]) -> Generator[None, None, list[sent.DeleteAclsMatchingAcl]]:
+    rows: list[sent.DeleteAclsMatchingAcl] = []
     for number, acl_id in enumerate(found, start=1):
         acl = image.acls[acl_id]
         rows.append(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.config.effective import EffectiveConfig
@@ -29,13 +29,17 @@ from ottla.metadata.writer import broker_record, controller_record
 from ottla.model import NodeId
 from ottla.protocol.internal import metadata_records as r
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
+
 Request = Mapping[str, Any]
-Response = dict[str, Any]
 
 
-def register_controller(image: MetadataImage, request: Request) -> Decision[Response]:
+def register_controller(
+    image: MetadataImage, request: sent.ControllerRegistrationRequest
+) -> Decision[sent.ControllerRegistrationResponse]:
     """ControllerRegistration: a controller registers its endpoints and supported features (KIP-919)."""
-    response = {"error_code": ErrorCode.none, "error_message": None}
+    response: sent.ControllerRegistrationResponse = {"error_code": ErrorCode.none, "error_message": None}
     if not features.supports_controller_registration(image.features):
         return Decision(response)
     registration = ControllerRegistration(
@@ -47,8 +51,8 @@ def register_controller(image: MetadataImage, request: Request) -> Decision[Resp
 
 
 def register_broker(
-    image: MetadataImage, request: Request, cluster_id: str, config: EffectiveConfig
-) -> Steps[Response]:
+    image: MetadataImage, request: sent.BrokerRegistrationRequest, cluster_id: str, config: EffectiveConfig
+) -> Steps[sent.BrokerRegistrationResponse]:
     """BrokerRegistration. The broker epoch of the response is the offset of the registration record, and so grows with
     every restart. An incarnation that registers again keeps its epoch.
 
@@ -81,14 +85,13 @@ def register_broker(
         rack=request["rack"],
         fenced=True,
         log_dirs=log_dirs,
-        cordoned_log_dirs=tuple(request.get("cordoned_log_dirs") or ()),
     )
     if before is not None and is_same:
         registration = replace(
             registration, epoch=before.epoch, fenced=before.fenced, in_controlled_shutdown=before.in_controlled_shutdown
         )
     records.append(broker_record(registration))
-    response = {"error_code": ErrorCode.none, "broker_epoch": registration.epoch}
+    response: sent.BrokerRegistrationResponse = {"error_code": ErrorCode.none, "broker_epoch": registration.epoch}
     return Decision(response, records, atomic=False)
 
 
@@ -145,7 +148,9 @@ def _ranges(request: Request) -> dict[str, tuple[int, int]]:
     }
 
 
-def unregister_broker(image: MetadataImage, request: Request, config: EffectiveConfig) -> Steps[Response]:
+def unregister_broker(
+    image: MetadataImage, request: sent.UnregisterBrokerRequest, config: EffectiveConfig
+) -> Steps[sent.UnregisterBrokerResponse]:
     """UnregisterBroker. Raises KafkaError BROKER_ID_NOT_REGISTERED."""
     node_id = request["broker_id"]
     broker = image.brokers.get(node_id)
@@ -169,7 +174,7 @@ def known(image: MetadataImage, request: Request) -> BrokerRegistration:
     return broker
 
 
-def unchanging(image: MetadataImage, request: Request) -> Response | None:
+def unchanging(image: MetadataImage, request: Request) -> sent.BrokerHeartbeatResponse | None:
     """The answer to a heartbeat that changes nothing, as nearly all do; None for one to decide on. Raises KafkaError as
     `known`."""
     broker = known(image, request)
@@ -187,8 +192,8 @@ def unchanging(image: MetadataImage, request: Request) -> Response | None:
 
 
 def heartbeat(
-    image: MetadataImage, request: Request, config: EffectiveConfig, sessions: BrokerSessions
-) -> Steps[Response]:
+    image: MetadataImage, request: sent.BrokerHeartbeatRequest, config: EffectiveConfig, sessions: BrokerSessions
+) -> Steps[sent.BrokerHeartbeatResponse]:
     """BrokerHeartbeat: fences, unfences or lets go the broker, as it wants, and takes note of failed directories.
 
     A controlled shutdown first gives the leaderships away, and ends once the broker leads nothing and all others have
@@ -257,7 +262,7 @@ def _cordoned(image: MetadataImage, broker: BrokerRegistration, request: Request
     return None if sorted(asked) == sorted(broker.cordoned_log_dirs) else tuple(asked)
 
 
-def _beat_answer(caught_up: bool, *, fenced: bool, shut_down: bool = False) -> Response:
+def _beat_answer(caught_up: bool, *, fenced: bool, shut_down: bool = False) -> sent.BrokerHeartbeatResponse:
     return {
         "error_code": ErrorCode.none,
         "is_caught_up": caught_up,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.config import definitions
 from ottla.config.effective import EffectiveConfig
@@ -29,8 +29,10 @@ from ottla.metadata.image import ConfigResource, ConfigResourceType, Configs, Me
 from ottla.model import NodeId
 from ottla.protocol.internal.metadata_records import ClearElrRecord, ConfigRecord
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
+
 Request = Mapping[str, Any]
-Response = dict[str, Any]
 
 
 class Operation(enum.IntEnum):
@@ -53,12 +55,16 @@ Proposal = Callable[[Request, ConfigResource, Configs], dict[str, str | None]]
 """The changes that a resource of the request asks for, given its present settings: new value, or None to remove."""
 
 
-def incremental_alter_configs(image: MetadataImage, request: Request, config: EffectiveConfig) -> Steps[Response]:
+def incremental_alter_configs(
+    image: MetadataImage, request: sent.IncrementalAlterConfigsRequest, config: EffectiveConfig
+) -> Steps[sent.IncrementalAlterConfigsResponse]:
     """IncrementalAlterConfigs. Resources of type BROKER_LOGGER must have been handled before."""
     return _alter(image, request, config, _operations, null_allowed=_is_delete)
 
 
-def alter_configs(image: MetadataImage, request: Request, config: EffectiveConfig) -> Steps[Response]:
+def alter_configs(
+    image: MetadataImage, request: sent.AlterConfigsRequest, config: EffectiveConfig
+) -> Steps[sent.AlterConfigsResponse]:
     """AlterConfigs, the older form: the given settings replace all that the resource has."""
     return _alter(image, request, config, _replacement, null_allowed=_never)
 
@@ -133,15 +139,19 @@ def _alter(
     propose: Proposal,
     *,
     null_allowed: Callable[[Request], bool],
-) -> Steps[Response]:
+) -> Steps[sent.AlterConfigsResponse]:
     times = _times(request)
-    rows: list[Response] = []
+    rows: list[sent.AlterConfigsResourceResponse] = []
     records: list[Any] = []
     for index, each in enumerate(request["resources"], start=1):
         if index % ITEMS_PER_STEP == 0:
             yield
         resource = ConfigResource(each["resource_type"], each["resource_name"])
-        row: Response = {"resource_type": resource.type, "resource_name": resource.name, "error_message": None}
+        row: sent.AlterConfigsResourceResponse = {
+            "resource_type": resource.type,
+            "resource_name": resource.name,
+            "error_message": None,
+        }
         try:
             if times[resource] > 1:
                 raise _more_than_once()
@@ -154,7 +164,7 @@ def _alter(
             _check_min_isr(image, resource, changes)
             records += _records(image, resource, current, changes)
         except KafkaError as error:
-            row.update(error_code=error.code, error_message=error.message)
+            row["error_code"], row["error_message"] = error.code, error.message
         rows.append(row)
     return Decision({"responses": rows}, () if request.get("validate_only") else records)
 

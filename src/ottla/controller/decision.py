@@ -80,4 +80,4 @@ class Inputs(NamedTuple):
     """Finds delegation tokens; None where the node has no secret for them."""
 
 
-Decider = Callable[[MetadataImage, Request, Inputs], Decision[Any] | Steps[Any]]
+Decider = Callable[[MetadataImage, Any, Inputs], Decision[Any] | Steps[Any]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.config.effective import EffectiveConfig
@@ -17,11 +17,15 @@ from ottla.metadata.image import BrokerRegistration, MetadataImage
 from ottla.metadata.replay import changed_partition
 from ottla.model import ZERO_UUID, NodeId
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
+
 Request = Mapping[str, Any]
-Response = dict[str, Any]
 
 
-def assign_replicas_to_dirs(image: MetadataImage, request: Request, config: EffectiveConfig) -> Steps[Response]:
+def assign_replicas_to_dirs(
+    image: MetadataImage, request: sent.AssignReplicasToDirsRequest, config: EffectiveConfig
+) -> Steps[sent.AssignReplicasToDirsResponse]:
     """AssignReplicasToDirs. A replica in a directory that is offline is out of sync, and leads nothing.
 
     Raises KafkaError as `known`, and UNSUPPORTED_VERSION; rows that cannot be have an error of their own.
@@ -30,12 +34,12 @@ def assign_replicas_to_dirs(image: MetadataImage, request: Request, config: Effe
         raise KafkaError(ErrorCode.unsupported_version, "Directory assignment is not supported yet.")
     broker = known(image, request)
     assignment = _Assignment(Changes(image, config), broker)
-    rows: list[Response] = []
+    rows: list[sent.AssignReplicasToDirsResponseDirectoryData] = []
     count = 0
     for directory in request["directories"]:
-        topics: list[Response] = []
+        topics: list[sent.AssignReplicasToDirsResponseTopicData] = []
         for topic in directory["topics"]:
-            partitions: list[Response] = []
+            partitions: list[sent.AssignReplicasToDirsResponsePartitionData] = []
             for each in topic["partitions"]:
                 count += 1
                 if count % ITEMS_PER_STEP == 0:
@@ -84,9 +88,9 @@ class _Assignment:
 
 def assignment_request(
     node_id: NodeId, broker_epoch: int, directories: Mapping[tuple[UUID, int], UUID]
-) -> dict[str, Any]:
+) -> sent.AssignReplicasToDirsRequest:
     """The AssignReplicasToDirs request that says (topic id, partition) to directory id."""
-    found: dict[UUID, dict[UUID, list[dict[str, int]]]] = {}
+    found: dict[UUID, dict[UUID, list[sent.AssignReplicasToDirsRequestPartitionData]]] = {}
     for (topic_id, number), directory in directories.items():
         found.setdefault(directory, {}).setdefault(topic_id, []).append({"partition_index": number})
     return {
@@ -96,5 +100,7 @@ def assignment_request(
     }
 
 
-def _topics(topics: Mapping[UUID, list[dict[str, int]]]) -> Iterator[dict[str, Any]]:
+def _topics(
+    topics: Mapping[UUID, list[sent.AssignReplicasToDirsRequestPartitionData]],
+) -> Iterator[sent.AssignReplicasToDirsRequestTopicData]:
     return ({"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in topics.items())

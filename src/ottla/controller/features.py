@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ottla.controller.bootstrap import elr_settings
 from ottla.controller.decision import Decision
@@ -12,6 +12,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.internal.metadata_records import FeatureLevelRecord
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
 
 
 class UpgradeType(enum.IntEnum):
@@ -34,14 +37,16 @@ _REQUIRED_METADATA_VERSION: Mapping[str, Mapping[int, int]] = {
 """`metadata.version` that a feature's level needs (`Feature.validateVersion`)."""
 
 
-def update_features(image: MetadataImage, request: Mapping[str, Any], static_min_isr: str) -> Decision[dict[str, Any]]:
+def update_features(
+    image: MetadataImage, request: sent.UpdateFeaturesRequest, static_min_isr: str
+) -> Decision[sent.UpdateFeaturesResponse]:
     """UpdateFeatures. One change that is refused refuses all; before version 2 each feature has a row of the response.
 
     With eligible leader replicas `min.insync.replicas` becomes one for the whole cluster (`elr_settings`).
 
     Raises KafkaError INVALID_UPDATE_VERSION, whose message the top level of the response carries.
     """
-    updates: Sequence[Mapping[str, Any]] = request["feature_updates"]
+    updates = request["feature_updates"]
     proposed = dict(image.features)
     proposed.update({update["feature"]: update["max_version_level"] for update in updates})
     try:
@@ -53,24 +58,26 @@ def update_features(image: MetadataImage, request: Mapping[str, Any], static_min
     records: list[Any] = [each for each in changes if each.name != features.KRAFT_VERSION]
     if features.supports_elr(proposed) and not features.supports_elr(image.features):
         records += elr_settings(image, static_min_isr)
-    rows = [{"feature": update["feature"], "error_code": ErrorCode.none, "error_message": "NONE"} for update in updates]
+    rows: list[sent.UpdatableFeatureResult] = [
+        {"feature": update["feature"], "error_code": ErrorCode.none, "error_message": "NONE"} for update in updates
+    ]
     return Decision({"results": rows}, () if request.get("validate_only") else records)
 
 
-def kraft_level(request: Mapping[str, Any]) -> int | None:
+def kraft_level(request: sent.UpdateFeaturesRequest) -> int | None:
     """The level of `kraft.version` that UpdateFeatures asks for; None where it does not."""
     updates = request["feature_updates"]
     return next((each["max_version_level"] for each in updates if each["feature"] == features.KRAFT_VERSION), None)
 
 
-def upgrade_type(update: Mapping[str, Any]) -> int:
+def upgrade_type(update: sent.FeatureUpdateKey) -> int:
     """Version 0 of the request only knows whether a downgrade is allowed."""
     if update.get("upgrade_type") is None:
         return UpgradeType.SAFE_DOWNGRADE if update.get("allow_downgrade") else UpgradeType.UPGRADE
     return int(update["upgrade_type"])
 
 
-def _update(image: MetadataImage, update: Mapping[str, Any], proposed: Mapping[str, int]) -> FeatureLevelRecord:
+def _update(image: MetadataImage, update: sent.FeatureUpdateKey, proposed: Mapping[str, int]) -> FeatureLevelRecord:
     name, level = update["feature"], update["max_version_level"]
     kind = upgrade_type(update)
     is_metadata = name == features.METADATA_VERSION

@@ -6,7 +6,8 @@ KIP-497; KIP-841 and KIP-903 keep brokers out of the ISR that are fenced or not 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from ottla.config.effective import EffectiveConfig
 from ottla.controller.brokers import known
@@ -18,21 +19,25 @@ from ottla.metadata.replay import changed_partition
 from ottla.model import ZERO_UUID, NodeId
 from ottla.protocol.internal.metadata_records import PartitionChangeRecord
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
+
 Request = Mapping[str, Any]
-Response = dict[str, Any]
 
 
-def alter_partition(image: MetadataImage, request: Request, config: EffectiveConfig) -> Steps[Response]:
+def alter_partition(
+    image: MetadataImage, request: sent.AlterPartitionRequest, config: EffectiveConfig
+) -> Steps[sent.AlterPartitionResponse]:
     """Rows stand for themselves; a request without any is not looked at. Raises KafkaError STALE_BROKER_EPOCH."""
     if not request["topics"]:
         return Decision({"error_code": ErrorCode.none, "topics": []})
     node_id = known(image, request).id
     changes = Changes(image, config)
     records: list[Any] = []
-    topics: list[Response] = []
+    topics: list[sent.AlterPartitionResponseTopicData] = []
     count = 0
     for topic in request["topics"]:
-        rows: list[Response] = []
+        rows: list[sent.AlterPartitionResponsePartitionData] = []
         for asked in topic["partitions"]:
             count += 1
             if count % ITEMS_PER_STEP == 0:
@@ -43,8 +48,12 @@ def alter_partition(image: MetadataImage, request: Request, config: EffectiveCon
 
 
 def _row(
-    changes: Changes, node_id: NodeId, topic_id: Any, asked: Request, records: list[PartitionChangeRecord]
-) -> Response:
+    changes: Changes,
+    node_id: NodeId,
+    topic_id: UUID,
+    asked: sent.AlterPartitionRequestPartitionData,
+    records: list[PartitionChangeRecord],
+) -> sent.AlterPartitionResponsePartitionData:  # fmt: skip
     """A change that ends a reassignment may make another broker the leader; then the answer is an error, and the change
     is made."""
     number = asked["partition_index"]
@@ -77,14 +86,19 @@ def _row(
     }
 
 
-def _wanted(asked: Request) -> list[tuple[NodeId, int]]:
+def _wanted(asked: sent.AlterPartitionRequestPartitionData) -> list[tuple[NodeId, int]]:
     """(broker, broker epoch) of the new ISR; version 2 of the request names the brokers alone."""
     if asked.get("new_isr_with_epochs"):
         return [(each["broker_id"], each["broker_epoch"]) for each in asked["new_isr_with_epochs"]]
     return [(node_id, -1) for node_id in asked.get("new_isr") or ()]
 
 
-def _refused(image: MetadataImage, node_id: NodeId, partition: PartitionRegistration, asked: Request) -> ErrorCode:
+def _refused(
+    image: MetadataImage,
+    node_id: NodeId,
+    partition: PartitionRegistration,
+    asked: sent.AlterPartitionRequestPartitionData,
+) -> ErrorCode:
     """The error for a refused change, checked in Kafka's order."""
     if asked["leader_epoch"] > partition.leader_epoch or asked["partition_epoch"] > partition.partition_epoch:
         return ErrorCode.not_controller  # the leader has seen what this controller has not

@@ -4,8 +4,8 @@ where they may lead again, unclean ones where the settings would rather lose rec
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from ottla.config.effective import EffectiveConfig
 from ottla.controller.decision import Decision, Steps
@@ -17,8 +17,10 @@ from ottla.metadata.replay import changed_partition
 from ottla.metadata.replica_index import PARTITIONS_PER_STEP
 from ottla.protocol.internal.metadata_records import PartitionChangeRecord
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
+
 Request = Mapping[str, Any]
-Response = dict[str, Any]
 
 ELECTIONS_MAX = 1000
 """Elections in one decision that was not requested: requests come in between (`MAX_ELECTIONS_PER_IMBALANCE`)."""
@@ -31,7 +33,9 @@ class ElectionType(enum.IntEnum):
     UNCLEAN = 1
 
 
-def elect_leaders(image: MetadataImage, request: Request, config: EffectiveConfig) -> Steps[Response]:
+def elect_leaders(
+    image: MetadataImage, request: sent.ElectLeadersRequest, config: EffectiveConfig
+) -> Steps[sent.ElectLeadersResponse]:
     """ElectLeaders, for some partitions or, without any, for all that need it.
 
     Raises KafkaError INVALID_REQUEST for a type that is none.
@@ -45,11 +49,11 @@ def elect_leaders(image: MetadataImage, request: Request, config: EffectiveConfi
     kind = ElectionType(kind)
     changes = Changes(image, config)
     records: list[PartitionChangeRecord] = []
-    topics: list[Response] = []
+    topics: list[sent.ReplicaElectionResult] = []
     wanted = _all(image) if asked is None else ((each["topic"], each["partitions"]) for each in asked)
     count = 0
     for name, numbers in wanted:
-        rows: list[Response] = []
+        rows: list[sent.ElectLeadersResponsePartitionResult] = []
         for number in numbers:
             count += 1
             if count % CHANGES_PER_STEP == 0:
@@ -61,7 +65,7 @@ def elect_leaders(image: MetadataImage, request: Request, config: EffectiveConfi
     return Decision({"error_code": ErrorCode.none, "replica_election_results": topics}, records, atomic=False)
 
 
-def _all(image: MetadataImage) -> Iterator[tuple[str, Any]]:
+def _all(image: MetadataImage) -> Iterator[tuple[str, Iterable[int]]]:
     return ((topic.name, topic.partitions) for topic in image.topics)
 
 

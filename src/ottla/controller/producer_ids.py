@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.controller.brokers import known
 from ottla.controller.decision import Decision
@@ -11,11 +10,16 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.internal.metadata_records import ProducerIdsRecord
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
+
 PRODUCER_ID_BLOCK_SIZE = 1000
 _PRODUCER_ID_MAX = (1 << 63) - 1
 
 
-def allocate(image: MetadataImage, request: Mapping[str, Any]) -> Decision[dict[str, Any]]:
+def allocate(
+    image: MetadataImage, request: sent.AllocateProducerIdsRequest
+) -> Decision[sent.AllocateProducerIdsResponse]:
     """AllocateProducerIds: a block for one broker. Ids that a crash leaves unused are never handed out again.
 
     Raises KafkaError as `known`, and UNKNOWN_SERVER_ERROR when there are no more.
@@ -27,7 +31,7 @@ def allocate(image: MetadataImage, request: Mapping[str, Any]) -> Decision[dict[
         raise KafkaError(
             ErrorCode.unknown_server_error, "Exhausted all producerIds as the next block's end exceeds long"
         )
-    response = {
+    response: sent.AllocateProducerIdsResponse = {
         "error_code": ErrorCode.none,
         "producer_id_start": first,
         "producer_id_len": PRODUCER_ID_BLOCK_SIZE,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.controller.decision import ITEMS_PER_STEP, Decision, Steps
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.internal.metadata_records import ClientQuotaRecord, QuotaEntityData
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
@@ -27,7 +30,9 @@ Names = dict[str, "str | None"]
 _Order = tuple[tuple[str, "str | None"], ...]
 
 
-def alter_client_quotas(image: MetadataImage, request: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+def alter_client_quotas(
+    image: MetadataImage, request: sent.AlterClientQuotasRequest
+) -> Steps[sent.AlterClientQuotasResponse]:
     """One row for each entity. What is refused of one does not keep the others from being changed; an entity that comes
     twice is changed as its first entry says, and refused nevertheless."""
     rows: dict[_Order, tuple[Names, KafkaError | None]] = {}
@@ -50,7 +55,7 @@ def alter_client_quotas(image: MetadataImage, request: Mapping[str, Any]) -> Ste
             rows[entity] = names, error.with_traceback(None)  # which would keep the request
         else:
             rows[entity] = names, None
-    entries = []
+    entries: list[sent.AlterClientQuotasResponseEntryData] = []
     for names, refusal in rows.values():
         entries.append(_row(names, refusal))
         if len(entries) % ROWS_PER_STEP == 0:
@@ -58,7 +63,7 @@ def alter_client_quotas(image: MetadataImage, request: Mapping[str, Any]) -> Ste
     return Decision({"entries": entries}, () if request.get("validate_only") else records)
 
 
-def _row(names: Names, error: KafkaError | None) -> dict[str, Any]:
+def _row(names: Names, error: KafkaError | None) -> sent.AlterClientQuotasResponseEntryData:
     return {
         "error_code": ErrorCode.none if error is None else error.code,
         "error_message": None if error is None else error.message,
@@ -66,9 +71,7 @@ def _row(names: Names, error: KafkaError | None) -> dict[str, Any]:
     }
 
 
-def _altered(
-    image: MetadataImage, entity: _Order, names: Names, ops: Iterable[Mapping[str, Any]]
-) -> list[ClientQuotaRecord]:
+def _altered(image: MetadataImage, entity: _Order, names: Names, ops: Iterable[sent.OpData]) -> list[ClientQuotaRecord]:
     """The records of one entity. Raises KafkaError."""
     allowed = _allowed_keys(names)
     present = image.client_quotas.get(entity, {})

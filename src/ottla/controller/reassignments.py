@@ -7,7 +7,7 @@ The new replicas are added first; once they are in sync, the change that says so
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.config.effective import EffectiveConfig
 from ottla.controller.decision import ITEMS_PER_STEP, Decision, Steps
@@ -19,38 +19,45 @@ from ottla.metadata.replica_index import PARTITIONS_PER_STEP
 from ottla.model import NodeId
 from ottla.protocol.internal.metadata_records import PartitionChangeRecord
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
+
 Request = Mapping[str, Any]
-Response = dict[str, Any]
 
 
 def is_reassigned(partition: PartitionRegistration) -> bool:
     return bool(partition.adding or partition.removing)
 
 
-def alter_reassignments(image: MetadataImage, request: Request, config: EffectiveConfig) -> Steps[Response]:
+def alter_reassignments(
+    image: MetadataImage, request: sent.AlterPartitionReassignmentsRequest, config: EffectiveConfig
+) -> Steps[sent.AlterPartitionReassignmentsResponse]:
     """AlterPartitionReassignments: begin, replace or (without replicas) cancel. Each partition has its row."""
     changes = Changes(image, config)
     may_resize = request.get("allow_replication_factor_change", True)
     records: list[PartitionChangeRecord] = []
-    topics: list[Response] = []
+    topics: list[sent.ReassignableTopicResponse] = []
     count = 0
     for topic in request["topics"]:
-        rows: list[Response] = []
+        rows: list[sent.ReassignablePartitionResponse] = []
         for asked in topic["partitions"]:
             count += 1
             if count % ITEMS_PER_STEP == 0:
                 yield
-            row = {"partition_index": asked["partition_index"], "error_code": ErrorCode.none, "error_message": None}
+            row: sent.ReassignablePartitionResponse = {
+                "partition_index": asked["partition_index"], "error_code": ErrorCode.none, "error_message": None,
+            }  # fmt: skip
             try:
                 record = _alter(changes, topic["name"], asked, may_resize=may_resize)
             except KafkaError as error:
-                row.update(error_code=error.code, error_message=error.message)
+                row["error_code"], row["error_message"] = error.code, error.message
             else:
                 if record is not None:
                     records.append(record)
             rows.append(row)
         topics.append({"name": topic["name"], "partitions": rows})
-    response = {  # to nothing Kafka answers with what the schema gives by itself
+    # To nothing Kafka answers with what the schema gives by itself.
+    response: sent.AlterPartitionReassignmentsResponse = {
         "error_code": ErrorCode.none,
         "error_message": None if topics else "",
         "allow_replication_factor_change": may_resize or not topics,
@@ -59,7 +66,9 @@ def alter_reassignments(image: MetadataImage, request: Request, config: Effectiv
     return Decision(response, records)
 
 
-def _alter(changes: Changes, name: str, asked: Request, *, may_resize: bool) -> PartitionChangeRecord | None:
+def _alter(
+    changes: Changes, name: str, asked: sent.ReassignablePartition, *, may_resize: bool
+) -> PartitionChangeRecord | None:
     number, replicas = asked["partition_index"], asked["replicas"]
     topic = changes.image.topic(name)
     if topic is None:
@@ -116,9 +125,11 @@ def _cancel(
     return change.record()
 
 
-def list_reassignments(image: MetadataImage, request: Request) -> Steps[Response]:
+def list_reassignments(
+    image: MetadataImage, request: sent.ListPartitionReassignmentsRequest
+) -> Steps[sent.ListPartitionReassignmentsResponse]:
     """ListPartitionReassignments: those under way, of all topics or of some partitions."""
-    rows: list[Response] = []
+    rows: list[sent.OngoingTopicReassignment] = []
     if request["topics"] is None:
         for count, topic in enumerate(image.topics, start=1):
             yield from _list(topic, topic.partitions, rows)
@@ -132,8 +143,10 @@ def list_reassignments(image: MetadataImage, request: Request) -> Steps[Response
     return Decision({"error_code": ErrorCode.none, "error_message": None, "topics": rows})
 
 
-def _list(topic: TopicImage, numbers: Iterable[int], rows: list[Response]) -> Generator[None, None, None]:
-    found: list[Response] = []
+def _list(
+    topic: TopicImage, numbers: Iterable[int], rows: list[sent.OngoingTopicReassignment]
+) -> Generator[None, None, None]:
+    found: list[sent.OngoingPartitionReassignment] = []
     for count, number in enumerate(numbers, start=1):
         partition = topic.partitions.get(number)
         if partition is not None and is_reassigned(partition):

@@ -6,7 +6,7 @@ A user may come once in a request, whatever the mechanisms: a second time is DUP
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.controller.decision import ITEMS_PER_STEP, Decision, Steps
 from ottla.errors import ErrorCode, KafkaError
@@ -15,12 +15,17 @@ from ottla.metadata.image import MetadataImage
 from ottla.protocol.internal.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from ottla.security.sasl import scram
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
+
 TWICE: Final = "A user credential cannot be altered twice in the same request"
 
 Record = UserScramCredentialRecord | RemoveUserScramCredentialRecord
 
 
-def alter_scram_credentials(image: MetadataImage, request: Mapping[str, Any]) -> Steps[dict[str, Any]]:
+def alter_scram_credentials(
+    image: MetadataImage, request: sent.AlterUserScramCredentialsRequest
+) -> Steps[sent.AlterUserScramCredentialsResponse]:
     """One row for each user: first what changes, then what is refused."""
     records: dict[str, Record] = {}
     refused: dict[str, KafkaError] = {}
@@ -38,7 +43,7 @@ def alter_scram_credentials(image: MetadataImage, request: Mapping[str, Any]) ->
             records[name] = change(image, asked)
         except KafkaError as error:
             refused[name] = error.with_traceback(None)  # which would keep the request
-    results: list[dict[str, Any]] = [
+    results: list[sent.AlterUserScramCredentialsResult] = [
         {"user": name, "error_code": ErrorCode.none, "error_message": None} for name in records
     ]
     results += [

@@ -19,7 +19,10 @@ from ottla.protocol.internal.metadata_records import DelegationTokenRecord, Remo
 from ottla.security.tokens import Token, hmac_of, is_expired, may_renew
 
 if TYPE_CHECKING:
+    from ottla.config.secret import Secret
     from ottla.controller.decision import Inputs
+    from ottla.protocol.schemas import sent
+
 
 Asked = Mapping[str, Any]
 
@@ -35,42 +38,49 @@ def principals_of(asked: Asked, requester: str) -> tuple[str, str]:
     return (f"{asked.get('owner_principal_type') or ''}:{name}" if name else str(requester)), str(requester)
 
 
-def not_created(asked: Asked, requester: str, error: ErrorCode) -> dict[str, Any]:
+def not_created(asked: Asked, requester: str, error: ErrorCode) -> sent.CreateDelegationTokenResponse:
     """The answer of CreateDelegationToken to who gets none."""
     return {**_said(*principals_of(asked, requester)), **NO_TOKEN, "error_code": error}
 
 
-NO_TOKEN: Final[Mapping[str, Any]] = {
+NO_TOKEN: sent.CreateDelegationTokenResponse = {
     "issue_timestamp": NO_TIMESTAMP, "expiry_timestamp": NO_TIMESTAMP, "max_timestamp": NO_TIMESTAMP, "token_id": "",
     "hmac": b"",
 }  # fmt: skip
 
 
-def create(image: MetadataImage, asked: Asked, by: Inputs) -> Decision[dict[str, Any]]:
+def create(
+    image: MetadataImage, asked: sent.CreateDelegationTokenRequest, by: Inputs
+) -> Decision[sent.CreateDelegationTokenResponse]:
     """A token for the requester, or for whom the requester may create them."""
     owner, requester = principals_of(asked, by.requester)
-    secret, error = by.config["delegation.token.secret.key"], _refusal(image, by)
+    secret, error = by.config.delegation_token_secret_key, _refusal(image, by)
     if error is None and any(each["principal_type"] != USER for each in asked["renewers"]):
         error = ErrorCode.invalid_principal_type
     if error is not None:  # with zeros where a handler has -1, as Kafka's controller
-        zeros = dict.fromkeys(("issue_timestamp", "expiry_timestamp", "max_timestamp"), 0)
-        return Decision({**_said(owner, requester), **NO_TOKEN, **zeros, "error_code": error})
-    now, lifetime = by.now_ms, by.config["delegation.token.max.lifetime.ms"]
+        return Decision({
+            **_said(owner, requester), "error_code": error, "issue_timestamp": 0, "expiry_timestamp": 0,
+            "max_timestamp": 0, "token_id": "", "hmac": b"",
+        })  # fmt: skip
+    assert secret is not None  # `by.tokens` is made of it
+    now, lifetime = by.now_ms, by.config.delegation_token_max_lifetime_ms
     if asked["max_lifetime"] > 0:
         lifetime = min(lifetime, asked["max_lifetime"])
     latest = _moment(now + lifetime)
-    expiry = min(latest, _moment(now + by.config["delegation.token.expiry.time.ms"]))
+    expiry = min(latest, _moment(now + by.config.delegation_token_expiry_time_ms))
     token_id = uuid_to_base64(random_uuid(by.random))
     renewers = tuple(f"{each['principal_type']}:{each['principal_name']}" for each in asked["renewers"])
     record = DelegationTokenRecord(owner, requester, renewers, now, latest, expiry, token_id)
-    response = {
+    response: sent.CreateDelegationTokenResponse = {
         **_said(owner, requester), "error_code": ErrorCode.none, "issue_timestamp": now, "expiry_timestamp": expiry,
         "max_timestamp": latest, "token_id": token_id, "hmac": hmac_of(secret, token_id),
     }  # fmt: skip
     return Decision(response, [record])
 
 
-def renew(image: MetadataImage, asked: Asked, by: Inputs) -> Steps[dict[str, Any]]:
+def renew(
+    image: MetadataImage, asked: sent.RenewDelegationTokenRequest, by: Inputs
+) -> Steps[sent.RenewDelegationTokenResponse]:
     """The token is valid for so much longer, but never beyond its end."""
     token, error = yield from _found(image, asked, by)
     if error is None and is_expired(token, by.now_ms):
@@ -79,13 +89,15 @@ def renew(image: MetadataImage, asked: Asked, by: Inputs) -> Steps[dict[str, Any
         error = ErrorCode.delegation_token_owner_mismatch
     if error is not None:
         return _refused(error)
-    period = by.config["delegation.token.expiry.time.ms"]
+    period = by.config.delegation_token_expiry_time_ms
     if asked["renew_period"] > 0:
         period = min(period, asked["renew_period"])
     return _until(token, by.now_ms + period)
 
 
-def expire(image: MetadataImage, asked: Asked, by: Inputs) -> Steps[dict[str, Any]]:
+def expire(
+    image: MetadataImage, asked: sent.ExpireDelegationTokenRequest, by: Inputs
+) -> Steps[sent.ExpireDelegationTokenResponse]:
     """The token ends now, with a negative period, or after one."""
     token, error = yield from _found(image, asked, by)
     if error is None and not may_renew(token, by.requester):
@@ -96,7 +108,7 @@ def expire(image: MetadataImage, asked: Asked, by: Inputs) -> Steps[dict[str, An
     if error is not None:
         return _refused(error)
     if period < 0:
-        response = {"error_code": ErrorCode.none, "expiry_timestamp": by.now_ms}
+        response: sent.ExpireDelegationTokenResponse = {"error_code": ErrorCode.none, "expiry_timestamp": by.now_ms}
         return Decision(response, [RemoveDelegationTokenRecord(token.token_id)])
     return _until(token, by.now_ms + period)
 
@@ -130,32 +142,36 @@ def _found(image: MetadataImage, asked: Asked, by: Inputs) -> Any:
     return token, None if token is not None else ErrorCode.delegation_token_not_found
 
 
-def _until(token: DelegationTokenRecord, at_ms: int) -> Decision[dict[str, Any]]:
+def _until(token: DelegationTokenRecord, at_ms: int) -> Decision[sent.RenewDelegationTokenResponse]:
     expiry = min(token.max_timestamp, _moment(at_ms))
-    response = {"error_code": ErrorCode.none, "expiry_timestamp": expiry}
+    response: sent.RenewDelegationTokenResponse = {"error_code": ErrorCode.none, "expiry_timestamp": expiry}
     return Decision(response, [replace(token, expiration_timestamp=expiry)])
 
 
-def _refused(error: ErrorCode) -> Decision[dict[str, Any]]:
+def _refused(error: ErrorCode) -> Decision[sent.RenewDelegationTokenResponse]:
     return Decision({"error_code": error, "expiry_timestamp": 0})
 
 
-def _said(owner: str, requester: str) -> dict[str, Any]:
+def _said(owner: str, requester: str) -> sent.CreateDelegationTokenResponse:
     """Two principals as answers have them."""
-    found: dict[str, Any] = {}
-    for prefix, principal in (("", owner), ("token_requester_", requester)):
-        kind, _, name = principal.partition(":")
-        found |= {f"{prefix}principal_type": kind, f"{prefix}principal_name": name}
-    return found
-
-
-def said_of(token: Token) -> dict[str, Any]:
-    """A token as DescribeDelegationToken tells of it, without its HMAC."""
-    renewers = [each.partition(":") for each in token.renewers]
+    kind, _, name = owner.partition(":")
+    requester_kind, _, requester_name = requester.partition(":")
     return {
-        **_said(token.owner, token.requester), "issue_timestamp": token.issue_timestamp,
+        "principal_type": kind, "principal_name": name, "token_requester_principal_type": requester_kind,
+        "token_requester_principal_name": requester_name,
+    }  # fmt: skip
+
+
+def said_of(token: Token, secret: Secret) -> sent.DescribedDelegationToken:
+    """A token as DescribeDelegationToken tells of it."""
+    renewers = [each.partition(":") for each in token.renewers]
+    kind, _, name = token.owner.partition(":")
+    requester_kind, _, requester_name = token.requester.partition(":")
+    return {
+        "principal_type": kind, "principal_name": name, "token_requester_principal_type": requester_kind,
+        "token_requester_principal_name": requester_name, "issue_timestamp": token.issue_timestamp,
         "expiry_timestamp": token.expiration_timestamp, "max_timestamp": token.max_timestamp,
-        "token_id": token.token_id,
+        "token_id": token.token_id, "hmac": hmac_of(secret, token.token_id),
         "renewers": [{"principal_type": kind, "principal_name": name} for kind, _, name in renewers],
     }  # fmt: skip
 

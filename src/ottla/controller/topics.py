@@ -9,9 +9,8 @@ from __future__ import annotations
 import random as random_module
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ottla.config.describe import topic_entries
 from ottla.config.effective import EffectiveConfig
 from ottla.config.validation import validate_topic_configs, validate_topic_name
 from ottla.controller.decision import (
@@ -30,24 +29,26 @@ from ottla.metadata.writer import partition_record
 from ottla.model import METADATA_TOPIC, ZERO_UUID, NodeId, TopicId, random_uuid
 from ottla.protocol.internal.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
+
 Request = Mapping[str, Any]
-Response = dict[str, Any]
 
 
 def create_topics(
     image: MetadataImage,
-    request: Request,
+    request: sent.CreateTopicsRequest,
     config: EffectiveConfig,
     random: random_module.Random,
     permits: Permits = unlimited,
-) -> Steps[Response]:
+) -> Steps[sent.CreateTopicsResponse]:
     """CreateTopics. `validate_only` answers as if it were done, without records.
 
     Raises KafkaError POLICY_VIOLATION for a request that is too large as a whole.
     """
     names = yield from _names(request["topics"])
-    yield from _check_total(request, names, config["num.partitions"])
-    rows: list[Response] = []
+    yield from _check_total(request, names, config.num_partitions)
+    rows: list[sent.CreatableTopicResult] = []
     records: list[Any] = []
     collisions = _collisions(image, names)
     effective = _EffectiveConfigs(config)
@@ -75,7 +76,9 @@ def create_topics(
     return Decision({"topics": rows}, () if request.get("validate_only") else records)
 
 
-def _names(topics: Sequence[Request]) -> Generator[None, None, Counter[str]]:
+def _names(
+    topics: Sequence[sent.CreatableTopic] | Sequence[sent.CreatePartitionsTopic],
+) -> Generator[None, None, Counter[str]]:
     """How often each name is asked for."""
     names: Counter[str] = Counter()
     for start in range(0, len(topics), NAMES_PER_STEP):
@@ -99,7 +102,7 @@ def _check_total(request: Request, names: Mapping[str, int], default: int) -> Ge
         raise _too_many()
 
 
-def _failed(name: str | None, error: KafkaError) -> Response:
+def _failed(name: str, error: KafkaError) -> sent.CreatableTopicResult:
     return {"name": name, "error_code": error.code, "error_message": error.message, "configs": ()}
 
 
@@ -121,12 +124,12 @@ def _collisions(image: MetadataImage, names: Mapping[str, int]) -> dict[str, str
 
 def _create_topic(
     image: MetadataImage,
-    topic: Request,
+    topic: sent.CreatableTopic,
     effective: _EffectiveConfigs,
     random: random_module.Random,
     collisions: Mapping[str, str],
     permits: Permits,
-) -> tuple[Response, list[Any]]:
+) -> tuple[sent.CreatableTopicResult, list[Any]]:
     """(row of the response, records). Raises KafkaError."""
     name, config = topic["name"], effective.config
     if image.topic(name) is not None:
@@ -142,7 +145,7 @@ def _create_topic(
     records: list[Any] = [TopicRecord(name, topic_id)]
     records += [ConfigRecord(ConfigResourceType.TOPIC, name, key, value) for key, value in configs.items()]
     records += [partition_record(topic_id, number, each) for number, each in enumerate(partitions)]
-    row = {
+    row: sent.CreatableTopicResult = {
         "name": name,
         "topic_id": topic_id,
         "num_partitions": len(partitions),
@@ -165,26 +168,31 @@ class _EffectiveConfigs:
 
     def __init__(self, config: EffectiveConfig) -> None:
         self.config = config
-        self._known: dict[frozenset[tuple[str, str]], list[dict[str, Any]]] = {}
+        self._known: dict[frozenset[tuple[str, str]], list[sent.CreatableTopicConfigs]] = {}
 
-    def of(self, configs: Mapping[str, str]) -> list[dict[str, Any]]:
+    def of(self, configs: Mapping[str, str]) -> list[sent.CreatableTopicConfigs]:
         """The settings as they were given, not as they are interpreted: Kafka's answer to DescribeConfigs differs
         there."""
         key = frozenset(configs.items())
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = sorted(
-                (
-                    {**entry, "value": configs.get(entry["name"], entry["value"])}
-                    for entry in topic_entries(self.config, configs)
-                ),
-                key=lambda entry: entry["name"],
-            )
+            from ottla.config.describe import topic_entries  # a start makes no topics
+
+            found = self._known[key] = [
+                {
+                    "name": entry["name"],
+                    "value": configs.get(entry["name"], entry["value"]),
+                    "read_only": entry["read_only"],
+                    "config_source": entry["config_source"],
+                    "is_sensitive": entry["is_sensitive"],
+                }
+                for entry in sorted(topic_entries(self.config, configs), key=lambda entry: entry["name"])
+            ]
         return found
 
 
-def _creation_configs(topic: Request, config: EffectiveConfig) -> dict[str, str]:
-    given = {entry["name"]: entry["value"] for entry in topic.get("configs", ())}
+def _creation_configs(topic: sent.CreatableTopic, config: EffectiveConfig) -> dict[str, str]:
+    given = {entry["name"]: value for entry in topic.get("configs", ()) if (value := entry["value"]) is not None}
     nulls = [entry["name"] for entry in topic.get("configs", ()) if entry["value"] is None]
     if nulls:
         raise KafkaError(ErrorCode.invalid_config, f"Null value not supported for topic configs: {','.join(nulls)}")
@@ -194,7 +202,7 @@ def _creation_configs(topic: Request, config: EffectiveConfig) -> dict[str, str]
 
 
 def _new_partitions(
-    image: MetadataImage, topic: Request, config: EffectiveConfig, random: random_module.Random
+    image: MetadataImage, topic: sent.CreatableTopic, config: EffectiveConfig, random: random_module.Random
 ) -> list[PartitionRegistration]:
     count, factor = topic["num_partitions"], topic["replication_factor"]
     if topic.get("assignments"):
@@ -208,8 +216,8 @@ def _new_partitions(
         )
     if count < -1 or count == 0:
         raise KafkaError(ErrorCode.invalid_partitions, "Number of partitions was set to an invalid non-positive value.")
-    count = config["num.partitions"] if count == -1 else count
-    factor = config["default.replication.factor"] if factor == -1 else factor
+    count = config.num_partitions if count == -1 else count
+    factor = config.default_replication_factor if factor == -1 else factor
     try:
         placed = place(image, count, factor, random)
     except KafkaError as error:
@@ -274,11 +282,14 @@ def _assignment(message: str) -> KafkaError:
 
 
 def create_partitions(
-    image: MetadataImage, request: Request, random: random_module.Random, permits: Permits = unlimited
-) -> Steps[Response]:
+    image: MetadataImage,
+    request: sent.CreatePartitionsRequest,
+    random: random_module.Random,
+    permits: Permits = unlimited,
+) -> Steps[sent.CreatePartitionsResponse]:
     """CreatePartitions: `count` is the total to reach; existing partitions stay where they are."""
     names = yield from _names(request["topics"])
-    rows: list[Response] = []
+    rows: list[sent.CreatePartitionsTopicResult] = []
     records: list[Any] = []
     for name, count in names.items():
         if count > 1:
@@ -289,20 +300,20 @@ def create_partitions(
             yield
         if names[topic["name"]] > 1:
             continue
-        row: Response = {"name": topic["name"], "error_message": None}
+        row: sent.CreatePartitionsTopicResult = {"name": topic["name"], "error_message": None}
         try:
             created = _add_partitions(image, topic, random, permits)
             if len(records) + len(created) > RECORDS_PER_DECISION_MAX:
                 raise _too_many()
             records += created
         except KafkaError as error:
-            row.update(error_code=error.code, error_message=error.message)
+            row["error_code"], row["error_message"] = error.code, error.message
         rows.append(row)
     return Decision({"results": rows}, () if request.get("validate_only") else records)
 
 
 def _add_partitions(
-    image: MetadataImage, request: Request, random: random_module.Random, permits: Permits
+    image: MetadataImage, request: sent.CreatePartitionsTopic, random: random_module.Random, permits: Permits
 ) -> list[Any]:
     name, count, assignments = request["name"], request["count"], request.get("assignments")
     topic = image.topic(name)
@@ -338,16 +349,16 @@ def _add_partitions(
 
 
 def delete_topics(
-    image: MetadataImage, request: Request, config: EffectiveConfig, permits: Permits = unlimited
-) -> Decision[Response]:
+    image: MetadataImage, request: sent.DeleteTopicsRequest, config: EffectiveConfig, permits: Permits = unlimited
+) -> Decision[sent.DeleteTopicsResponse]:
     """DeleteTopics by `topics` (name or id) or, before version 6, by `topic_names`.
 
     Raises KafkaError TOPIC_DELETION_DISABLED. Rows come in the order of the request; Kafka shuffles them so that their
     order says nothing about topics that a client may not see.
     """
-    if not config["delete.topic.enable"]:
+    if not config.delete_topic_enable:
         raise KafkaError(ErrorCode.topic_deletion_disabled)
-    rows: list[Response] = []
+    rows: list[sent.DeletableTopicResult] = []
     records: list[Any] = []
     by_name: list[str] = list(request.get("topic_names", ()))
     by_id: list[TopicId] = []
@@ -394,9 +405,11 @@ def delete_topics(
     return Decision({"responses": rows}, records)
 
 
-def _row(name: str | None, topic_id: TopicId, code: ErrorCode = ErrorCode.none, message: str | None = None) -> Response:
+def _row(
+    name: str | None, topic_id: TopicId, code: ErrorCode = ErrorCode.none, message: str | None = None
+) -> sent.DeletableTopicResult:
     return {"name": name, "topic_id": topic_id, "error_code": code, "error_message": message}
 
 
-def _not_deleted(name: str | None, topic_id: TopicId, message: str) -> Response:
+def _not_deleted(name: str | None, topic_id: TopicId, message: str) -> sent.DeletableTopicResult:
     return _row(name, topic_id, ErrorCode.invalid_request, message)

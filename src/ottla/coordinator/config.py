@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from ottla.config import definitions
+from ottla.config.effective import EffectiveConfig
+from ottla.config.typed import TypedSettings
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.model import Millis
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 300_000
 """A new member may wait this long in its first rebalance, however short its session (Kafka has no setting for it)."""
-
-
-class Settings(Protocol):
-    def __getitem__(self, name: str) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,18 +38,30 @@ class GroupConfig:
     migration_policy: str = "bidirectional"
     share_session_timeout_ms: Millis = 45_000
     streams_max_size: int = 2_147_483_647
-    streams: Mapping[str, Any] = field(default_factory=lambda: _streams_settings(_Defaults()))
+    streams: Mapping[str, Any] = field(default_factory=lambda: _streams_settings(EffectiveConfig({}, {}, {})))
     """The broker's settings of streams groups (`group.streams.*`) that groups may have others for."""
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> GroupConfig:
+    def from_settings(cls, settings: TypedSettings) -> GroupConfig:
         """From a node's typed settings."""
-        found = {field: settings[name] for field, name in _SETTINGS.items()}
         return cls(
-            offsets_retention_ms=settings["offsets.retention.minutes"] * 60_000,
+            min_session_timeout_ms=settings.group_min_session_timeout_ms,
+            max_session_timeout_ms=settings.group_max_session_timeout_ms,
+            max_size=settings.group_max_size,
+            initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+            offsets_retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+            offset_metadata_max_bytes=settings.offset_metadata_max_bytes,
+            consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
+            consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+            consumer_assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
+            consumer_max_size=settings.group_consumer_max_size,
+            consumer_regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
+            migration_policy=settings.group_consumer_migration_policy,
+            share_session_timeout_ms=settings.group_share_session_timeout_ms,
+            streams_max_size=settings.group_streams_max_size,
+            offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
             streams=_streams_settings(settings),
-            consumer_assignors=tuple(assignor_name(each) for each in settings["group.consumer.assignors"]),
-            **found,
+            consumer_assignors=tuple(assignor_name(each) for each in settings.group_consumer_assignors),
         )
 
     @property
@@ -100,15 +110,7 @@ class StreamsGroupConfig(NamedTuple):
     standby_replicas: int
 
 
-class _Defaults:
-    """The settings of a node that sets none."""
-
-    def __getitem__(self, name: str) -> Any:
-        setting = definitions.BROKER[name]
-        return setting.parse(str(setting.default))
-
-
-def _streams_settings(settings: Settings) -> dict[str, Any]:
+def _streams_settings(settings: TypedSettings) -> dict[str, Any]:
     return {name: settings[name] for name in definitions.BROKER if name.startswith("group.streams.")}
 
 
@@ -127,21 +129,3 @@ _ASSIGNOR_CLASSES: Final = {
 def assignor_name(setting: str) -> str:
     """The name of the assignor in an entry of `group.consumer.assignors`, which may also be one of Kafka's classes."""
     return _ASSIGNOR_CLASSES.get(setting, setting)
-
-
-_SETTINGS: Final = {
-    "min_session_timeout_ms": "group.min.session.timeout.ms",
-    "max_session_timeout_ms": "group.max.session.timeout.ms",
-    "max_size": "group.max.size",
-    "initial_rebalance_delay_ms": "group.initial.rebalance.delay.ms",
-    "offsets_retention_check_interval_ms": "offsets.retention.check.interval.ms",
-    "offset_metadata_max_bytes": "offset.metadata.max.bytes",
-    "consumer_session_timeout_ms": "group.consumer.session.timeout.ms",
-    "consumer_heartbeat_interval_ms": "group.consumer.heartbeat.interval.ms",
-    "consumer_assignment_interval_ms": "group.consumer.assignment.interval.ms",
-    "consumer_max_size": "group.consumer.max.size",
-    "consumer_regex_refresh_interval_ms": "group.consumer.regex.refresh.interval.ms",
-    "migration_policy": "group.consumer.migration.policy",
-    "share_session_timeout_ms": "group.share.session.timeout.ms",
-    "streams_max_size": "group.streams.max.size",
-}

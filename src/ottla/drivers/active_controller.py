@@ -41,6 +41,7 @@ from ottla.protocol.internal.metadata_records import (
 from ottla.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
     from ottla.security.tokens import TokenFinder
 
 R = TypeVar("R")
@@ -74,7 +75,8 @@ class ControllerSettings(NamedTuple):
 class Answer(NamedTuple):
     """The answer to a request, after its commit."""
 
-    response: dict[str, Any]
+    response: Any
+    """The mapping of the API that was asked (`schemas/sent.pyi`)."""
     offset: Offset
     """Offset of the last record that the answer builds on: whoever has seen the metadata up to there will not
     contradict it."""
@@ -169,7 +171,7 @@ class ActiveController:
     async def request(
         self,
         api_key: int,
-        request: Mapping[str, Any],
+        request: Any,
         permits: Permits = unlimited,
         heard: Heard | None = None,
         requester: str = "User:ANONYMOUS",
@@ -195,7 +197,7 @@ class ActiveController:
             heard,
         )
 
-    async def _update_features(self, request: Mapping[str, Any], level: int, heard: Heard | None) -> Answer:
+    async def _update_features(self, request: sent.UpdateFeaturesRequest, level: int, heard: Heard | None) -> Answer:
         """The level of the quorum is among those to be set, which a record of its own says. Raises KafkaError."""
         from ottla.drivers import quorum_changes
 
@@ -212,7 +214,7 @@ class ActiveController:
 
     async def submit(self, decide: Decide[R]) -> R:
         """Run any decision on the newest image, and return its response when its records are committed."""
-        response: R = (await self._answer(decide)).response  # type: ignore[assignment]
+        response: R = (await self._answer(decide)).response
         return response
 
     def _inputs(self, image: MetadataImage) -> Inputs:
@@ -299,7 +301,9 @@ class ActiveController:
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _register(self, image: MetadataImage, request: Mapping[str, Any]) -> Steps[Any]:
+    def _register(
+        self, image: MetadataImage, request: sent.BrokerRegistrationRequest
+    ) -> Steps[sent.BrokerRegistrationResponse]:
         """One incarnation at a time: another process with the same id must be gone for a session (KIP-631)."""
         node_id, before = request["broker_id"], image.brokers.get(request["broker_id"])
         if (
@@ -316,7 +320,7 @@ class ActiveController:
         self._sessions.drop(node_id)
         return brokers.register_broker(image, request, self._settings.cluster_id, self._inputs(image).config)
 
-    def _heard(self, request: Mapping[str, Any]) -> Answer | None:
+    def _heard(self, request: sent.BrokerHeartbeatRequest) -> Answer | None:
         """Note that a broker lives; its answer where nothing changes, which is nearly always. Raises KafkaError."""
         if not self.active:
             return None
@@ -369,7 +373,7 @@ class ActiveController:
 
 def token_finder(config: EffectiveConfig) -> TokenFinder | None:
     """What finds delegation tokens, on a node that has the secret for them."""
-    secret = config["delegation.token.secret.key"]
+    secret = config.delegation_token_secret_key
     if not secret:
         return None
     from ottla.security.tokens import TokenFinder  # most clusters have no tokens
@@ -390,7 +394,7 @@ def first_decisions(
     static_min_isr: str,
     *,
     open_transaction: bool,
-    registration: Mapping[str, Any],
+    registration: sent.ControllerRegistrationRequest,
     more: Sequence[Any] = (),
 ) -> list[Decide[Any]]:
     """What a new leader writes before anything else (`ActivationRecordsGenerator`). `levels` are those of a new

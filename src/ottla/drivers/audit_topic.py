@@ -11,22 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import posixpath
-import random as random_module
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.clock import Clock
 from ottla.drivers.audit_log import FILE_NAME, first_of
 from ottla.drivers.node_client import NodeClient, Timing
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
-from ottla.filesystem import FileSystem
 from ottla.logs import fields
-from ottla.metadata.image import MetadataImage
-from ottla.network import Address, Network
+from ottla.network import Address
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch
 from ottla.security.audit import parse
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import AuditHost
 
 _LOG = logging.getLogger("ottla.audit")
 
@@ -37,27 +36,6 @@ PAUSE_S: Final = 0.5
 PAUSE_S_MAX: Final = 10.0
 PATIENCE_S: Final = 5.0
 PRODUCE_VERSIONS: Final = (3, 9)
-
-
-class Host(Protocol):
-    """The parts of the node that it uses."""
-
-    @property
-    def node_id(self) -> int: ...
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def network(self) -> Network: ...
-    @property
-    def random(self) -> random_module.Random: ...
-    @property
-    def fs(self) -> FileSystem: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def inter_broker_listener(self) -> str: ...
 
 
 class _Lines(NamedTuple):
@@ -72,7 +50,7 @@ class AuditTopic:
     """All methods belong to the event loop's thread."""
 
     def __init__(
-        self, node: Host, directory: str, topic: str, make_topic: Callable[[], Coroutine[Any, Any, None]]
+        self, node: AuditHost, directory: str, topic: str, make_topic: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
         """`directory` has the files of this node. `make_topic` creates the topic; raises nothing."""
         self.shipped = 0
@@ -90,8 +68,8 @@ class AuditTopic:
         self._failing_since: float | None = None
         self._is_logged = False
         timing = Timing(
-            request_timeout_ms=node.config["request.timeout.ms"],
-            setup_timeout_ms=node.config["socket.connection.setup.timeout.ms"],
+            request_timeout_ms=node.config.request_timeout_ms,
+            setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
         )
         self._client = NodeClient(node.network, f"node-{node.node_id}-audit", node.random, timing)
 
@@ -216,7 +194,7 @@ class AuditTopic:
         batch = build_batch([SimpleRecord(now_ms, key, line) for line in lines])
         partitions = [{"index": number, "records": bytes(batch)}]
         values = {
-            "transactional_id": None, "acks": -1, "timeout": node.config["request.timeout.ms"],
+            "transactional_id": None, "acks": -1, "timeout": node.config.request_timeout_ms,
             "topic_data": [{"name": self._topic, "partition_data": partitions}],
         }  # fmt: skip
         address = Address(endpoint.host, endpoint.port)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random as random_module
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.drivers.controller_channel import ControllerChannel
@@ -21,6 +21,9 @@ from ottla.metadata import features
 from ottla.metadata.image import Endpoint
 from ottla.model import NodeId, Offset, random_uuid
 from ottla.protocol.messages import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import BrokerHeartbeatRequest
 
 _LOG = logging.getLogger("ottla.node")
 
@@ -142,7 +145,7 @@ class BrokerLifecycle:
             await asyncio.sleep(RETRY_BACKOFF_S)
         self._timer = loop.call_later(self._settings.heartbeat_interval_s, self._on_timer)
 
-    async def _retrying(self, api_key: ApiKey, request: dict[str, Any]) -> dict[str, Any]:
+    async def _retrying(self, api_key: ApiKey, request: Mapping[str, Any]) -> dict[str, Any]:
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self._settings.registration_timeout_s
         while True:
@@ -157,7 +160,7 @@ class BrokerLifecycle:
             else:
                 return response
 
-    async def _send(self, api_key: ApiKey, request: dict[str, Any]) -> dict[str, Any]:
+    async def _send(self, api_key: ApiKey, request: Mapping[str, Any]) -> dict[str, Any]:
         """The response. Raises KafkaError for the error code in it, too."""
         response = await self._channel.send(api_key, request)
         if response["error_code"]:
@@ -166,8 +169,8 @@ class BrokerLifecycle:
             self._failed_dirs[directory_id].set()
         return response
 
-    def _heartbeat(self, *, shut_down: bool = False) -> dict[str, Any]:
-        beat: dict[str, Any] = {
+    def _heartbeat(self, *, shut_down: bool = False) -> BrokerHeartbeatRequest:
+        beat: BrokerHeartbeatRequest = {
             "broker_id": self._settings.node_id,
             "broker_epoch": self.broker_epoch,
             "current_metadata_offset": self._published(),

@@ -75,8 +75,8 @@ def watch_brokers(
     settings = WatchSettings(
         config.node_id,
         config.inter_broker_listener_name,
-        confirm_s=config["ottla.failover.confirm.ms"] / 1000,
-        setup_s=config["socket.connection.setup.timeout.ms"] / 1000,
+        confirm_s=config.ottla_failover_confirm_ms / 1000,
+        setup_s=config.socket_connection_setup_timeout_ms / 1000,
     )
     metadata.watch = watch = BrokerWatch(network, controller, settings)
     metadata.on_active.append(watch.activated)

@@ -143,6 +143,7 @@ class LocalControllerChannel:
     ) -> dict[str, Any]:
         permits = None if self.permits_of is None else self.permits_of(api_key, version, requester)
         if permits is None:
+            response: dict[str, Any]
             response, offset = await self._controller.request(
                 api_key, request, heard=heard, requester=requester.principal
             )

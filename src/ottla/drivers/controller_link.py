@@ -30,14 +30,14 @@ def remote_channel(
     here: LocalControllerChannel | None,
 ) -> RemoteControllerChannel:
     """A channel to wherever the active controller is; see there for `changed` and `here`."""
-    timing = _timing(config, config["request.timeout.ms"])
+    timing = _timing(config, config.request_timeout_ms)
     return RemoteControllerChannel(
         controllers,
         NodeClient(network, f"broker-{config.node_id}-heartbeats", random, timing),
         NodeClient(network, f"broker-{config.node_id}-forwarding", random, timing),
-        own_timeout_ms=max(1, config["broker.session.timeout.ms"] // 2),
-        forward_timeout_ms=config["request.timeout.ms"],
-        retry_backoff_ms=config["controller.quorum.retry.backoff.ms"],
+        own_timeout_ms=max(1, config.broker_session_timeout_ms // 2),
+        forward_timeout_ms=config.request_timeout_ms,
+        retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
         changed=changed,
         here=here,
     )
@@ -47,13 +47,13 @@ async def find_cluster_id(network: Network, random: random_module.Random, config
     """The cluster that the controllers of the settings are of. Raises OttlaError when none of them says so in time."""
     voters = {node_id: Address(*host) for node_id, host in config.quorum_voters.items() if node_id != config.node_id}
     servers: Sequence[Address] = [Address(*each) for each in config.quorum_servers]
-    timing = _timing(config, config["controller.quorum.request.timeout.ms"])
+    timing = _timing(config, config.controller_quorum_request_timeout_ms)
     client = NodeClient(network, f"broker-{config.node_id}-identity", random, timing)
     try:
         return await ask_cluster_id(
             ControllerNodes(voters, servers),
             client,
-            seconds_max=config["initial.broker.registration.timeout.ms"] / 1000,
+            seconds_max=config.initial_broker_registration_timeout_ms / 1000,
             backoff_ms=RECONNECT_BACKOFF_MS,
         )
     finally:
@@ -65,5 +65,5 @@ def _timing(config: ServerConfig, request_timeout_ms: int) -> Timing:
         request_timeout_ms,
         RECONNECT_BACKOFF_MS,
         RECONNECT_BACKOFF_MS_MAX,
-        config["socket.connection.setup.timeout.ms"],
+        config.socket_connection_setup_timeout_ms,
     )

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.controller_channel import ControllerChannel
 from ottla.drivers.metadata_publisher import MetadataPublisher
@@ -22,6 +21,9 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages import ApiKey
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import ControllerRegistrationRequest
+
 _LOG = logging.getLogger("ottla.controller")
 
 RETRY_BACKOFF_S = 0.5
@@ -32,7 +34,7 @@ class ControllerRegistrar:
     """All methods belong to the event loop's thread."""
 
     def __init__(
-        self, channel: ControllerChannel, publisher: MetadataPublisher, registration: Mapping[str, Any]
+        self, channel: ControllerChannel, publisher: MetadataPublisher, registration: ControllerRegistrationRequest
     ) -> None:
         """`registration`: the request."""
         self._channel = channel

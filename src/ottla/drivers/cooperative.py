@@ -194,16 +194,27 @@ async def run_yielding(steps: Generator[Cost, Any, T]) -> T:
 
 
 def begin(steps: Generator[Cost, Any, T]) -> T | Coroutine[Any, Any, T]:
-    """The result of `steps` if it takes no more than a slice, otherwise what is to be awaited for it."""
+    """The result of `steps` if it takes no more than a slice and waits for nothing that is not there already, otherwise
+    what is to be awaited for it."""
     left = SLICE
     cost: Cost = 0
+    result: Any = None
     try:
         while left > 0:
-            cost = next(steps)
-            if not isinstance(cost, int):
+            cost = steps.send(result)
+            result = None
+            if isinstance(cost, int):
+                left -= cost
+            elif isinstance(cost, asyncio.Future) and has_result(cost):
+                result = cost.result()
+            else:
                 break
-            left -= cost
     except StopIteration as end:
-        result: T = end.value
-        return result
+        value: T = end.value
+        return value
     return scheduler_of(asyncio.get_running_loop()).run(steps, None if isinstance(cost, int) else cost)
+
+
+def has_result(future: asyncio.Future[Any]) -> bool:
+    """Whether it is done and has not failed."""
+    return future.done() and not future.cancelled() and future.exception() is None

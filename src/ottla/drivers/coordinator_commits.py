@@ -5,24 +5,20 @@ Kafka's coordinator calls it linger (`group.coordinator.append.linger.ms`); its 
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ottla.model import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Millis
 from ottla.protocol.compression import compress
 from ottla.protocol.offset_block import RECORDS_MAX, OffsetBlock
 from ottla.protocol.record_batch import MAGIC, BatchHeader, assemble
 
+if TYPE_CHECKING:
+    from ottla.drivers.ports import Waiter
+
 BATCH_BYTES_MAX: Final = 262_144
 """A quarter of what max.message.bytes allows by default."""
 
-
-class CommitWaiter(Protocol):
-    """Called once with what became of a commit: None, or the KafkaError that all its partitions met."""
-
-    def complete(self, result: object) -> None: ...
-
-
-CommitEntry = tuple[OffsetBlock, CommitWaiter]
+CommitEntry: TypeAlias = "tuple[OffsetBlock, Waiter]"
 
 
 class Commits:
@@ -42,7 +38,7 @@ class Commits:
         """Whether `count` more records may go into the same batch; the first commit always may."""
         return not self.entries or (self.count + count <= RECORDS_MAX and self._size < BATCH_BYTES_MAX)
 
-    def add(self, block: OffsetBlock, waiter: CommitWaiter) -> None:
+    def add(self, block: OffsetBlock, waiter: Waiter) -> None:
         records = block.shape.records(block.rows, self.now_ms, self.count)
         self._records.append(records)
         self._size += len(records)

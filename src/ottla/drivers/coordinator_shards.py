@@ -26,10 +26,15 @@ from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.validation import COORDINATOR
 
 if TYPE_CHECKING:
-    from ottla.drivers.coordinator_host import CoordinatorHost
+    from ottla.drivers.ports import CoordinatorHost
 
 BUSY_LOOK_S = 0.05
 """Between two looks whether a log that is being truncated can be read. That takes as long as the disk does."""
+
+BATCH_RECORDS_MAX, BATCH_BYTES_MAX = 500, 65_536
+"""Limits of the writes that are collected for one batch, far below max.message.bytes; one write alone may have more."""
+RECORD_BYTES = 32
+"""Bytes of a record beside its key and its value, at most."""
 
 ANSWERS_PER_TURN = 32
 """A millisecond or two of encoding and sending; those of a large group's rebalance are spread over many turns."""
@@ -62,6 +67,35 @@ class _Pending:
         self.timer: asyncio.Handle | None = None
 
 
+Encoded = list[tuple[bytes, bytes | None]]
+"""Keys and values of records."""
+
+
+class _Batch:
+    """Writes whose records count already and are not in the log yet (Kafka's coordinator lingers, too)."""
+
+    __slots__ = ("encoded", "rest", "size", "writes")
+
+    def __init__(self) -> None:
+        self.writes: list[Write] = []
+        self.encoded: Encoded = []
+        self.rest: list[Any] = []
+        """The effects behind all of them."""
+        self.size = 0
+        """Bytes of the records at most."""
+
+    def has_room(self, encoded: Encoded, size: int, bytes_max: int) -> bool:
+        """Whether these records may go into it; into an empty one they may."""
+        fits = len(self.encoded) + len(encoded) <= BATCH_RECORDS_MAX and self.size + size <= bytes_max
+        return fits or not self.writes
+
+    def add(self, write: Write, encoded: Encoded, size: int, rest: Sequence[Any]) -> None:
+        self.writes.append(write)
+        self.encoded += encoded
+        self.size += size
+        self.rest += rest
+
+
 class Shard(Generic[C]):
     """One partition of a coordinator's topic led by this node."""
 
@@ -75,6 +109,8 @@ class Shard(Generic[C]):
         """Why its log cannot be loaded."""
         self.task: asyncio.Task[None] | None = None
         """Set while it is loading."""
+        self.collected: _Batch | None = None
+        """What will be appended together at the end of the turn."""
         self.pending: deque[_Pending] = deque()
         """Pending writes in the order of their offsets."""
         self.is_scheduled = False
@@ -99,12 +135,15 @@ class ShardKind(NamedTuple, Generic[S]):
     """Key and value of a record of a `Write`."""
     decode: Decode
     codec: int
-    buffer_setting: str
-    """Names the bytes that are read at once while loading."""
+    buffer_bytes: int
+    """Read at once while loading."""
     commit_timeout_ms: Millis
     """How long clients wait for a write."""
     count: Callable[[S], int]
     """How many of `what` a shard has."""
+    collect: Callable[[S], bool] | None = None
+    """Called with the first write of a shard that is collected: returns True and has `flush` called soon, or False
+    where it is to be appended by itself. None: all are."""
     perform: Callable[[S, Any], None] | None = None
     """Performs an effect that is neither Write nor Reply."""
     before_timer: Callable[[S], None] = lambda shard: None
@@ -240,7 +279,6 @@ class Shards(Generic[S]):
         what = self._kind.what
         began_s = elapsed_s()
         try:
-            buffer_bytes = self._node.config[self._kind.buffer_setting]
             partition = shard.partition
             while not partition.log.is_open and partition.log.failure is None and partition.is_leader:  # noqa: ASYNC110
                 # It was a follower until now, and cuts off what its leader did not have. A log that is closed is of a
@@ -248,7 +286,7 @@ class Shards(Generic[S]):
                 await asyncio.sleep(BUSY_LOOK_S)
             epoch, end = partition.leader_epoch, partition.log.log_end_offset
             await load(
-                shard.core, partition.log, self._node.fs, buffer_bytes, self._kind.decode,
+                shard.core, partition.log, self._node.fs, self._kind.buffer_bytes, self._kind.decode,
                 all_records=self._kind.loads_all_records,
             )  # fmt: skip
             await _committed(partition, end, epoch)
@@ -283,6 +321,9 @@ class Shards(Generic[S]):
             shard.task.cancel()
         if shard.timer is not None:
             shard.timer.cancel()
+        if shard.collected is not None:
+            self._fail(shard.collected.rest, ErrorCode.not_coordinator)
+            shard.collected = None
         while shard.pending:
             pending = self._take_first(shard)
             self._fail([pending.write, *pending.rest], ErrorCode.not_coordinator)
@@ -314,8 +355,64 @@ class Shards(Generic[S]):
             elif not isinstance(effect, Write):
                 assert self._kind.perform is not None
                 self._kind.perform(shard, effect)
-            elif not self._write(shard, effect, effects[index + 1 :]):
+            elif effect.undo is not None and self._kind.collect is not None:
+                self._collect(shard, effect, effects[index + 1 :])
                 return
+            else:
+                if shard.collected:
+                    self.flush(shard)
+                if not self._write(shard, effect, effects[index + 1 :]):
+                    return
+
+    def _collect(self, shard: S, write: Write, rest: Sequence[Any]) -> None:
+        """Put off a write whose records count already: those of one turn of the loop become one batch."""
+        assert self._kind.collect is not None
+        encode, encoded, size = self._kind.encode, [], 0
+        for record in write.records:
+            key, value = pair = encode(record)
+            encoded.append(pair)
+            size += len(key) + len(value or b"") + RECORD_BYTES
+        batch = shard.collected
+        bytes_max = min(BATCH_BYTES_MAX, shard.partition.log.config.max_message_bytes // 2)
+        if batch is not None and not batch.has_room(encoded, size, bytes_max):
+            if not self.flush(shard, write):
+                self._fail(rest, ErrorCode.not_coordinator)
+                return
+            batch = None
+        waits = True
+        if batch is None:
+            batch = shard.collected = _Batch()
+            waits = self._kind.collect(shard)
+        batch.add(write, encoded, size, rest)
+        if not waits:
+            self.flush(shard)
+
+    def flush(self, shard: S, newer: Write | None = None) -> bool:
+        """Append the collected writes as one batch, and go on with what is behind them. If they cannot be appended, all
+        are undone, the last one first: each was decided on what those before it have changed. So is `newer`, which was
+        decided since. Returns False where they are undone. Raises nothing."""
+        batch, shard.collected = shard.collected, None
+        if batch is None:
+            return True
+        writes = batch.writes if newer is None else [*batch.writes, newer]
+        appended = True
+
+        def undo() -> None:
+            nonlocal appended
+            appended = False
+            for each in reversed(writes):
+                if each.undo is not None:
+                    each.undo()
+
+        write = Write([record for each in batch.writes for record in each.records], undo=undo)
+        try:
+            if self._write(shard, write, batch.rest, batch.encoded):
+                self._do(shard, batch.rest)
+        except Exception:  # a bug; nobody is to wait for ever
+            self._logger.exception("a write failed", extra=fields(partition=shard.partition.topic_partition))
+            self._fail(batch.rest, ErrorCode.unknown_server_error)
+        self.arm(shard)
+        return appended
 
     def _answer_later(self, reply: Reply) -> None:
         """The state is changed already, so nothing depends on when an answer leaves: each client waits for its own."""
@@ -330,7 +427,7 @@ class Shards(Generic[S]):
         for reply in some:
             reply.token.complete(reply.response)
 
-    def _write(self, shard: S, write: Write, rest: Sequence[Any]) -> bool:
+    def _write(self, shard: S, write: Write, rest: Sequence[Any], encoded: Encoded | None = None) -> bool:
         """Append; returns whether `rest` may go on at once. Otherwise it goes on after the commit, or failed."""
         if not write.records and write.marker is None:
             return self._after_others(shard, write, rest)
@@ -338,7 +435,8 @@ class Shards(Generic[S]):
         transaction, marker = write.transaction or OUTSIDE, write.marker
         try:
             if marker is None:
-                records = [(now_ms, *self._kind.encode(record), ()) for record in write.records]
+                pairs = encoded or [self._kind.encode(record) for record in write.records]
+                records = [(now_ms, key, value, ()) for key, value in pairs]
                 # A base sequence of 0, with and without a producer id, as Kafka's coordinators write it.
                 batch = build_batch(
                     records, base_sequence=0, codec=self._kind.codec, producer_id=transaction.producer_id,
@@ -350,7 +448,7 @@ class Shards(Generic[S]):
                     coordinator_epoch=marker.coordinator_epoch, timestamp=now_ms,
                 )  # fmt: skip
             info = shard.partition.append_as_leader(
-                batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR, guard=transaction.guard,
+                memoryview(batch), ACKS_ALL, now_ms=now_ms, origin=COORDINATOR, guard=transaction.guard,
                 transaction_version=0 if marker is None else marker.transaction_version,
             )  # fmt: skip
         except KafkaError as error:
@@ -431,9 +529,10 @@ class Shards(Generic[S]):
 
     def _committed(self, shard: S, pending: _Pending) -> None:
         write = pending.write
-        producer_id = NO_PRODUCER_ID if write.transaction is None else write.transaction.producer_id
-        for index, record in enumerate(write.records):
-            shard.core.replay(record, pending.first_offset + index, producer_id)
+        if write.undo is None:  # else its records count already
+            producer_id = NO_PRODUCER_ID if write.transaction is None else write.transaction.producer_id
+            for index, record in enumerate(write.records):
+                shard.core.replay(record, pending.first_offset + index, producer_id)
         if write.marker is not None:
             shard.core.replay_transaction_end(write.marker.producer_id, write.marker.committed)
         if pending.write.committed is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, Marker, Now, Reply, Resolve, Write
@@ -15,18 +15,20 @@ from ottla.coordinator.group.offset_store import Topics
 from ottla.coordinator.group.rebalance import REBALANCED
 from ottla.coordinator.group.requests import (
     ConsumerBeat,
+    ConsumerHeartbeat,
     EndTransaction,
     GroupRequest,
     JoinGroup,
     OffsetCommit,
     OffsetsNeeded,
+    StreamsHeartbeat,
     SyncGroup,
 )
 from ottla.coordinator.group.shard import GroupShard
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.partitioning import partition_for
 from ottla.drivers.cooperative import run_yielding
-from ottla.drivers.coordinator_commits import CommitEntry, Commits, CommitWaiter
+from ottla.drivers.coordinator_commits import CommitEntry, Commits
 from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
@@ -41,8 +43,9 @@ from ottla.replication.replica_log import Appended
 from ottla.storage.validation import COORDINATOR
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.state import Group
-    from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
+    from ottla.coordinator.group.group import Group
+    from ottla.drivers.ports import CoordinatorHost, PublishedMetadata, Waiter
+    from ottla.protocol.schemas.sent import ListedGroup
 
 _LOG = logging.getLogger("ottla.groups")
 
@@ -54,14 +57,10 @@ CONSUMERS_REBALANCE = "rebalances"
 `.streams`, which are loaded when there is one)."""
 WAITING: Final = (JoinGroup, SyncGroup)
 """Requests that may wait for other members: a node that stops takes none."""
+LINGERING: Final = (ConsumerHeartbeat, StreamsHeartbeat)
+"""Requests whose records wait for others of the same turn of the loop."""
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
-
-
-class Waiter(Protocol):
-    """Gets one response, or the KafkaError that it failed with (the server's `Deferred`)."""
-
-    def complete(self, result: Any) -> None: ...
 
 
 class _MarkerWaiter:
@@ -100,20 +99,22 @@ class GroupCoordinatorDriver:
     def __init__(self, node: CoordinatorHost) -> None:
         self._node = node
         self._config = GroupConfig.from_settings(node.config)
-        self._codec: int = node.config["offsets.topic.compression.codec"]
+        self._codec: int = node.config.offsets_topic_compression_codec
         if self._codec not in CODECS:
             raise OttlaError(
                 f"offsets.topic.compression.codec={self._codec}: Unknown compression type id: {self._codec}"
             )
-        self._linger_ms: int = node.config["group.coordinator.append.linger.ms"]
+        self._linger_ms: int = node.config.group_coordinator_append_linger_ms
         self._resolving: dict[asyncio.Task[None], None] = {}
         self._open: dict[GroupLed, None] = {}
-        """Shards with commits that wait for the end of the turn."""
+        """Shards with commits or other writes that wait for the end of the turn."""
         kind = ShardKind(
-            OFFSETS_TOPIC, "groups", self._new_shard, _encode, decode_record, self._codec, "offsets.load.buffer.size",
-            commit_timeout_ms=node.config["offsets.commit.timeout.ms"],
+            OFFSETS_TOPIC, "groups", self._new_shard, _encode, decode_record, self._codec,
+            node.config.offsets_load_buffer_size,
+            commit_timeout_ms=node.config.offsets_commit_timeout_ms,
             count=lambda shard: len(shard.core.state.groups),
             before_timer=self._append,
+            collect=self._collect,
             perform=self._perform,
             on_unload=_refuse_commits,
         )  # fmt: skip
@@ -150,7 +151,9 @@ class GroupCoordinatorDriver:
 
     def ask(self, waiter: Waiter, request: GroupRequest) -> None:
         """Replies with the fields of the response, of its newest version. Raises KafkaError."""
-        shard = self._shard_of(request.group_id, starts_waiting=isinstance(request, WAITING))
+        shard = self._shard_of(
+            request.group_id, starts_waiting=isinstance(request, WAITING), flushes=not isinstance(request, LINGERING)
+        )
         shard.core.ask(waiter, request, self._now())
         self._shards.work(shard)
 
@@ -169,7 +172,7 @@ class GroupCoordinatorDriver:
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """Raises KafkaError."""
-        shard = self._shard_of(group_id, reads_offsets=False)
+        shard = self._shard_of(group_id, reads_offsets=False, flushes=False)
         shard.core.decide(
             lambda state: membership.heartbeat(state, group_id, member_id, instance_id, generation), self._now()
         )
@@ -180,8 +183,8 @@ class GroupCoordinatorDriver:
         said; None: that is for a ConsumerHeartbeat. Raises KafkaError."""
         from ottla.coordinator.group.consumer.beat import beat
 
-        shard = self._shard_of(heard.group_id, reads_offsets=False)
-        if shard.pending:  # what the answer rests on may not be committed
+        shard = self._shard_of(heard.group_id, reads_offsets=False, flushes=False)
+        if shard.pending or shard.collected:  # what the answer rests on may not be committed
             return None
         interval_ms = shard.core.decide(lambda state: beat(state, heard), self._now())
         if interval_ms is not None:
@@ -199,13 +202,13 @@ class GroupCoordinatorDriver:
         shard.core.ask(_MarkerWaiter(done), EndTransaction(marker), self._now())
         self._shards.work(shard)
 
-    def commit_block(
-        self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: CommitWaiter
-    ) -> None:
+    def commit_block(self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: Waiter) -> None:
         """Like `commit`, for one that is like others before and has no partition that can fail alone: it is appended
         together with others of the same turn of the loop. Raises KafkaError, and NotBatched where it must go its own
         way."""
         shard = self._by_number.get(self.partition_of(request.group_id))
+        if shard is not None:
+            self._shards.flush(shard)
         if shard is None or shard.error is not None or shard.must_wait or shard.pending:
             raise NotBatched
         now = self._now()
@@ -217,14 +220,15 @@ class GroupCoordinatorDriver:
         if not commits.has_room(shape.count):
             self._append(shard)
         if not commits.entries:
-            self._open_commits(shard, now)
+            commits.now_ms = now.wall_ms
+            self._open_batch(shard)
         commits.add(OffsetBlock(shape, rows, commits.now_ms), waiter)
         if self._linger_ms == 0:
             self._append(shard)
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
         """Groups of all shards. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them is loading."""
-        found = []
+        found: list[ListedGroup] = []
         states, types = wanted(states), wanted(types)
         for shard in self._by_number.values():
             if shard.error is ErrorCode.coordinator_load_in_progress:
@@ -261,17 +265,21 @@ class GroupCoordinatorDriver:
 
     def partition_of(self, group_id: str) -> int:
         topic = self._node.image.topic(OFFSETS_TOPIC)
-        count = self._node.config["offsets.topic.num.partitions"] if topic is None else len(topic.partitions)
+        count = self._node.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
         return partition_for(group_id, count)
 
     def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:
         """The node that coordinates a group. Raises COORDINATOR_NOT_AVAILABLE, also before the topic exists."""
         return self._shards.find(self.partition_of(group_id), listener_name)
 
-    def _shard_of(self, group_id: str, *, starts_waiting: bool = False, reads_offsets: bool = True) -> GroupLed:
+    def _shard_of(
+        self, group_id: str, *, starts_waiting: bool = False, reads_offsets: bool = True, flushes: bool = True
+    ) -> GroupLed:
         shard = self._shards.serving(self.partition_of(group_id))
         if starts_waiting and self._shards.stopping:
             raise KafkaError(ErrorCode.not_coordinator)
+        if flushes and shard.collected:
+            self._shards.flush(shard)
         if reads_offsets and shard.commits.entries:
             self._append(shard)  # as if each had been appended alone
         return shard
@@ -333,11 +341,15 @@ class GroupCoordinatorDriver:
         )  # fmt: skip
         _LOG.info("group %s", event, extra=where)
 
-    # Commits in batches
+    # Commits and heartbeats in batches
 
-    def _open_commits(self, shard: GroupLed, now: Now) -> None:
-        """The first commit of a batch: the batch is appended when the turn of the loop ends, or later if it may."""
-        shard.commits.now_ms = now.wall_ms
+    def _collect(self, shard: GroupLed) -> bool:
+        if self._linger_ms:
+            self._open_batch(shard)
+        return self._linger_ms != 0
+
+    def _open_batch(self, shard: GroupLed) -> None:
+        """The first commit or write of a batch: that is appended when the turn of the loop ends, or later if it may."""
         if self._linger_ms > 0:
             asyncio.get_running_loop().call_later(self._linger_ms / 1000, self._append, shard)
         else:
@@ -351,7 +363,10 @@ class GroupCoordinatorDriver:
             self._append(shard)
 
     def _append(self, shard: GroupLed) -> None:
-        """Append the collected commits as one batch and answer them, or what became of it. Raises nothing."""
+        """Append the collected writes and commits, each as one batch, and answer them, or what became of it. Raises
+        nothing."""
+        if shard.collected:
+            self._shards.flush(shard)
         commits = shard.commits
         if not commits.entries:
             return

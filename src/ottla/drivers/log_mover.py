@@ -12,18 +12,18 @@ import contextlib
 import logging
 import posixpath
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ottla.clock import Clock
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
-from ottla.filesystem import FileSystem
 from ottla.logs import fields
 from ottla.model import Offset, TopicPartition
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import UNLIMITED, Rate
 from ottla.storage.log import Log
-from ottla.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import MoverHost
 
 _LOG = logging.getLogger("ottla.logs")
 
@@ -37,29 +37,6 @@ LogState: TypeAlias = tuple[int, Offset | None]
 RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 
-class MoverHost(Protocol):
-    """The parts of the node that moves use."""
-
-    @property
-    def fs(self) -> FileSystem: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def logs(self) -> LogManager: ...
-    @property
-    def replicas(self) -> Any: ...
-    @property
-    def config(self) -> Any: ...
-    def log_moved(self, partition: Partition) -> None:
-        """The log of a partition is another one, in another directory."""
-
-    async def assign_directory(self, partition: Partition, directory: str) -> bool:
-        """Tell the controller where a replica is about to be. False where it could not be told yet."""
-
-    def log_stays(self, partition: Partition, directory: str) -> None:
-        """Report that the log stays in this directory, not in the one told to the controller."""
-
-
 class LogMover:
     """All methods belong to the event loop's thread."""
 
@@ -70,8 +47,8 @@ class LogMover:
         self._ending: set[asyncio.Task[None]] = set()
         """Logs that were replaced and are still to be deleted."""
         self._rate = Rate(
-            node.config["alter.log.dirs.replication.quota.window.size.seconds"] * 1000,
-            node.config["alter.log.dirs.replication.quota.window.num"],
+            node.config.alter_log_dirs_replication_quota_window_size_seconds * 1000,
+            node.config.alter_log_dirs_replication_quota_window_num,
         )
 
     def move(self, partition: Partition, directory: str) -> None:
@@ -201,7 +178,7 @@ class LogMover:
                     is_named = True
                 elif not is_assigned:
                     is_assigned = True  # also where the answer does not come
-                    if not await self._node.assign_directory(partition, posixpath.dirname(future.directory)):
+                    if not await self._node.directories.assign(partition, posixpath.dirname(future.directory)):
                         is_assigned = False
                         await asyncio.sleep(ASSIGN_RETRY_S)
                 else:
@@ -210,7 +187,7 @@ class LogMover:
                     return
         finally:
             if is_assigned and self._node.replicas.get(*partition.topic_partition) is partition:
-                self._node.log_stays(partition, posixpath.dirname(log.directory))
+                self._node.directories.stays(partition, posixpath.dirname(log.directory))
 
     async def _copy_some(self, partition: Partition, log: Log, future: Log) -> None:
         state = _state(log)
@@ -242,7 +219,7 @@ class LogMover:
         """Serve the copy instead of the log, whose files go afterwards."""
         new = self._node.logs.replace_by_future(log)
         partition.replace_log(new)
-        self._node.log_moved(partition)
+        self._node.directories.moved(partition)
         ending = asyncio.get_running_loop().create_task(self._end(log, new))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)

@@ -13,20 +13,24 @@ import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.coordinator.effects import Marker
 from ottla.coordinator.transaction.effects import SendMarkers
 from ottla.drivers.cooperative import SLICE, run_yielding, scheduler_of
 from ottla.drivers.node_client import NodeClient
 from ottla.drivers.tasks import cancelled
-from ottla.drivers.transaction_markers import MarkerHost, write_marker
+from ottla.drivers.transaction_markers import write_marker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.metadata.image import MetadataImage
 from ottla.model import LeaderEpoch, NodeId, TopicPartition
 from ottla.network import Address
 from ottla.protocol.messages import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import SenderHost
+    from ottla.protocol.schemas.received import WriteTxnMarkersResponse
+    from ottla.protocol.schemas.sent import WritableTxnMarker
 
 _LOG = logging.getLogger("ottla.transactions")
 
@@ -69,15 +73,6 @@ class Sending(Protocol):
     def coordinator_epoch(self) -> LeaderEpoch: ...
 
     def written(self, markers: SendMarkers, partitions: Iterable[TopicPartition], /) -> None: ...
-
-
-class SenderHost(MarkerHost, Protocol):
-    @property
-    def node_id(self) -> NodeId: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def inter_broker_listener(self) -> str: ...
 
 
 class _Item(NamedTuple):
@@ -192,19 +187,21 @@ class MarkerSender:
     def _write_local(self) -> None:
         """A slice's worth of markers; the rest when there is time again."""
         room = LOCAL_AT_ONCE
-        while self._local and room > 0:
-            item = self._local.popleft()
-            if not item.shard.is_serving:
-                continue
-            if len(item.partitions) > room:
-                self._local.appendleft(item._replace(partitions=item.partitions[room:]))
-                item = item._replace(partitions=item.partitions[:room])
-            room -= len(item.partitions)
-            write_marker(self._node, item.marker(), partial(self._answered, item))
-        scheduler = scheduler_of(asyncio.get_running_loop())
-        scheduler.spent += SLICE * (LOCAL_AT_ONCE - room) // LOCAL_AT_ONCE
-        if self._local:
-            scheduler.wait(self._write_local)
+        try:
+            while self._local and room > 0:
+                item = self._local.popleft()
+                if not item.shard.is_serving:
+                    continue
+                if len(item.partitions) > room:
+                    self._local.appendleft(item._replace(partitions=item.partitions[room:]))
+                    item = item._replace(partitions=item.partitions[:room])
+                room -= len(item.partitions)
+                write_marker(self._node, item.marker(), partial(self._answered, item))
+        finally:
+            scheduler = scheduler_of(asyncio.get_running_loop())
+            scheduler.spent += SLICE * (LOCAL_AT_ONCE - room) // LOCAL_AT_ONCE
+            if self._local:
+                scheduler.wait(self._write_local)
 
     async def _ask(self, leader: NodeId) -> None:
         """Send what is there for a broker, one request after the other, until there is nothing."""
@@ -295,7 +292,7 @@ class MarkerSender:
                 self._send_some(item.shard, item.markers, item.partitions, 0)
 
 
-def _errors_in(response: Any) -> Generator[int, None, dict[int, dict[TopicPartition, ErrorCode]]]:
+def _errors_in(response: WriteTxnMarkersResponse) -> Generator[int, None, dict[int, dict[TopicPartition, ErrorCode]]]:
     """Errors by producer id."""
     found: dict[int, dict[TopicPartition, ErrorCode]] = {}
     for marker in response.markers:
@@ -309,7 +306,7 @@ def _errors_in(response: Any) -> Generator[int, None, dict[int, dict[TopicPartit
     return found
 
 
-def _entry(marker: Marker) -> dict[str, Any]:
+def _entry(marker: Marker) -> WritableTxnMarker:
     topics: dict[str, list[int]] = {}
     for topic, number in marker.partitions:
         topics.setdefault(topic, []).append(number)

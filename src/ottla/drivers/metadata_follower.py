@@ -31,6 +31,7 @@ from ottla.storage.log_health import is_passing
 if TYPE_CHECKING:
     from ottla.drivers.metadata_log import SnapshotPart
     from ottla.drivers.quorum_ports import Following
+    from ottla.protocol.schemas import received, sent
 
 _LOG = logging.getLogger("ottla.controller")
 
@@ -197,10 +198,10 @@ class MetadataFollower:
         self.refused = None
         return True
 
-    def _request(self, max_wait_ms: int) -> dict[str, Any]:
+    def _request(self, max_wait_ms: int) -> sent.FetchRequest:
         node = self._node
         settings = node.settings
-        asked = {
+        asked: sent.FetchRequestFetchPartition = {
             "partition": 0,
             "current_leader_epoch": node.epoch,
             "fetch_offset": node.end_offset,
@@ -219,7 +220,9 @@ class MetadataFollower:
             "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [asked]}],
         }
 
-    async def _take(self, address: Address, answered: Any, leader_id: NodeId, epoch: LeaderEpoch) -> None:
+    async def _take(
+        self, address: Address, answered: received.FetchResponsePartitionData, leader_id: NodeId, epoch: LeaderEpoch
+    ) -> None:
         """An answer of the leader that is followed."""
         node = self._node
         self.fetches += 1
@@ -289,9 +292,9 @@ class MetadataFollower:
         _LOG.info("snapshot of the metadata fetched", extra=fields(snapshot=part.snapshot.filename, bytes=part.size))
         await node.install_snapshot(part)
 
-    def _snapshot_request(self, part: SnapshotPart) -> dict[str, Any]:
+    def _snapshot_request(self, part: SnapshotPart) -> sent.FetchSnapshotRequest:
         node = self._node
-        asked = {
+        asked: sent.FetchSnapshotRequestPartitionSnapshot = {
             "partition": 0,
             "current_leader_epoch": node.epoch,
             "snapshot_id": {"end_offset": part.snapshot.end_offset, "epoch": part.snapshot.epoch},

@@ -393,6 +393,14 @@ class MetadataLog:
         self.log.append_as_follower(batch, now_ms=now)
         self.bytes_since_snapshot += len(batch)
 
+    def batch_start(self, offset: Offset) -> Offset:
+        """`offset`, or the first offset of the batch that it is inside, where a cut at `offset` ends the log. Raises
+        KafkaError."""
+        log = self.log
+        is_inside = log.log_start_offset <= offset < log.log_end_offset
+        found = log.read(offset, 1, up_to=log.log_end_offset) if is_inside else None
+        return offset if found is None else min(offset, found.first_offset)
+
     async def truncate(self, end: Offset | None, start_at: Offset, gives_up: Callable[[], bool]) -> None:
         """Drop the records from `end` on, or (None) all, when the log starts and ends at `start_at`. The log refuses
         everything (NOT_LEADER_OR_FOLLOWER) until this returns, on a full disk until there is room. `gives_up`: whether
@@ -400,23 +408,13 @@ class MetadataLog:
         truncator, left = self.log.truncator, start_at if end is None else end
         cut = await self._begin_cut(left, starts_over=end is None, gives_up=gives_up)
         await cut.fsyncs_ended()
-        failed: list[KafkaError] = []
 
-        def work() -> None:
-            self._note_before_cut(left)
-            cut.work()
-
-        async def attempt() -> list[KafkaError]:
-            failed.clear()
-            try:
-                await self._fs.run(work)
-            except OSError as error:
-                failed.append(KafkaError(ErrorCode.kafka_storage_error, f"the metadata log is not cut: {error}"))
-                failed[0].__cause__ = error
-            return failed
+        async def attempt() -> tuple[KafkaError, ...]:
+            await self._fs.run(lambda: cut.work(self._note_before_cut))
+            return ()
 
         await cut_files((cut,), attempt, gives_up)
-        truncator.end(failed[0] if failed else None)
+        truncator.end()
 
     async def _begin_cut(self, left: Offset, *, starts_over: bool, gives_up: Callable[[], bool]) -> Truncation:
         """Raises KafkaError."""

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from ottla.drivers.controller_registration import ControllerRegistrar
     from ottla.drivers.remote_controller_channel import RemoteControllerChannel
     from ottla.network import Network
+    from ottla.protocol.schemas.sent import ControllerRegistrationRequest
 
 SEE_CHANGES_SECONDS_MAX = 1.0
 """How long a client's change is waited for here once it is committed. A round trip is what it takes; Kafka's brokers do
@@ -174,7 +175,7 @@ class MetadataParts:
         """
         if self._is_current:
             return
-        seconds_max = self.config["initial.broker.registration.timeout.ms"] / 1000
+        seconds_max = self.config.initial_broker_registration_timeout_ms / 1000
         try:
             async with asyncio.timeout(seconds_max):
                 await self.publisher.wait_published(await self.quorum.caught_up() - 1)
@@ -293,7 +294,7 @@ class MetadataParts:
 
     async def _identify(self, paths: Sequence[str], endpoints: Mapping[str, Endpoint]) -> Identity:
         """A new directory is of the cluster that the settings lead to; where they lead nowhere, of a new one."""
-        config, named = self.config, self.config["ottla.cluster.id"] or None
+        config, named = self.config, self.config.ottla_cluster_id or None
         known = known_cluster_id(self._fs, [*paths, config.metadata_log_dir])
         if known and named and known != named:
             raise OttlaError(f"{paths[0]} belongs to cluster {known}, but ottla.cluster.id is {named}")
@@ -363,11 +364,11 @@ class MetadataParts:
             self.node_id,
             self.cluster_id,
             config.static,
-            session_timeout_s=config["broker.session.timeout.ms"] / 1000,
+            session_timeout_s=config.broker_session_timeout_ms / 1000,
             has_broker=config.is_broker,
         )
 
-    def _first_decisions(self, image: MetadataImage, registration: Mapping[str, Any]) -> list[Decide[Any]]:
+    def _first_decisions(self, image: MetadataImage, registration: ControllerRegistrationRequest) -> list[Decide[Any]]:
         """A log that has only the results of elections is still new: a crash may have come before the bootstrap
         records."""
         is_new = features.METADATA_VERSION not in image.features and not image.brokers and not image.topics_by_name
@@ -380,12 +381,14 @@ class MetadataParts:
             more=more,
         )
 
-    def _controller_registration(self, endpoints: Mapping[str, Endpoint]) -> dict[str, Any]:
+    def _controller_registration(self, endpoints: Mapping[str, Endpoint]) -> ControllerRegistrationRequest:
+        common = listeners_and_features(endpoints)
         return {
             "controller_id": self.node_id,
             "incarnation_id": random_uuid(self._random),
             "zk_migration_ready": False,
-            **listeners_and_features(endpoints),
+            "listeners": common["listeners"],
+            "features": common["features"],
         }
 
     def _bootstrap_records(self) -> tuple[Mapping[str, int], list[Any]]:
@@ -426,29 +429,29 @@ def check_directories(
 
 
 def broker_settings(config: ServerConfig, cluster_id: str) -> BrokerSettings:
-    incarnation_id = config["ottla.broker.incarnation.id"]
+    incarnation_id = config.ottla_broker_incarnation_id
     return BrokerSettings(
         config.node_id,
         cluster_id,
-        config["broker.rack"],
-        heartbeat_interval_s=config["broker.heartbeat.interval.ms"] / 1000,
-        registration_timeout_s=config["initial.broker.registration.timeout.ms"] / 1000,
-        directory_failure_timeout_s=config["log.dir.failure.timeout.ms"] / 1000,
+        config.broker_rack,
+        heartbeat_interval_s=config.broker_heartbeat_interval_ms / 1000,
+        registration_timeout_s=config.initial_broker_registration_timeout_ms / 1000,
+        directory_failure_timeout_s=config.log_dir_failure_timeout_ms / 1000,
         incarnation_id=UUID(incarnation_id) if incarnation_id else None,
     )
 
 
 def snapshot_settings(config: ServerConfig) -> SnapshotSettings:
     return SnapshotSettings(
-        config["metadata.log.max.record.bytes.between.snapshots"], config["metadata.log.max.snapshot.interval.ms"]
+        config.metadata_log_max_record_bytes_between_snapshots, config.metadata_log_max_snapshot_interval_ms
     )
 
 
 def quorum_settings(config: ServerConfig) -> QuorumSettings:
     """The metadata log is kept until snapshots replace it, never by retention, and fsyncs only when it is told to."""
     log_config = LogConfig(
-        segment_bytes=config["metadata.log.segment.bytes"],
-        segment_ms=config["metadata.log.segment.ms"],
+        segment_bytes=config.metadata_log_segment_bytes,
+        segment_ms=config.metadata_log_segment_ms,
         retention_ms=-1,
         retention_bytes=-1,
         max_message_bytes=(1 << 31) - 1,
@@ -458,23 +461,23 @@ def quorum_settings(config: ServerConfig) -> QuorumSettings:
         config.node_id,
         config.metadata_log_dir,
         log_config,
-        config["metadata.max.retention.ms"],
-        config["metadata.max.retention.bytes"],
+        config.metadata_max_retention_ms,
+        config.metadata_max_retention_bytes,
         can_vote=config.is_controller,
         addresses={node_id: Address(*host) for node_id, host in config.quorum_voters.items()},
         bootstrap=[Address(*each) for each in config.quorum_servers],
-        auto_join=config["controller.quorum.auto.join.enable"],
+        auto_join=config.controller_quorum_auto_join_enable,
         listener=config.controller_protocol[0],
         timing=Timing(
-            config["controller.quorum.election.timeout.ms"],
-            config["controller.quorum.fetch.timeout.ms"],
-            config["controller.quorum.election.backoff.max.ms"],
+            config.controller_quorum_election_timeout_ms,
+            config.controller_quorum_fetch_timeout_ms,
+            config.controller_quorum_election_backoff_max_ms,
         ),
-        request_timeout_ms=config["controller.quorum.request.timeout.ms"],
-        retry_backoff_ms=config["controller.quorum.retry.backoff.ms"],
-        setup_timeout_ms=config["socket.connection.setup.timeout.ms"],
-        fetch_bytes_max=config["controller.quorum.fetch.max.bytes"],
-        snapshot_bytes_max=config["controller.quorum.fetch.snapshot.max.bytes"],
-        metrics_window_ms=config["metrics.sample.window.ms"],
-        metrics_windows=config["metrics.num.samples"],
+        request_timeout_ms=config.controller_quorum_request_timeout_ms,
+        retry_backoff_ms=config.controller_quorum_retry_backoff_ms,
+        setup_timeout_ms=config.socket_connection_setup_timeout_ms,
+        fetch_bytes_max=config.controller_quorum_fetch_max_bytes,
+        snapshot_bytes_max=config.controller_quorum_fetch_snapshot_max_bytes,
+        metrics_window_ms=config.metrics_sample_window_ms,
+        metrics_windows=config.metrics_num_samples,
     )

@@ -32,12 +32,12 @@ class PeriodicElections:
 
     def start(self, image: MetadataImage) -> None:
         config, loop = self._config(image), asyncio.get_running_loop()
-        kinds = [(config["unclean.leader.election.interval.ms"] / 1000, elect_unclean_leaders)]
-        if config["auto.leader.rebalance.enable"]:
-            kinds.append((config["leader.imbalance.check.interval.seconds"], balance_leaders))
+        kinds = [(config.unclean_leader_election_interval_ms / 1000, elect_unclean_leaders)]
+        if config.auto_leader_rebalance_enable:
+            kinds.append((config.leader_imbalance_check_interval_seconds, balance_leaders))
         self._tasks = [loop.create_task(self._repeat(interval_s, elect)) for interval_s, elect in kinds]
-        if config["delegation.token.secret.key"]:
-            interval_s = min(config["delegation.token.expiry.check.interval.ms"] / 1000, TOKEN_CHECK_SECONDS_MAX)
+        if config.delegation_token_secret_key:
+            interval_s = min(config.delegation_token_expiry_check_interval_ms / 1000, TOKEN_CHECK_SECONDS_MAX)
             self._tasks.append(loop.create_task(self._remove_tokens(interval_s)))
 
     def stop(self) -> None:

@@ -369,7 +369,7 @@ class QuorumNode:
         """The leader's log has nothing of ours behind `end_offset`, where its `epoch` ends. Raises KafkaError, and
         ValueError for what is committed."""
         _, own_end = self.log.log.end_offset_for_epoch(epoch)
-        end = min(end_offset, own_end) if own_end >= 0 else end_offset
+        end = self.log.batch_start(min(end_offset, own_end) if own_end >= 0 else end_offset)
         core, log = self.core, self.log.log
         if log.log_end_offset <= end:
             return

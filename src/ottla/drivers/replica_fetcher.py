@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.clock import Clock
@@ -31,6 +31,9 @@ from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.replication.follower import Followed, Next, new_start
 from ottla.replication.session_request import PartitionKey, SessionRequest
 from ottla.replication.throttle import Throttle
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import sent
 
 _LOG = logging.getLogger("ottla.replication")
 
@@ -344,13 +347,17 @@ class ReplicaFetcher:
         """Ask where the leader's epochs end, which a follower has no other reason to: an Ottla has its log checked
         then, and gives it up where it is damaged. Kafka answers, and that is all."""
         suspicious, self._suspicious = self._suspicious, []
-        topics: dict[str, list[dict[str, Any]]] = {}
+        topics: dict[str, list[sent.OffsetForLeaderPartition]] = {}
         for followed in suspicious:
             topic, number = followed.topic_partition
             epoch = followed.leader_epoch
-            row = {"partition": number, "current_leader_epoch": epoch, "leader_epoch": epoch}
+            row: sent.OffsetForLeaderPartition = {
+                "partition": number,
+                "current_leader_epoch": epoch,
+                "leader_epoch": epoch,
+            }
             topics.setdefault(topic, []).append(row)
-        request = {
+        request: sent.OffsetForLeaderEpochRequest = {
             "replica_id": self._host.settings().node_id,
             "topics": [{"topic": name, "partitions": rows} for name, rows in topics.items()],
         }
@@ -422,14 +429,14 @@ class ReplicaFetcher:
 
     async def _ask_offsets(self, lost: list[Followed], timestamp: int) -> dict[TopicPartition, Offset]:
         """The offsets that the leader knew. Raises KafkaError."""
-        topics: dict[str, list[dict[str, Any]]] = {}
+        topics: dict[str, list[sent.ListOffsetsPartition]] = {}
         for followed in lost:
             topic, number = followed.topic_partition
-            asked = {
+            asked: sent.ListOffsetsPartition = {
                 "partition_index": number, "current_leader_epoch": followed.leader_epoch, "timestamp": timestamp,
             }  # fmt: skip
             topics.setdefault(topic, []).append(asked)
-        request = {
+        request: sent.ListOffsetsRequest = {
             "replica_id": self._host.settings().node_id,
             "isolation_level": 0,
             "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],

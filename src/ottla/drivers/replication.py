@@ -6,26 +6,23 @@ Made with the first partition that has other replicas: a node that is alone neve
 from __future__ import annotations
 
 import asyncio
-import random as random_module
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
-from ottla.clock import Clock
 from ottla.config.server import ServerConfig
-from ottla.drivers.broker_lifecycle import BrokerLifecycle
-from ottla.drivers.controller_channel import ControllerChannel
 from ottla.drivers.isr_updater import IsrUpdater
 from ottla.drivers.node_client import NodeClient, Timing
 from ottla.drivers.replica_fetcher import FetcherHost, FetcherSettings
 from ottla.drivers.replica_fetchers import ReplicaFetchers
 from ottla.metadata import features
 from ottla.metadata.image import MetadataImage
-from ottla.metrics.instruments import NodeMetrics
 from ottla.model import NodeId
-from ottla.network import Address, Network
+from ottla.network import Address
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import Rate, Throttle
-from ottla.storage.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import ReplicationHost
 
 RECONNECT_BACKOFF_MS = 50
 """First backoff to a leader that is gone; doubles up to `replica.fetch.backoff.ms`."""
@@ -33,49 +30,7 @@ RECONNECT_BACKOFF_MS = 50
 
 def receive_buffer_bytes(config: ServerConfig) -> int:
     """Receive buffer of the connections to leaders; -1, the default, leaves it to the system, which grows it."""
-    name = "replica.socket.receive.buffer.bytes"
-    return int(config[name]) if name in config.static else -1
-
-
-class Replicas(Protocol):
-    """The partitions of the node: `ReplicaManager`."""
-
-    on_leadership: list[Callable[[Partition], None]]
-    ask_isr: Callable[[Partition, tuple[NodeId, ...]], None] | None
-    leader_throttle: Throttle | None
-
-    def __iter__(self) -> Any: ...
-
-
-class ReplicationHost(Protocol):
-    """The parts of the node that replication uses."""
-
-    @property
-    def node_id(self) -> NodeId: ...
-    @property
-    def config(self) -> ServerConfig: ...
-    @property
-    def inter_broker_listener(self) -> str: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def random(self) -> random_module.Random: ...
-    @property
-    def network(self) -> Network: ...
-    @property
-    def metrics(self) -> NodeMetrics: ...
-    @property
-    def logs(self) -> LogManager: ...
-    @property
-    def replicas(self) -> Replicas: ...
-    @property
-    def channel(self) -> ControllerChannel: ...
-    @property
-    def lifecycle(self) -> BrokerLifecycle: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    def take_offline(self, directory: str, error: OSError) -> None:
-        """A log directory failed: what is in it refuses everything from now on."""
+    return config.replica_socket_receive_buffer_bytes if "replica.socket.receive.buffer.bytes" in config.static else -1
 
 
 class Replication:
@@ -91,7 +46,7 @@ class Replication:
         host = FetcherHost(
             node.logs, node.clock, self._settings, self._broker_epoch, traffic, self.follower_throttle, self._lost
         )
-        self.fetchers = ReplicaFetchers(host, self._client, lambda: node.config["num.replica.fetchers"])
+        self.fetchers = ReplicaFetchers(host, self._client, lambda: node.config.num_replica_fetchers)
         self.isr = IsrUpdater(node.channel, node.node_id, self._broker_epoch, node.metrics)
         self._changed: dict[Partition, None] = dict.fromkeys(node.replicas)
         """Partitions whose leadership changed and has not been acted on yet."""
@@ -117,7 +72,7 @@ class Replication:
                 self.fetchers.moved(node_id, address)
         changed, self._changed = {**self._unreachable, **self._changed}, {}
         self._unreachable = {}
-        lag_ms_max = self._node.config["replica.lag.time.max.ms"]
+        lag_ms_max = self._node.config.replica_lag_time_max_ms
         for partition in changed:
             partition.lag_ms_max = lag_ms_max
             leader_id = partition.leader_id
@@ -141,7 +96,7 @@ class Replication:
         """Look twice in `replica.lag.time.max.ms` whether followers lag for too long."""
         loop = asyncio.get_running_loop()
         now_ms = int(loop.time() * 1000)
-        lag_ms_max = self._node.config["replica.lag.time.max.ms"]
+        lag_ms_max = self._node.config.replica_lag_time_max_ms
         for partition in self._node.replicas:
             partition.lag_ms_max = lag_ms_max
             if partition.is_leader and not partition.is_offline:
@@ -167,7 +122,7 @@ class Replication:
         if features.supports_directories(node.image.features):
             if directory in node.logs.offline_dirs:
                 return
-            node.take_offline(directory, error)
+            node.directories.take_offline(directory, error)
         for partition in node.replicas:
             if partition.is_offline:
                 self.fetchers.leave(partition)
@@ -180,17 +135,17 @@ class Replication:
         config = self._node.config
         return FetcherSettings(
             self._node.node_id,
-            config["replica.fetch.wait.max.ms"],
-            config["replica.fetch.min.bytes"],
-            config["replica.fetch.max.bytes"],
-            config["replica.fetch.response.max.bytes"],
-            config["replica.fetch.backoff.ms"],
-            config["replica.socket.timeout.ms"],
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_max_bytes,
+            config.replica_fetch_response_max_bytes,
+            config.replica_fetch_backoff_ms,
+            config.replica_socket_timeout_ms,
         )
 
     def _throttle(self, side: str) -> Throttle:
         node, config = self._node, self._node.config
-        window_ms = config["replication.quota.window.size.seconds"] * 1000
+        window_ms = config.replication_quota_window_size_seconds * 1000
         return Throttle(
             side,
             node.node_id,
@@ -198,16 +153,16 @@ class Replication:
             lambda topic: node.image.topic_config(topic),
             lambda: int(asyncio.get_running_loop().time() * 1000),
             node.metrics.replication,
-            Rate(window_ms, config["replication.quota.window.num"]),
+            Rate(window_ms, config.replication_quota_window_num),
         )
 
     def _client(self, leader_id: NodeId, number: int) -> NodeClient:
         config = self._node.config
         timing = Timing(
-            config["replica.socket.timeout.ms"],
+            config.replica_socket_timeout_ms,
             RECONNECT_BACKOFF_MS,
-            max(config["replica.fetch.backoff.ms"], RECONNECT_BACKOFF_MS),
-            config["socket.connection.setup.timeout.ms"],
+            max(config.replica_fetch_backoff_ms, RECONNECT_BACKOFF_MS),
+            config.socket_connection_setup_timeout_ms,
         )
         name = f"broker-{self._node.node_id}-fetcher-{number}"
         return NodeClient(

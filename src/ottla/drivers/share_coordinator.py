@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from ottla.clock import elapsed_s
 from ottla.coordinator.share.config import ShareCoordinatorConfig
 from ottla.coordinator.share.requests import Prune, StateRequest, WriteState
 from ottla.coordinator.share.shard import ShareShard, partition_of
-from ottla.drivers.coordinator_host import CoordinatorHost, PublishedMetadata
 from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
 from ottla.errors import KafkaError
 from ottla.logs import fields
@@ -23,16 +22,13 @@ from ottla.model import SHARE_STATE_TOPIC, NodeId, Offset, TopicPartition
 from ottla.protocol.internal.share_records import SharePartitionKey, decode_record, encode_record
 from ottla.replication.partition import Partition
 
+if TYPE_CHECKING:
+    from ottla.drivers.ports import CoordinatorHost, PublishedMetadata, Waiter
+
 _LOG = logging.getLogger("ottla.share")
 
 SHARDS_PER_TURN: Final = 8
 """Shards that look for the state of deleted topics between two looks at other clients."""
-
-
-class Waiter(Protocol):
-    """Gets one result, or the KafkaError that it failed with."""
-
-    def complete(self, result: Any) -> None: ...
 
 
 class _Timed:
@@ -60,9 +56,9 @@ class ShareCoordinatorDriver:
         self._config = ShareCoordinatorConfig.from_settings(node.config)
         kind = ShardKind(
             SHARE_STATE_TOPIC, "share partitions", self._new_shard, encode_record, decode_record,
-            node.config["share.coordinator.state.topic.compression.codec"],
-            "share.coordinator.load.buffer.size",
-            commit_timeout_ms=node.config["share.coordinator.write.timeout.ms"],
+            node.config.share_coordinator_state_topic_compression_codec,
+            node.config.share_coordinator_load_buffer_size,
+            commit_timeout_ms=node.config.share_coordinator_write_timeout_ms,
             count=lambda shard: len(shard.core),
             perform=self._prune,
             loads_all_records=True,
@@ -104,7 +100,7 @@ class ShareCoordinatorDriver:
 
     def partition_of(self, key: SharePartitionKey) -> int:
         topic = self._node.image.topic(SHARE_STATE_TOPIC)
-        count = self._node.config["share.coordinator.state.topic.num.partitions"]
+        count = self._node.config.share_coordinator_state_topic_num_partitions
         return partition_of(key, count if topic is None else len(topic.partitions))
 
     def find(self, key: SharePartitionKey, listener_name: str) -> tuple[NodeId, Endpoint]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from ottla.config.group_settings import group_setting
@@ -20,17 +20,20 @@ from ottla.drivers.cooperative import scheduler_of
 from ottla.drivers.share_persister import Persister
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.metadata.image import ConfigResourceType, MetadataImage
+from ottla.metadata.image import ConfigResourceType
 from ottla.model import ZERO_UUID, NodeId, Offset
 from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
-from ottla.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import ShareHost, Waiter
+    from ottla.protocol.schemas import sent
 
 _LOG = logging.getLogger("ottla.share")
 
 TOPICS_AT_ONCE: Final = 64
 UNKNOWN_START: Final = -1
-NOTHING_KNOWN: Final = {"start_offset": -1, "leader_epoch": 0, "lag": -1}
+NOTHING_KNOWN: sent.DescribeShareGroupOffsetsResponsePartition = {"start_offset": -1, "leader_epoch": 0, "lag": -1}
 UNKNOWN_PARTITION: Final = {
     "error_code": ErrorCode.unknown_topic_or_partition,
     "error_message": "This server does not host this topic-partition.",
@@ -39,37 +42,11 @@ UNKNOWN_PARTITION: Final = {
 T = TypeVar("T")
 
 
-class Waiter(Protocol):
-    def complete(self, result: Any) -> None: ...
-
-
-class Groups(Protocol):
-    """The group coordinator of the node."""
-
-    def decide(self, group_id: str, decide: Callable[[GroupState], T], /) -> T: ...
-
-
-class Replicas(Protocol):
-    def get(self, topic: str, partition: int, /) -> Partition | None: ...
-
-
-class ShareGroupsHost(Protocol):
-    @property
-    def replicas(self) -> Replicas: ...
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def groups(self) -> Groups: ...
-    def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
-
-
 class ShareGroups:
     """All methods belong to the event loop's thread. They raise NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or
     COORDINATOR_NOT_AVAILABLE where the group is not this node's."""
 
-    def __init__(self, node: ShareGroupsHost, persister: Persister) -> None:
+    def __init__(self, node: ShareHost, persister: Persister) -> None:
         self._node = node
         self._persister = persister
 
@@ -80,26 +57,24 @@ class ShareGroups:
             request.group_id, lambda state: share.heartbeat(state, waiter, request, image, config, self._initialize)
         )
 
-    def describe(self, group_id: str) -> dict[str, Any]:
-        image = self._node.image
-        return self._node.groups.decide(group_id, lambda state: share.describe(state, group_id, image))
-
     def _config_of(self, group_id: str) -> ShareGroupConfig:
         own, config = self._node.image.config(ConfigResourceType.GROUP, group_id), self._node.config
         return ShareGroupConfig(
             group_setting(own, config, "share.session.timeout.ms"),
             group_setting(own, config, "share.heartbeat.interval.ms"),
             group_setting(own, config, "share.assignment.interval.ms"),
-            config["group.share.max.size"],
-            config["group.share.initialize.retry.interval.ms"],
+            config.group_share_max_size,
+            config.group_share_initialize_retry_interval_ms,
         )
 
     # Offsets
 
-    async def describe_offsets(self, group_id: str, topics: Mapping[str, Sequence[int]] | None) -> list[dict[str, Any]]:
+    async def describe_offsets(
+        self, group_id: str, topics: Mapping[str, Sequence[int]] | None
+    ) -> list[sent.DescribeShareGroupOffsetsResponseTopic]:
         """The rows of topics, all that the group has where None are named."""
         image = self._node.image
-        rows: list[dict[str, Any]] = []
+        rows: list[sent.DescribeShareGroupOffsetsResponseTopic] = []
         wanted: dict[UUID, Sequence[int]] = {}
         if topics is None:
             wanted.update(self._node.groups.decide(group_id, lambda state: offsets.partitions(state, group_id)))
@@ -107,7 +82,9 @@ class ShareGroups:
             await _breathe(position)
             topic = image.topic(name)
             if topic is None:
-                nothing = [{"partition_index": number, **NOTHING_KNOWN} for number in numbers]
+                nothing: list[sent.DescribeShareGroupOffsetsResponsePartition] = [
+                    {"partition_index": number, **NOTHING_KNOWN} for number in numbers
+                ]
                 rows.append({"topic_name": name, "topic_id": ZERO_UUID, "partitions": nothing})
             else:
                 wanted[topic.id] = numbers
@@ -128,7 +105,9 @@ class ShareGroups:
                 rows.append({"topic_name": topic.name, "topic_id": topic_id, "partitions": some})
         return rows
 
-    async def alter_offsets(self, group_id: str, topics: Mapping[str, Mapping[int, Offset]]) -> list[dict[str, Any]]:
+    async def alter_offsets(
+        self, group_id: str, topics: Mapping[str, Mapping[int, Offset]]
+    ) -> list[sent.AlterShareGroupOffsetsResponseTopic]:
         """Set where an empty group goes on; the rows of topics. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         image = self._node.image
         moved: dict[UUID, dict[int, Offset]] = {}
@@ -142,12 +121,12 @@ class ShareGroups:
             return InitializeState(key, epoch, moved[key.topic_id][key.partition])
 
         answers = await self._initializing(group_id, moved, request)
-        rows = []
+        rows: list[sent.AlterShareGroupOffsetsResponseTopic] = []
         for position, (name, numbers) in enumerate(topics.items()):
             await _breathe(position)
             topic = image.topic(name)
             topic_id = ZERO_UUID if topic is None else topic.id
-            some = []
+            some: list[sent.AlterShareGroupOffsetsResponsePartition] = []
             for index, number in enumerate(numbers):
                 await _breathe(index)
                 error = _error_row(answers.get((topic_id, number), UNKNOWN_PARTITION))
@@ -155,7 +134,9 @@ class ShareGroups:
             rows.append({"topic_name": name, "topic_id": topic_id, "partitions": some})
         return rows
 
-    async def delete_offsets(self, group_id: str, topics: Sequence[str]) -> list[dict[str, Any]]:
+    async def delete_offsets(
+        self, group_id: str, topics: Sequence[str]
+    ) -> list[sent.DeleteShareGroupOffsetsResponseTopic]:
         """Forget how far an empty group has come in topics; their rows. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         image = self._node.image
         found, failed = self._node.groups.decide(
@@ -166,7 +147,7 @@ class ShareGroups:
         done = [topic_id for topic_id in found if topic_id not in errors]
         if done:
             self._node.groups.decide(group_id, lambda state: offsets.deleted(state, group_id, done))
-        rows = []
+        rows: list[sent.DeleteShareGroupOffsetsResponseTopic] = []
         for position, name in enumerate(dict.fromkeys(topics)):
             await _breathe(position)
             topic, error = image.topic(name), failed.get(name)
@@ -175,7 +156,8 @@ class ShareGroups:
                 rows.append({"topic_name": name, "topic_id": ZERO_UUID, "error_code": code, "error_message": message})
             else:
                 row = errors.get(topic.id, {"error_code": ErrorCode.none, "error_message": None})
-                rows.append({"topic_name": name, "topic_id": topic.id, **_error_row(row)})
+                code, message = ErrorCode(row["error_code"]), row["error_message"]
+                rows.append({"topic_name": name, "topic_id": topic.id, "error_code": code, "error_message": message})
         return rows
 
     async def delete_group(self, waiter: Waiter, group_id: str) -> bool:
@@ -298,11 +280,13 @@ async def _breathe(position: int) -> None:
         await scheduler_of(asyncio.get_running_loop()).next_slice()
 
 
-def _error_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _error_row(row: Mapping[str, Any]) -> sent.AlterShareGroupOffsetsResponsePartition:
     return {"error_code": ErrorCode(row["error_code"]), "error_message": row["error_message"]}
 
 
-def _offsets_row(number: int, row: StateRow, end: Offset | KafkaError | None) -> dict[str, Any]:
+def _offsets_row(
+    number: int, row: StateRow, end: Offset | KafkaError | None
+) -> sent.DescribeShareGroupOffsetsResponsePartition:
     """A row of offsets; an unknown one is not an error, as in OffsetFetch."""
     if isinstance(end, KafkaError):
         return {"partition_index": number, "error_code": end.code, "error_message": end.message or None}

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from ottla.clock import Clock, elapsed_s
+from ottla.clock import elapsed_s
 from ottla.config.checks import reset_duration_ms
 from ottla.config.group_settings import group_setting
 from ottla.coordinator.share.requests import ReadState, StateRow, WriteState
@@ -33,9 +33,14 @@ from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.session import SessionKey, SharedPartition, ShareSessions
 from ottla.replication.share.share_partition import LoadedState, SharePartition
 
+if TYPE_CHECKING:
+    from ottla.drivers.ports import PublishedMetadata, ShareHost
+
 _LOG = logging.getLogger("ottla.share")
 
 UNKNOWN_START: Final = -1
+
+READ_BYTES: Final = 65_536
 
 _LOST: Final = frozenset({
     ErrorCode.not_leader_or_follower, ErrorCode.group_id_not_found, ErrorCode.unknown_topic_or_partition,
@@ -65,41 +70,21 @@ def error_of(row: StateRow) -> ErrorCode:
     return _ERRORS.get(code, passing)
 
 
-class Replicas(Protocol):
-    @property
-    def on_leadership(self) -> list[Callable[[Partition], None]]: ...
-
-
-class ShareHost(Protocol):
-    """The parts of the node that it uses."""
-
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def replicas(self) -> Replicas: ...
-    def spawn(self, work: Any, /) -> asyncio.Task[None]: ...
-
-
-class PublishedMetadata(Protocol):
-    def subscribe(self, callback: Callable[[MetadataDelta, MetadataImage], None], /) -> None: ...
-
-
-Outcome = asyncio.Future[KafkaError | None]
+Done = Callable[[KafkaError | None], None]
+"""Called once: with None when what a member said is kept, or with the error."""
 
 
 class LedSharePartition:
     """A partition led by this node, as one share group reads it."""
 
     __slots__ = (
-        "core", "error", "is_read", "is_wanted", "key", "metrics", "partition", "timer", "timer_ms", "waiters",
+        "core", "error", "is_read", "is_wanted", "key", "likely_bytes", "metrics", "partition", "timer", "timer_ms",
+        "waiters", "where",
     )  # fmt: skip
 
     def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
         self.key = key
+        self.where = SharedPartition(key.topic_id, key.partition)
         self.partition = partition
         self.core: SharePartition | None = None
         """None until it is loaded."""
@@ -109,6 +94,8 @@ class LedSharePartition:
         """**Invariant**: while a fetch reads for it, no other one does: both would read the same."""
         self.is_wanted = False
         """Whether another fetch was kept away meanwhile."""
+        self.likely_bytes = READ_BYTES
+        """What a fetch may have to read of it, by the one before."""
         self.waiters: dict[Callable[[], None], None] = {}
         """Fetches that want to look again when there may be records for them."""
         self.timer: asyncio.Handle | None = None
@@ -144,11 +131,11 @@ class SharePartitions:
         self.persister = persister
         self._find_offset = find_offset
         self._led: dict[tuple[UUID, int], dict[str, LedSharePartition]] = {}
-        self.sessions = ShareSessions(node.config["group.share.max.share.sessions"], self._session_ended)
+        self.sessions = ShareSessions(node.config.group_share_max_share_sessions, self._session_ended)
         self._stopped = False
-        self._configs: dict[str, tuple[Mapping[str, str], ShareConfig]] = {}
-        """Groups read here, each with its own settings and the resulting configuration; the node's settings do not
-        change."""
+        self._configs: dict[str, tuple[Mapping[str, str], ShareConfig, bool]] = {}
+        """Groups read here, each with its own settings, the resulting configuration, and whether it reads only what is
+        committed; the node's settings do not change."""
         self.metrics = ShareMetrics()
         node.replicas.on_leadership.append(self._on_leadership)
         metadata.subscribe(self._on_metadata)
@@ -171,9 +158,8 @@ class SharePartitions:
             return None
         return found
 
-    def get_or_load(self, group_id: str, partition: Partition) -> LedSharePartition:
+    def get_or_load(self, group_id: str, where: SharedPartition, partition: Partition) -> LedSharePartition:
         """The share-partition, perhaps without a core yet; its waiters are called when it is loaded or lost."""
-        where = SharedPartition(partition.topic_id, partition.topic_partition.partition)
         found = self.get(group_id, where)
         if found is not None and found.partition is not partition:
             self.drop(found, ErrorCode.not_leader_or_follower)
@@ -186,12 +172,11 @@ class SharePartitions:
 
     def drop(self, led: LedSharePartition, error: ErrorCode) -> None:
         """Drop its state here, which no longer counts."""
-        where = SharedPartition(led.key.topic_id, led.key.partition)
-        groups = self._led.get(where, {})
+        groups = self._led.get(led.where, {})
         if groups.get(led.key.group_id) is led:
             del groups[led.key.group_id]
             if not groups:
-                del self._led[where]
+                del self._led[led.where]
         led.core = None
         led.error = error
         if led.timer is not None:
@@ -258,11 +243,19 @@ class SharePartitions:
         return group_setting(own, self._node.config, name)
 
     def config_of(self, group_id: str) -> ShareConfig:
+        return self._settings_of(group_id)[1]
+
+    def reads_committed(self, group_id: str) -> bool:
+        """Whether the group reads only what is committed (`share.isolation.level`)."""
+        return self._settings_of(group_id)[2]
+
+    def _settings_of(self, group_id: str) -> tuple[Mapping[str, str], ShareConfig, bool]:
         own = self._node.image.config(ConfigResourceType.GROUP, group_id)
         known = self._configs.get(group_id)
         if known is None or known[0] is not own:
-            known = self._configs[group_id] = own, self._config_of(group_id)
-        return known[1]
+            committed_only = self.setting(group_id, "share.isolation.level") == "read_committed"
+            known = self._configs[group_id] = own, self._config_of(group_id), committed_only
+        return known
 
     def _config_of(self, group_id: str) -> ShareConfig:
         return ShareConfig(
@@ -285,27 +278,27 @@ class SharePartitions:
         self._arm(led)
 
     def acknowledge(
-        self, group_id: str, where: SharedPartition, member: str, acknowledgements: Sequence[Acknowledgement]
-    ) -> Outcome:
-        """Apply a member's acknowledgements; returns, when they are stored, None or the error. Raises nothing."""
-        result: Outcome = asyncio.get_running_loop().create_future()
+        self, group_id: str, where: SharedPartition, member: str, acknowledgements: Sequence[Acknowledgement],
+        done: Done,
+    ) -> None:  # fmt: skip
+        """Apply a member's acknowledgements. `done` hears when they are stored: before this returns, where nobody has
+        to be waited for. Raises nothing."""
         led = self.get(group_id, where)
         if led is None or led.core is None:
             message = "This server does not host this topic-partition."
-            result.set_result(KafkaError(ErrorCode.unknown_topic_or_partition, message))
-            return result
+            done(KafkaError(ErrorCode.unknown_topic_or_partition, message))
+            return
         led.core.use(self.config_of(group_id))
         for each in acknowledgements:
             self.metrics.acknowledge(*each)
         try:
             write = led.core.acknowledge(member, acknowledgements, self.now_ms())
         except KafkaError as error:
-            result.set_result(error)
+            done(error)
         else:
-            self._persist(led, write, result)
+            self._persist(led, write, done)
         self._arm(led)
         led.wake()
-        return result
 
     def release(self, key: SessionKey, partitions: Iterable[SharedPartition]) -> None:
         """The session of a member has ended: others may have what it has acquired."""
@@ -337,24 +330,24 @@ class SharePartitions:
         if not self._stopped:
             self.release(key, partitions)
 
-    def _persist(self, led: LedSharePartition, write: StateWrite | None, result: Outcome | None) -> None:
+    def _persist(self, led: LedSharePartition, write: StateWrite | None, done: Done | None) -> None:
         """Store a change, and report the result."""
         if write is None:
-            if result is not None:
-                result.set_result(None)
+            if done is not None:
+                done(None)
             return
         request = WriteState(
             led.key, write.state_epoch, write.leader_epoch, write.start_offset, write.batches,
             write.delivery_complete_count,
         )  # fmt: skip
 
-        def written(answer: asyncio.Future[StateRow]) -> None:
-            error = ErrorCode.not_leader_or_follower if answer.cancelled() else error_of(answer.result())
+        def written(row: StateRow | None) -> None:
+            error = ErrorCode.not_leader_or_follower if row is None else error_of(row)
             self._written(led, write, error)
-            if result is not None and not result.done():
-                result.set_result(KafkaError(error) if error else None)
+            if done is not None:
+                done(KafkaError(error) if error else None)
 
-        self.persister.ask(request).add_done_callback(written)
+        self.persister.tell(request, written)
 
     def _written(self, led: LedSharePartition, write: StateWrite, error: ErrorCode) -> None:
         if led.core is None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random as random_module
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.coordinator.share.combining import UNCHANGED
 from ottla.coordinator.share.requests import (
@@ -31,11 +30,14 @@ from ottla.drivers.node_client import NodeClient, Timing
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.metadata.image import BrokerRegistration, MetadataImage
+from ottla.metadata.image import BrokerRegistration
 from ottla.model import SHARE_STATE_TOPIC, NodeId
-from ottla.network import Address, Network
+from ottla.network import Address
 from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
 from ottla.protocol.messages import ApiKey, plain_in_steps
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import PersisterHost
 
 _LOG = logging.getLogger("ottla.share")
 
@@ -60,41 +62,21 @@ _PASSES: Final = frozenset({
 })  # fmt: skip
 
 
-class LocalCoordinator(Protocol):
-    def ask(self, waiter: _Asked, request: StateRequest, /) -> None: ...
-
-
-class PersisterHost(Protocol):
-    """The parts of the node that it uses."""
-
-    @property
-    def node_id(self) -> NodeId: ...
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def network(self) -> Network: ...
-    @property
-    def random(self) -> random_module.Random: ...
-    @property
-    def inter_broker_listener(self) -> str: ...
-    @property
-    def share_coordinator(self) -> LocalCoordinator: ...
-    def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
+Done = Callable[[StateRow | None], None]
+"""Called once with the PartitionResult of the request's API, with its error; None when the node stops."""
 
 
 class _Asked:
     """One share-partition in one request."""
 
-    __slots__ = ("_persister", "deadline", "later", "pause_s", "request", "result")
+    __slots__ = ("_persister", "deadline", "done", "later", "pause_s", "request")
 
-    def __init__(self, persister: Persister, request: StateRequest) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(self, persister: Persister, request: StateRequest, done: Done) -> None:
         self._persister = persister
         self.request = request
-        self.result: asyncio.Future[StateRow] = loop.create_future()
-        self.deadline = loop.time() + RETRY_MS_MAX / 1000
+        self.done: Done | None = done
+        """None once it was called."""
+        self.deadline = asyncio.get_running_loop().time() + RETRY_MS_MAX / 1000
         self.pause_s = PAUSE_S
         self.later: list[WriteState] = []
         """Writes to the same share-partition that were asked for since."""
@@ -130,8 +112,8 @@ class Persister:
         self._make_topic = make_topic
         self._making: asyncio.Task[None] | None = None
         timing = Timing(
-            request_timeout_ms=node.config["request.timeout.ms"],
-            setup_timeout_ms=node.config["socket.connection.setup.timeout.ms"],
+            request_timeout_ms=node.config.request_timeout_ms,
+            setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
         )
         self._client = NodeClient(node.network, f"broker-{node.node_id}-share", node.random, timing)
         self._queues: dict[tuple[NodeId, ApiKey], list[_Asked]] = {}
@@ -148,29 +130,47 @@ class Persister:
         for task in [*self._tasks.values()]:
             await cancelled(task)
         for asked in [*self._waiting, *(each for queue in self._queues.values() for each in queue)]:
-            asked.result.cancel()
+            self._finish(asked, None)
         await self._client.close()
 
     def ask(self, request: StateRequest) -> asyncio.Future[StateRow]:
-        """The PartitionResult of the request's API, with its error; raises nothing. Cancelled when the node stops."""
-        asked = _Asked(self, request)
-        if isinstance(request, WriteState):
-            for before in self._writes.setdefault(request.key, []):
-                before.later.append(request)
-            self._writes[request.key].append(asked)
-            asked.result.add_done_callback(lambda _: self._drop_write(asked))
-        self._send(asked)
-        return asked.result
+        """The same as `tell`, to be awaited. Cancelled when the node stops."""
+        result: asyncio.Future[StateRow] = asyncio.get_running_loop().create_future()
 
-    def _drop_write(self, asked: _Asked) -> None:
-        writes = self._writes[asked.request.key]
-        writes.remove(asked)
-        if not writes:
-            del self._writes[asked.request.key]
+        def done(row: StateRow | None) -> None:
+            if row is None:
+                result.cancel()
+            elif not result.done():
+                result.set_result(row)
+
+        self.tell(request, done)
+        return result
+
+    def tell(self, request: StateRequest, done: Done) -> None:
+        """`done` hears what the coordinator answers: before this returns, where it is on this node and waits for
+        nobody. Raises nothing."""
+        asked = _Asked(self, request, done)
+        if self._writes and isinstance(request, WriteState):
+            for before in self._writes.get(request.key, ()):
+                before.later.append(request)
+        self._send(asked)
+        if asked.done is not None and isinstance(request, WriteState):
+            self._writes.setdefault(request.key, []).append(asked)
+
+    def _finish(self, asked: _Asked, row: StateRow | None) -> None:
+        done, asked.done = asked.done, None
+        if done is None:
+            return
+        key = asked.request.key
+        if self._writes and asked in (writes := self._writes.get(key, [])):
+            writes.remove(asked)
+            if not writes:
+                del self._writes[key]
+        done(row)
 
     def _send(self, asked: _Asked) -> None:
         if self._stopped:
-            asked.result.cancel()
+            self._finish(asked, None)
             return
         broker = self._coordinator(asked)
         if broker is None:
@@ -205,13 +205,12 @@ class Persister:
         if result["error_code"] in _PASSES and not self._stopped and loop.time() + asked.pause_s < asked.deadline:
             self._waiting[asked] = loop.call_later(asked.pause_s, self._again, asked)
             asked.pause_s = min(2 * asked.pause_s, PAUSE_S_MAX)
-        elif not asked.result.done():
-            asked.result.set_result(result)
+        else:
+            self._finish(asked, result)
 
     def _again(self, asked: _Asked) -> None:
         del self._waiting[asked]
-        if not asked.result.done():
-            self._send(asked)
+        self._send(asked)
 
     async def ask_broker(
         self, node_id: NodeId, api: ApiKey, values: Mapping[str, Any], *, versions: tuple[int, int]

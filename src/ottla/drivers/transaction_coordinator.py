@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.coordinator.partitioning import partition_for
 from ottla.coordinator.transaction import admin
@@ -20,9 +20,8 @@ from ottla.coordinator.transaction.producers import check
 from ottla.coordinator.transaction.requests import AddPartitions, InitProducerId, TransactionRequest
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.coordinator.transaction.transaction import VERSION_2, Transaction
-from ottla.drivers.coordinator_host import CoordinatorHost, LedPartitions, PublishedMetadata
 from ottla.drivers.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
-from ottla.drivers.marker_sender import MarkerSender, SenderHost
+from ottla.drivers.marker_sender import MarkerSender
 from ottla.drivers.node_client import NodeClient, Timing
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -30,7 +29,6 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.features import TRANSACTION_VERSION
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import TRANSACTION_TOPIC, LeaderEpoch, Millis, NodeId, ProducerEpoch, ProducerId, TopicPartition
-from ottla.network import Network
 from ottla.protocol.internal.transaction_records import (
     TransactionRecord,
     decode_record,
@@ -39,38 +37,19 @@ from ottla.protocol.internal.transaction_records import (
 )
 from ottla.replication.partition import Partition
 
+if TYPE_CHECKING:
+    from ottla.drivers.ports import PublishedMetadata, TransactionHost, Waiter
+    from ottla.protocol.schemas.sent import (
+        DescribeTransactionsResponseTransactionState,
+        ListTransactionsResponseTransactionState,
+    )
+
 _LOG = logging.getLogger("ottla.transactions")
 
 UNCOMPRESSED: Final = 0
 IDS_PER_STEP: Final = 16
 """Ids that one step of a list looks at."""
 STATES_PER_STEP: Final = 1_000
-
-
-class Waiter(Protocol):
-    """Gets one result, or the KafkaError that it failed with (the server's `Deferred`)."""
-
-    def complete(self, result: Any) -> None: ...
-
-
-class ProducerIdSource(Protocol):
-    async def next(self) -> ProducerId: ...
-
-
-class TransactionHost(CoordinatorHost, SenderHost, Protocol):
-    """The parts of the node that this driver uses."""
-
-    @property
-    def replicas(self) -> AllPartitions: ...
-    @property
-    def producer_ids(self) -> ProducerIdSource: ...
-    @property
-    def network(self) -> Network: ...
-
-
-class AllPartitions(LedPartitions, Protocol):
-    def __iter__(self) -> Any: ...
-    def get(self, topic: str, partition: int, /) -> Partition | None: ...
 
 
 class TransactionsLed(Shard[TransactionShard]):
@@ -104,8 +83,8 @@ class TransactionCoordinatorDriver:
         self._tasks: dict[asyncio.Task[None], None] = {}
         kind = ShardKind(
             TRANSACTION_TOPIC, "transactions", self._new_shard, self._encode, decode_record, UNCOMPRESSED,
-            "transaction.state.log.load.buffer.size",
-            commit_timeout_ms=node.config["request.timeout.ms"],
+            node.config.transaction_state_log_load_buffer_size,
+            commit_timeout_ms=node.config.request_timeout_ms,
             count=lambda shard: len(shard.core.state.entries),
             perform=self._perform,
         )  # fmt: skip
@@ -136,6 +115,8 @@ class TransactionCoordinatorDriver:
 
     def _observe(self, event: str, transactional_id: str, transaction: Transaction) -> None:
         level = logging.DEBUG if event == "completed" else logging.INFO
+        if not _LOG.isEnabledFor(level):
+            return
         where = fields(
             id=transactional_id, producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch,
             state=transaction.state.title,
@@ -146,7 +127,7 @@ class TransactionCoordinatorDriver:
 
     def partition_of(self, transactional_id: str) -> int:
         topic = self._node.image.topic(TRANSACTION_TOPIC)
-        count = self._node.config["transaction.state.log.num.partitions"] if topic is None else len(topic.partitions)
+        count = self._node.config.transaction_state_log_num_partitions if topic is None else len(topic.partitions)
         return partition_for(transactional_id, count)
 
     def find(self, transactional_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:
@@ -238,10 +219,10 @@ class TransactionCoordinatorDriver:
         except KafkaError as error:
             waiter.complete(dict.fromkeys(partitions, error.code))
 
-    def describe(self, transactional_id: str) -> dict[str, Any]:
+    def describe(self, transactional_id: str) -> DescribeTransactionsResponseTransactionState:
         return admin.describe(self._shard_of(transactional_id).core.state, transactional_id)
 
-    def list_transactions(self, wanted: Filter) -> Generator[int, None, list[dict[str, Any]]]:
+    def list_transactions(self, wanted: Filter) -> Generator[int, None, list[ListTransactionsResponseTransactionState]]:
         """List the transactions of all shards; yields the cost of its steps. Raises COORDINATOR_LOAD_IN_PROGRESS while
         one of them is loading."""
         found = []
@@ -295,8 +276,8 @@ class TransactionCoordinatorDriver:
 
 
 def _client(node: TransactionHost) -> NodeClient:
-    setup_ms = node.config["socket.connection.setup.timeout.ms"]
-    timing = Timing(node.config["request.timeout.ms"], setup_timeout_ms=setup_ms)
+    setup_ms = node.config.socket_connection_setup_timeout_ms
+    timing = Timing(node.config.request_timeout_ms, setup_timeout_ms=setup_ms)
     return NodeClient(node.network, f"broker-{node.node_id}-txn-marker-sender", node.random, timing)
 
 

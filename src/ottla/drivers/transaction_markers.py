@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from ottla.clock import Clock
 from ottla.coordinator.effects import Marker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC, TopicPartition
@@ -18,6 +17,9 @@ from ottla.protocol.record_batch import marker_batch
 from ottla.replication.commits import Wait
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.validation import COORDINATOR
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import MarkerHost
 
 _OF_GROUPS: Final = {
     ErrorCode.coordinator_not_available: ErrorCode.not_leader_or_follower,
@@ -32,33 +34,13 @@ Errors = Mapping[TopicPartition, ErrorCode]
 Done = Callable[[Errors], None]
 
 
-class LedPartitions(Protocol):
-    def get(self, topic: str, partition: int, /) -> Partition | None: ...
-
-
-class Groups(Protocol):
-    def complete_transaction(self, number: int, marker: Marker, done: Callable[[ErrorCode], None], /) -> None:
-        """Write a marker to a partition of `__consumer_offsets`. Raises KafkaError where that cannot begin."""
-
-
-class MarkerHost(Protocol):
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def replicas(self) -> LedPartitions: ...
-    @property
-    def groups(self) -> Groups: ...
-
-
 def write_marker(host: MarkerHost, marker: Marker, done: Done) -> None:
-    """Append a marker to each of its partitions. `done` is called once, never before this returns, with what became of
-    each when all of them are committed (`Partition.wait`) or cannot be."""
+    """Append a marker to each of its partitions. `done` is called once, with what became of each when all of them are
+    committed (`Partition.wait`) or cannot be: before this returns, where nobody has to be waited for."""
     writing = _Writing(host, marker, done)
     for key in marker.partitions:
         writing.write(key)
-    writing.seal(host.config["request.timeout.ms"] / 1000)
+    writing.seal(host.config.request_timeout_ms / 1000)
 
 
 class _Writing:
@@ -93,8 +75,9 @@ class _Writing:
                 coordinator_epoch=marker.coordinator_epoch, timestamp=now_ms,
             )  # fmt: skip
             info = partition.append_as_leader(
-                batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR, transaction_version=marker.transaction_version
-            )
+                memoryview(batch), ACKS_ALL, now_ms=now_ms, origin=COORDINATOR,
+                transaction_version=marker.transaction_version,
+            )  # fmt: skip
         except KafkaError as error:
             self._settle(key, _OF_GROUPS.get(error.code, error.code))
             return
@@ -103,9 +86,12 @@ class _Writing:
             self._waits.append((key, partition, wait))
 
     def seal(self, timeout_s: float) -> None:
+        """All appends have begun."""
         if self._left > 1:
             self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
-        self._count_down()
+            self._count_down()
+        else:
+            self._finish()
 
     def _settle(self, key: TopicPartition, error: ErrorCode) -> None:
         if key not in self._errors:

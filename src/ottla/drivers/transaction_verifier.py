@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random as random_module
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.coordinator.partitioning import partition_for
 from ottla.drivers.node_client import NodeClient, Timing
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.metadata.image import MetadataImage
 from ottla.model import TRANSACTION_TOPIC, NodeId, ProducerEpoch, ProducerId, TopicPartition
-from ottla.network import Address, Network
+from ottla.network import Address
 from ottla.protocol.messages import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import VerifierHost
 
 _LOG = logging.getLogger("ottla.transactions")
 
@@ -35,39 +36,6 @@ _TRANSLATED: Final = {
 """Errors sent to a producer instead, as it may not know newer ones."""
 
 Errors = dict[TopicPartition, ErrorCode]
-
-
-class LocalCoordinator(Protocol):
-    """The transaction coordinator of this node."""
-
-    def add_partitions(
-        self,
-        waiter: _Asked,
-        transactional_id: str,
-        producer_id: ProducerId,
-        producer_epoch: ProducerEpoch,
-        partitions: Collection[TopicPartition],
-        verify_only: bool,
-        /,
-    ) -> None:
-        """Completes `waiter` with the error of each partition."""
-
-
-class VerifierHost(Protocol):
-    @property
-    def node_id(self) -> NodeId: ...
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def network(self) -> Network: ...
-    @property
-    def random(self) -> random_module.Random: ...
-    @property
-    def inter_broker_listener(self) -> str: ...
-    @property
-    def transactions(self) -> LocalCoordinator: ...
 
 
 class Question(NamedTuple):
@@ -106,8 +74,8 @@ class TransactionVerifier:
     def __init__(self, node: VerifierHost) -> None:
         self._node = node
         timing = Timing(
-            request_timeout_ms=node.config["request.timeout.ms"],
-            setup_timeout_ms=node.config["socket.connection.setup.timeout.ms"],
+            request_timeout_ms=node.config.request_timeout_ms,
+            setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
         )
         self._client = NodeClient(node.network, f"broker-{node.node_id}-transactions", node.random, timing)
         self._waiting: dict[NodeId, list[_Asked]] = {}
@@ -115,8 +83,9 @@ class TransactionVerifier:
         self._tasks: dict[NodeId, asyncio.Task[None]] = {}
         self._failing = False
 
-    async def ask(self, question: Question) -> Errors:
-        """The partitions that may not be written to, with the errors. Raises nothing."""
+    def ask(self, question: Question) -> asyncio.Future[Errors]:
+        """The partitions that may not be written to, with the errors: there when this returns, where the coordinator is
+        on this node and waits for nobody. Raises nothing."""
         node = self._node
         topic = node.image.topic(TRANSACTION_TOPIC)
         number = 0 if topic is None else partition_for(question.transactional_id, len(topic.partitions))
@@ -134,7 +103,7 @@ class TransactionVerifier:
             if task is None or task.done():
                 address = Address(endpoint.host, endpoint.port)
                 self._tasks[broker.id] = asyncio.get_running_loop().create_task(self._run(broker.id, address))
-        return await asked.answer
+        return asked.answer
 
     async def stop(self) -> None:
         for task in list(self._tasks.values()):

@@ -22,18 +22,55 @@ cdef extern from *:
         Py_INCREF(value);
         return value;
     }
+    /* What was read is a tree of plain values: in no cycle, so the collector need not visit it. */
     static CYTHON_INLINE PyObject *new_object(PyObject *cls) {
-        return PyType_GenericAlloc((PyTypeObject *)cls, 0);
+        PyObject *made = PyType_GenericAlloc((PyTypeObject *)cls, 0);
+        if (made != NULL && PyType_IS_GC((PyTypeObject *)cls)) PyObject_GC_UnTrack(made);
+        return made;
+    }
+    static void dealloc_struct(PyObject *self) {
+        PyTypeObject *cls = Py_TYPE(self);
+        PyObject **slot = (PyObject **)(self + 1), **end = (PyObject **)((char *)self + cls->tp_basicsize);
+        for (; slot < end; slot++) Py_XDECREF(*slot);
+        cls->tp_free(self);
+        Py_DECREF(cls);
+    }
+    /* Objects of a new class, which has slots only, are made without a header for the collector. */
+    static void uncollect(PyObject *cls) {
+        PyTypeObject *type = (PyTypeObject *)cls;
+        type->tp_flags &= ~Py_TPFLAGS_HAVE_GC;
+        type->tp_traverse = NULL;
+        type->tp_clear = NULL;
+        type->tp_free = PyObject_Free;
+        type->tp_dealloc = dealloc_struct;
     }
     """
     Py_ssize_t slot_offset(object descriptor)
     void put_slot(object target, Py_ssize_t offset, object value)
     object get_slot(object source, Py_ssize_t offset)
     object new_object(object cls)
+    void uncollect(object cls)
+
+cdef enum:
+    _INT8 = 1
+    _INT16 = 2
+    _UINT16 = 3
+    _INT32 = 4
+    _UINT32 = 5
+    _INT64 = 6
+    _BOOL = 7
+    _ERROR = 8
+    _FLOAT64 = 9
+    _UUID = 10
+    _STRING = 11
+    _BYTES = 12
+    _RECORDS = 13
+    _STRUCT = 14
 
 cdef object _MISSING
 
 
+@cython.final
 cdef class Field:
     cdef readonly str name
     cdef readonly int kind
@@ -49,6 +86,7 @@ cdef class Field:
     cdef Py_ssize_t offset
 
 
+@cython.final
 cdef class Layout:
     cdef readonly object cls
     cdef readonly list fields
@@ -57,6 +95,8 @@ cdef class Layout:
     cdef readonly list refused
     cdef readonly bint flexible
     cdef readonly bint has_arrays
+    cdef bint plain
+    cdef object other
     cdef readonly dict by_tag
     cdef readonly long long bytes_min
 

@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple
 from ottla.model import Buffer
 from ottla.protocol import schemas
 from ottla.protocol.layout import ROW_COST, STEP_COST, STRING_BYTES_MAX, TAGS_MAX, Layout, Malformed
-from ottla.protocol.reader import Reader
+from ottla.protocol.reader import Reader, read_struct
 from ottla.protocol.schemas import OWN_API_MIN as OWN_API_MIN
 from ottla.protocol.schemas import Message
 from ottla.protocol.varint import read_uvarint
-from ottla.protocol.writer import Writer, has_more_rows
+from ottla.protocol.writer import Writer, has_more_rows, write_struct
 
 
 class ApiKey(enum.IntEnum):
@@ -139,6 +139,9 @@ Steps = Generator[int, None, Any]
 
 _HEADER_START = struct.Struct(">hhi")
 _INT16 = struct.Struct(">h")
+_REQUEST_HEADER = struct.Struct(">hhih")
+_HEADER = struct.Struct(">i")
+_FLEXIBLE_HEADER = struct.Struct(">ix")
 
 FLEXIBLE_SINCE: dict[int, int] = {
     ApiKey.PRODUCE: 9, ApiKey.FETCH: 12, ApiKey.LIST_OFFSETS: 6, ApiKey.METADATA: 9, ApiKey.OFFSET_COMMIT: 8,
@@ -154,15 +157,14 @@ FLEXIBLE_SINCE: dict[int, int] = {
     ApiKey.DELETE_GROUPS: 2, ApiKey.ELECT_LEADERS: 2, ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: 1, ApiKey.ALTER_CLIENT_QUOTAS: 1,
     ApiKey.VOTE: 0, ApiKey.BEGIN_QUORUM_EPOCH: 1, ApiKey.END_QUORUM_EPOCH: 1,
+    ApiKey.SASL_HANDSHAKE: 32_767, ApiKey.OFFSET_DELETE: 32_767,
 }  # fmt: skip
 """First flexible version (KIP-482) by API. SaslHandshake and OffsetDelete never are, newer APIs not named always."""
-
-_NEVER_FLEXIBLE = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.OFFSET_DELETE})
 
 
 def is_flexible(api_key: int, version: int) -> bool:
     """Whether this version has compact lengths and tagged fields, and so a version 2 request header (KIP-482)."""
-    return api_key not in _NEVER_FLEXIBLE and version >= FLEXIBLE_SINCE.get(api_key, 0)
+    return version >= FLEXIBLE_SINCE.get(api_key, 0)
 
 
 def skip_tagged_fields(buffer: Buffer, position: int) -> int:
@@ -223,52 +225,49 @@ def malformed(layout: Layout, version: int, error: Malformed) -> MalformedReques
 
 def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) -> Any:
     """The request in `frame` from `body_offset` on. Raises MalformedRequest."""
-    return _decode(request_layout(api_key, version), version, frame, body_offset)
-
-
-def _decode(layout: Layout, version: int, frame: Buffer, offset: int) -> Any:
+    layout = request_layout(api_key, version)
     try:
-        return Reader(frame, offset).read(layout)
+        return read_struct(layout, frame, body_offset)
     except Malformed as error:
         raise malformed(layout, version, error) from error
 
 
 def encode_response(api_key: int, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:
     """A response frame without its length prefix: header v0 or v1, then `values` in this version."""
-    writer = Writer(response_header(api_key, version, correlation_id))
-    writer.write(response_layout(api_key, version), values)
-    return writer.done()
+    return write_struct(response_layout(api_key, version), values, response_header(api_key, version, correlation_id))
 
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     """Header v1 has (no) tagged fields; ApiVersions always has v0, so that any client can read it (KIP-511)."""
-    header = correlation_id.to_bytes(4, "big", signed=True)
-    if is_flexible(api_key, version) and api_key != ApiKey.API_VERSIONS:
-        return header + b"\0"
-    return header
+    if version >= FLEXIBLE_SINCE.get(api_key, 0) and api_key != 18:
+        return _FLEXIBLE_HEADER.pack(correlation_id)
+    return _HEADER.pack(correlation_id)
 
 
 def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None) -> bytes:
     """Version 1, or 2 where the request is flexible."""
-    name = b"\xff\xff" if client_id is None else _INT16.pack(len(client_id.encode())) + client_id.encode()
-    end = b"\0" if is_flexible(api_key, version) else b""
-    return _HEADER_START.pack(api_key, version, correlation_id) + name + end
+    name = b"" if client_id is None else client_id.encode()
+    length = -1 if client_id is None else len(name)
+    end = b"\0" if version >= FLEXIBLE_SINCE.get(api_key, 0) else b""
+    return _REQUEST_HEADER.pack(api_key, version, correlation_id, length) + name + end
 
 
 def encode_request(
     api_key: int, version: int, correlation_id: int, client_id: str | None, values: Mapping[str, Any]
 ) -> bytes:
     """A request frame without its length prefix, as a client sends it."""
-    writer = Writer(request_header(api_key, version, correlation_id, client_id))
-    writer.write(request_layout(api_key, version), values)
-    return writer.done()
+    header = request_header(api_key, version, correlation_id, client_id)
+    return write_struct(request_layout(api_key, version), values, header)
 
 
 def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
     """(correlation id, response) of a frame without its length prefix. Raises MalformedRequest."""
-    position = len(response_header(api_key, version, 0))
+    layout = response_layout(api_key, version)
     correlation_id = int.from_bytes(frame[:4], "big", signed=True)
-    return correlation_id, _decode(response_layout(api_key, version), version, frame, position)
+    try:
+        return correlation_id, read_struct(layout, frame, len(response_header(api_key, version, 0)))
+    except Malformed as error:
+        raise malformed(layout, version, error) from error
 
 
 def plain(entity: Any) -> Any:

@@ -32,22 +32,32 @@ UUIDS_MAX = 4_096
 """UUIDs that are remembered: topic ids recur, and to make a UUID costs more than to find it."""
 
 # C globals when compiled.
-_NUMBERS = 8
-_INT8, _INT16, _UINT16, _INT32, _UINT32, _INT64, _BOOL, _ERROR = range(1, 9)
-_FLOAT64, _UUID, _STRING, _BYTES, _RECORDS, _STRUCT = range(9, 15)
 _TWO_31 = 1 << 31
-_TWO_32 = 1 << 32
+_UINT32_MAX = (1 << 32) - 1
 _UNLIMITED = 1 << 62
 _TAGS_MAX = layouts.TAGS_MAX
 _STRING_MAX = layouts.STRING_BYTES_MAX
 _REPLACED_MAX = layouts.STRING_BYTES_MAX // 3
 """U+FFFD takes three bytes: from here on a string that is not UTF-8 may become too long for older versions."""
+_ITEMS_MAX = layouts.ELEMENTS_MAX
 _STEP_COST = layouts.STEP_COST
 _ROW_ITEMS = layouts.ROW_ITEMS_MAX
-_ERRORS = {int(each): each for each in ErrorCode}
+_CODES_END = 256
 _UUIDS: dict[bytes, UUID] = {bytes(16): ZERO_UUID}
 _MISSING = layouts.MISSING
 _DOUBLE = struct.Struct(">d")
+if not cython.compiled:  # `layout.pxd` has them else
+    _INT8, _INT16, _UINT16, _INT32, _UINT32, _INT64, _BOOL, _ERROR = range(1, 9)
+    _FLOAT64, _UUID, _STRING, _BYTES, _RECORDS, _STRUCT = range(9, 15)
+
+
+def _codes() -> tuple[int, ...]:
+    known = {int(each): each for each in ErrorCode}
+    return tuple([known.get(number, number) for number in range(-1, _CODES_END)])
+
+
+_CODES = _codes()
+"""Error codes from -1 on."""
 
 
 def _uuid_of(data):
@@ -78,12 +88,42 @@ def _default(field):
     return of_defaults(field.layout) if field.default is _MISSING else field.default
 
 
+def read_struct(layout: Layout, frame: Buffer, position: int = 0) -> Any:
+    """The struct at `position` of a frame. Raises Malformed."""
+    reader: Any = Reader.__new__(Reader)
+    reader._open(frame, position, _ITEMS_MAX)
+    return reader._struct(layout)
+
+
+def read_record(layout: Layout, data: Buffer, position: int = 0) -> tuple[Any, int]:
+    """The struct at `position` and the position behind it: one of the broker's own, with as many array items as there
+    are bytes. Raises Malformed."""
+    reader: Any = Reader.__new__(Reader)
+    reader._open(data, position, len(data))
+    made = reader._struct(layout)
+    return made, reader.position
+
+
 class Reader:
     """Reads structs from `frame`, from `position` on. Raises Malformed at bytes that are not what they should be."""
 
-    __slots__ = ("_buffer", "_cost", "_data", "_end", "_held", "_items_left", "_row_items", "position")
+    __slots__ = (
+        "_buffer",
+        "_cost",
+        "_data",
+        "_end",
+        "_held",
+        "_int32s",
+        "_int32s_start",
+        "_items_left",
+        "_row_items",
+        "position",
+    )
 
     def __init__(self, frame: Buffer, position: int = 0, items_max: int = layouts.ELEMENTS_MAX) -> None:
+        self._open(frame, position, items_max)
+
+    def _open(self, frame, position, items_max):
         if cython.compiled:
             PyObject_GetBuffer(frame, cython.address(self._buffer), PyBUF_SIMPLE)
             self._held = True
@@ -96,6 +136,7 @@ class Reader:
         self._items_left = items_max
         self._row_items = _UNLIMITED
         self._cost = 0
+        self._int32s = None
 
     def __dealloc__(self) -> None:
         self._release()
@@ -174,6 +215,9 @@ class Reader:
 
     def _rest(self, layout, made):
         """Fields that the version does not have, and tagged ones."""
+        if layout.plain and self.position < self._end and self._data[self.position] == 0:
+            self.position += 1
+            return
         for field in layout.absent:
             _put(made, field, _default(field))
         if not layout.flexible:
@@ -208,16 +252,37 @@ class Reader:
         self._cost += count * field.item_cost
         if self._row_items < 0:
             raise TooLong
+        if field.kind == _INT32:
+            return self._int32_array(count)
         if cython.compiled:
-            rows = PyTuple_New(count)
+            rows = new_tuple(count)
             for index in range(count):
-                item = self._value(field, False) if field.layout is None else self._struct(field.layout)
+                item = self._struct(field.layout) if field.kind == _STRUCT else self._value(field, False)
                 Py_INCREF(item)
                 PyTuple_SET_ITEM(rows, index, item)
             return rows
         if field.layout is None:
             return tuple([self._value(field, False) for _ in range(count)])
         return tuple([self._struct(field.layout) for _ in range(count)])
+
+    def _int32_array(self, count):
+        """The tuple of the array before serves again where the bytes are the same: an ISR mostly is its replicas."""
+        start = self._take(4 * count)
+        if not cython.compiled:
+            return struct.unpack_from(f">{count}i", self._data, start)
+        before = self._int32s
+        if before is not None and PyTuple_GET_SIZE(before) == count:
+            same = memcmp(self._data + start, self._data + self._int32s_start, 4 * count)
+            if same == 0:
+                return before
+        rows = new_tuple(count)
+        for index in range(count):
+            item = big_endian(self._data + start + 4 * index, 4)
+            Py_INCREF(item)
+            PyTuple_SET_ITEM(rows, index, item)
+        self._int32s = rows
+        self._int32s_start = start
+        return rows
 
     def _count(self, field):
         """The number of an array's items, no more than fit into the rest; -1 for null."""
@@ -241,38 +306,56 @@ class Reader:
     def _value(self, field, tagged):
         """A value that is no array, or one item of one."""
         kind = field.kind
-        if kind <= _NUMBERS:
-            number = self._number(kind)
-            if kind == _BOOL:
-                return number != 0
-            if kind == _ERROR:
-                return _ERRORS.get(number, number)
-            return number
-        nullable = field.nullable and not field.is_array
+        if kind == _INT32:
+            return self._number(4)
         if kind == _STRING:
             length = self._length(field.flexible, False)
-            if length < 0:
-                if not nullable:
-                    raise Malformed(f"{field.name} is null")
+            if length >= 0:
+                return self._text(length)
+        elif kind == _STRUCT:
+            if field.nullable and not field.is_array and (self._uvarint() == 0 if tagged else self._is_null()):
                 return None
-            return self._text(length)
+            return self._struct(field.layout)
+        elif kind in (_BYTES, _RECORDS):
+            length = self._length(field.flexible, True)
+            if length >= 0:
+                start = self._take(length)
+                return self._bytes(start, length)
+        else:
+            return self._scalar(kind)
+        if not field.nullable or field.is_array:
+            raise Malformed(f"{field.name} is null")
+        return None
+
+    def _scalar(self, kind):
+        """A value whose size is its kind's."""
+        if kind == _INT64:
+            return self._number(8)
+        if kind == _ERROR:
+            number = self._number(2)
+            return _CODES[number + 1] if -1 <= number < _CODES_END else number
+        if kind == _INT16:
+            return self._number(2)
+        if kind == _BOOL:
+            return self._number(1) != 0
+        if kind == _INT8:
+            return self._number(1)
+        if kind == _UINT16:
+            return self._number(2) & 0xFFFF
+        if kind == _UINT32:
+            return self._number(4) & _UINT32_MAX
         if kind == _UUID:
             start = self._take(16)
             return _uuid_of(self._bytes(start, 16))
-        if kind == _STRUCT:
-            if nullable and (self._uvarint() == 0 if tagged else self._is_null()):
-                return None
-            return self._struct(field.layout)
-        if kind == _FLOAT64:
-            start = self._take(8)
-            return _DOUBLE.unpack(self._bytes(start, 8))[0]
-        length = self._length(field.flexible, True)
-        if length < 0:
-            if not nullable:
-                raise Malformed(f"{field.name} is null")
-            return None
-        start = self._take(length)
-        return self._bytes(start, length)
+        start = self._take(8)
+        return _DOUBLE.unpack(self._bytes(start, 8))[0]
+
+    def _number(self, size):
+        """A number of so many bytes, with its sign."""
+        start = self._take(size)
+        if cython.compiled:
+            return big_endian(self._data + start, size)
+        return int.from_bytes(self._data[start : start + size], "big", signed=True)
 
     def _take(self, length):
         """Where `length` bytes begin, which are behind `position` then."""
@@ -301,37 +384,6 @@ class Reader:
             raise Malformed("a long string that is not UTF-8")
         return text
 
-    def _number(self, kind):
-        data = self._data
-        position = self.position
-        left = self._end - position
-        if kind in (_INT32, _UINT32):
-            if left >= 4:
-                self.position = position + 4
-                value = self._int32(position)
-                return value + _TWO_32 if kind == _UINT32 and value < 0 else value
-        elif kind == _INT64:
-            if left >= 8:
-                self.position = position + 8
-                low = self._int32(position + 4)
-                return self._int32(position) * _TWO_32 + (low if low >= 0 else low + _TWO_32)
-        elif kind in (_INT8, _BOOL):
-            if left >= 1:
-                self.position = position + 1
-                value = data[position]
-                return value - 256 if value > 127 else value
-        elif left >= 2:
-            self.position = position + 2
-            value = (data[position] << 8) | data[position + 1]
-            return value - 65536 if value > 32767 and kind != _UINT16 else value
-        raise Malformed(f"a number where {left} bytes are left")
-
-    def _int32(self, position):
-        data = self._data
-        high = data[position]
-        value = (high << 24) | (data[position + 1] << 16) | (data[position + 2] << 8) | data[position + 3]
-        return value - _TWO_32 if value >= _TWO_31 else value
-
     def _length(self, flexible, wide):
         """A length; -1 for null, which any negative one is."""
         if flexible:
@@ -342,7 +394,7 @@ class Reader:
                     return value - 1
             value = self._uvarint() - 1
             return value if value < _TWO_31 else -1
-        value = self._number(_INT32 if wide else _INT16)
+        value = self._number(4 if wide else 2)
         return value if value >= 0 else -1
 
     def _uvarint(self):
@@ -357,7 +409,7 @@ class Reader:
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 self.position = position
-                return value % _TWO_32
+                return value & _UINT32_MAX
             shift += 7
             if shift > 28:
                 raise Malformed("a varint longer than 5 bytes")

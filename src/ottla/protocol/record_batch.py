@@ -364,6 +364,11 @@ ABORT_KEY: Final = b"\0\0\0\0"
 COMMIT_KEY: Final = b"\0\0\0\1"
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.Struct(">hi")
+_PLAIN_MARKER = struct.Struct(">27xq22xi5s2xhb2xib")
+"""The base timestamp, record count, what comes before the key, type, size of the value, coordinator epoch and header
+count of a marker as coordinators write it."""
+_PLAIN_MARKER_HEAD = b"\x20\0\0\0\x08"
+"""The record's size, no attributes, the batch's timestamp and offset, the key's size."""
 _ABORT, _COMMIT = 0, 1
 
 
@@ -388,6 +393,10 @@ def marker_batch(
 
 def read_end_marker(batch: bytes | bytearray | memoryview) -> EndMarker | None:
     """The transaction marker in a control batch; None if the batch is empty or its record is of another kind."""
+    if len(batch) == _PLAIN_MARKER.size and batch[ATTRIBUTES_POSITION + 1] == TRANSACTIONAL | CONTROL:
+        timestamp, count, head, kind, value_size, epoch, headers = _PLAIN_MARKER.unpack(batch)
+        if (count, head, value_size, headers) == (1, _PLAIN_MARKER_HEAD, 12, 0) and kind in (_ABORT, _COMMIT):
+            return EndMarker(kind == _ABORT, epoch, timestamp)
     for record in iterate_records(batch):
         if record.key is None or len(record.key) < _MARKER_KEY.size:
             return None

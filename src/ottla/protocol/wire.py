@@ -253,13 +253,13 @@ def request_header(api_key: int, version: int, correlation_id: int, client_id: s
 
 
 class FetchedOffset(NamedTuple):
-    """The committed offset of one partition; -1 if there is none."""
+    """The committed offset of one partition; -1 if there is none. Fields have Kafka's names: it is a row as it is."""
 
-    partition: int
-    offset: int = -1
-    leader_epoch: int = -1
+    partition_index: int
+    committed_offset: int = -1
+    committed_leader_epoch: int = -1
     metadata: str = ""
-    error: ErrorCode = ErrorCode.none
+    error_code: ErrorCode = ErrorCode.none
 
 
 class FetchedTopic(NamedTuple):
@@ -273,4 +273,4 @@ class FetchedTopic(NamedTuple):
 class FetchedGroup(NamedTuple):
     group_id: str
     topics: Sequence[FetchedTopic]
-    error: ErrorCode = ErrorCode.none
+    error_code: ErrorCode = ErrorCode.none

@@ -24,9 +24,6 @@ ERROR_MESSAGE_LENGTH_MAX = 4_000
 """Characters: a message may repeat what it is about, and no string of more than 32767 bytes can be sent."""
 
 # C globals when compiled.
-_NUMBERS = 8
-_INT8, _INT16, _UINT16, _INT32, _UINT32, _INT64, _BOOL, _ERROR = range(1, 9)
-_FLOAT64, _UUID, _STRING, _BYTES, _RECORDS, _STRUCT = range(9, 15)
 _TWO_31 = 1 << 31
 _TWO_32 = 1 << 32
 _TWO_63 = 1 << 63
@@ -37,11 +34,23 @@ _ROW_ITEMS = layouts.ROW_ITEMS_MAX
 _MISSING = layouts.MISSING
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DOUBLE = struct.Struct(">d")
+if not cython.compiled:  # `layout.pxd` has them else
+    _INT8, _INT16, _UINT16, _INT32, _UINT32, _INT64, _BOOL, _ERROR = range(1, 9)
+    _FLOAT64, _UUID, _STRING, _BYTES, _RECORDS, _STRUCT = range(9, 15)
 
 
 def _default(field):
     """The value of a field that is not there."""
     return of_defaults(field.layout) if field.default is _MISSING else field.default
+
+
+def write_struct(layout: Layout, values: Any, head: bytes = b"") -> bytes:
+    """A struct behind `head`; see `Writer`."""
+    writer: Any = Writer.__new__(Writer)
+    writer._open(head)
+    writer._struct(layout, values)
+    data: bytes = writer.done()
+    return data
 
 
 class Writer:
@@ -51,14 +60,15 @@ class Writer:
     struct.error for a number or length out of range.
     """
 
-    __slots__ = ("_capacity", "_cost", "_data", "_row_items", "_size")
+    __slots__ = ("_capacity", "_cost", "_data", "_long", "_row_items", "_short_data", "_size")
 
     def __init__(self, head: bytes = b"") -> None:
+        self._open(head)
+
+    def _open(self, head):
         if cython.compiled:
-            self._capacity = 256
-            self._data = cython.cast(cython.p_uchar, PyMem_Malloc(256))
-            if self._data == cython.NULL:
-                raise MemoryError
+            self._capacity = _BUFFER_BYTES
+            self._data = self._short_data
         else:
             self._data = bytearray()
         self._size = 0
@@ -68,13 +78,15 @@ class Writer:
 
     def __dealloc__(self) -> None:
         if cython.compiled:
-            PyMem_Free(self._data)
+            Py_XDECREF(self._long)
 
     def done(self) -> bytes:
-        """What was written."""
-        if cython.compiled:
+        """What was written; the writer has nothing after that."""
+        if not cython.compiled:
+            return bytes(self._data)
+        if self._long == cython.NULL:
             return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._data), self._size)
-        return bytes(self._data)
+        return taken(cython.address(self._long), self._size)
 
     def write(self, layout: Layout, values: Any) -> None:
         self._struct(layout, values)
@@ -82,7 +94,7 @@ class Writer:
     @cython.locals(layout=Layout, field=Field)
     def steps(self, layout: Layout, values: Any) -> Generator[int, None, None]:
         """Like `write`; yields the cost of what was written."""
-        values = _source(values)
+        values = _source(layout, values)
         self._refuse(layout, values)
         for field in layout.fields:
             value = self._find(layout, field, values)
@@ -102,8 +114,10 @@ class Writer:
                 if field.nullable:
                     self._put_byte(1)
                 yield from self.steps(field.layout, value)
+            elif field.is_array:
+                self._array(field, value)
             else:
-                self._field(field, value, False)
+                self._value(field, value, False)
         self._tags(layout, values)
 
     def _short(self, layout, values):
@@ -124,11 +138,19 @@ class Writer:
             self._row_items = _UNLIMITED
 
     def _struct(self, layout, values):
-        values = _source(values)
-        self._refuse(layout, values)
+        values = _source(layout, values)
+        if layout.refused:
+            self._refuse(layout, values)
         for field in layout.fields:
-            self._field(field, self._find(layout, field, values), False)
-        self._tags(layout, values)
+            value = self._find(layout, field, values)
+            if field.is_array:
+                self._array(field, value)
+            else:
+                self._value(field, value, False)
+        if layout.tagged:
+            self._tags(layout, values)
+        elif layout.flexible:
+            self._put_byte(0)
 
     def _refuse(self, layout, values):
         for field in layout.refused:
@@ -153,16 +175,13 @@ class Writer:
             return (tuple(value) if type(value) is list else value) == default
         if value is None:
             return True
-        values = _source(value)
+        values = _source(field.layout, value)
         for inner in field.layout.fields + field.layout.tagged:
             if not self._is_default(inner, self._find(field.layout, inner, values)):
                 return False
         return True
 
-    def _field(self, field, value, tagged):
-        if not field.is_array:
-            self._value(field, value, tagged)
-            return
+    def _array(self, field, value):
         if value is None:
             if not field.nullable:
                 raise UnsupportedVersion(f"{field.name} is null")
@@ -174,12 +193,14 @@ class Writer:
         if self._row_items < 0:
             raise TooLong
         self._put_length(count, field.flexible, True)
-        if field.layout is not None:
+        kind = field.kind
+        if kind == _STRUCT:
+            layout = field.layout
             for row in value:
-                self._struct(field.layout, row)
-        elif field.kind == _INT32:
+                self._struct(layout, row)
+        elif kind == _INT32:
             for row in value:
-                self._number(_INT32, row)
+                self._int32(row)
         else:
             for row in value:
                 self._value(field, row, False)
@@ -197,7 +218,10 @@ class Writer:
             count += 1
             self._put_uvarint(field.tag)
             at = self._size
-            self._field(field, value, True)
+            if field.is_array:
+                self._array(field, value)
+            else:
+                self._value(field, value, True)
             self._insert_uvarint(at, self._size - at)
         if count == 0:
             self._put_byte(0)
@@ -206,66 +230,90 @@ class Writer:
 
     def _value(self, field, value, tagged):
         kind = field.kind
-        if kind <= _NUMBERS:
-            if kind == _BOOL:
-                self._put_byte(1 if value else 0)
-            else:
-                self._number(kind, value)
-            return
-        nullable = field.nullable and not field.is_array
-        if kind == _UUID:
-            self._put_bytes((ZERO_UUID if value is None else value).int.to_bytes(16, "big"))
-            return
-        if kind == _STRUCT:
-            if value is None:
-                if not nullable:
-                    raise UnsupportedVersion(f"{field.name} is null")
+        if kind == _INT32:
+            self._int32(value)
+        elif kind == _BOOL:
+            self._put_byte(1 if value else 0)
+        elif kind <= _ERROR:
+            self._number(kind, value)
+        elif kind == _UUID:
+            self._uuid((ZERO_UUID if value is None else value).int)
+        elif kind == _FLOAT64:
+            self._put_bytes(_DOUBLE.pack(value))
+        elif value is None:
+            if not field.nullable or field.is_array:
+                raise UnsupportedVersion(f"{field.name} is null")
+            if kind == _STRUCT:
                 self._put_byte(0 if tagged else 0xFF)
-                return
-            if nullable:
+            else:
+                self._put_length(-1, field.flexible, kind != _STRING)
+        elif kind == _STRING:
+            self._string(field, value)
+        elif kind == _STRUCT:
+            if field.nullable and not field.is_array:
                 self._put_byte(1)
             self._struct(field.layout, value)
-            return
-        if kind == _FLOAT64:
-            self._put_bytes(_DOUBLE.pack(value))
-            return
-        if value is None:
-            if not nullable:
-                raise UnsupportedVersion(f"{field.name} is null")
-            self._put_length(-1, field.flexible, kind != _STRING)
-            return
-        if kind == _STRING:
-            self._string(field, value)
-            return
-        data = value if type(value) is bytes else bytes(value)
-        self._put_length(len(data), field.flexible, True)
-        self._put_bytes(data)
+        else:
+            data = value if type(value) is bytes else bytes(value)
+            self._put_length(len(data), field.flexible, True)
+            self._put_bytes(data)
 
     def _string(self, field, value):
         if field.shortened and len(value) > ERROR_MESSAGE_LENGTH_MAX:
             value = value[:ERROR_MESSAGE_LENGTH_MAX] + "..."
-        data = value.encode()
-        if len(data) > _STRING_MAX:
-            raise struct.error(f"{field.name} is a string of {len(data)} bytes")
-        self._put_length(len(data), field.flexible, False)
-        self._put_bytes(data)
+        if cython.compiled:
+            length = 0
+            text = PyUnicode_AsUTF8AndSize(value, cython.address(length))
+        else:
+            text = value.encode()
+            length = len(text)
+        if length > _STRING_MAX:
+            raise struct.error(f"{field.name} is a string of {length} bytes")
+        self._put_length(length, field.flexible, False)
+        if cython.compiled:
+            self._reserve(length)
+            memcpy(self._data + self._size, text, length)
+            self._size += length
+        else:
+            self._put_bytes(text)
+
+    def _uuid(self, number):
+        if cython.compiled:
+            self._reserve(16)
+            put_uuid(self._data + self._size, number)
+            self._size += 16
+        else:
+            self._put_bytes(number.to_bytes(16, "big"))
+
+    def _int32(self, value):
+        if cython.compiled:
+            self._reserve(4)
+        if cython.compiled and put_int32(self._data + self._size, value):
+            self._size += 4
+        else:
+            self._number(_INT32, value)
 
     def _number(self, kind, value):
         if type(value) is not int and not isinstance(value, int):
             value = _whole(value)
-        try:
+        if cython.compiled:
+            overflow = 0
+            number = PyLong_AsLongLongAndOverflow(value, cython.address(overflow))
+        else:
             number = value
-        except OverflowError:
-            raise struct.error(f"{value} is no whole number of 64 bits") from None
-        if kind in (_INT32, _ERROR, _INT16):
-            limit = _TWO_31 if kind == _INT32 else 32768
-            if number < -limit or number >= limit:
+            overflow = not -_TWO_63 <= number < _TWO_63
+        if overflow:
+            raise struct.error(f"{value} is no whole number of 64 bits")
+        if kind == _INT32:
+            if number < -_TWO_31 or number >= _TWO_31:
                 raise struct.error(f"{number} is out of range")
-            self._put_number(number, 4 if kind == _INT32 else 2)
+            self._put_number(number, 4)
         elif kind == _INT64:
-            if not cython.compiled and not -_TWO_63 <= number < _TWO_63:
-                raise struct.error(f"{number} is no whole number of 64 bits")
             self._put_number(number, 8)
+        elif kind in (_INT16, _ERROR):
+            if number < -32768 or number > 32767:
+                raise struct.error(f"{number} is out of range")
+            self._put_number(number, 2)
         elif kind == _INT8:
             if number < -128 or number > 127:
                 raise struct.error(f"{number} is out of range")
@@ -278,17 +326,7 @@ class Writer:
     def _put_number(self, value, size):
         if cython.compiled:
             self._reserve(size)
-            data = self._data + self._size
-            shift = 8 * size
-            if size == 4:
-                data[0] = (value >> 24) & 0xFF
-                data[1] = (value >> 16) & 0xFF
-                data[2] = (value >> 8) & 0xFF
-                data[3] = value & 0xFF
-            else:
-                for index in range(size):
-                    shift -= 8
-                    data[index] = (value >> shift) & 0xFF
+            put_big_endian(self._data + self._size, value, size)
             self._size += size
         else:
             self._put_bytes((value & ((1 << 8 * size) - 1)).to_bytes(size, "big"))
@@ -341,13 +379,16 @@ class Writer:
             self._grow(self._size + more)
 
     def _grow(self, size):
-        capacity = self._capacity * 2
-        if capacity < size:
-            capacity = size
-        data = cython.cast(cython.p_uchar, PyMem_Realloc(self._data, capacity))
-        if data == cython.NULL:
-            raise MemoryError
-        self._data = data
+        """Makes room for `size` bytes: in the bytes that `done` gives."""
+        capacity = max(2 * self._capacity, size, 1024)
+        if self._long == cython.NULL:
+            data = PyBytes_FromStringAndSize(cython.NULL, capacity)
+            memcpy(PyBytes_AS_STRING(data), self._data, self._size)
+            Py_INCREF(data)
+            self._long = cython.cast(cython.pointer(PyObject), data)
+        else:
+            _PyBytes_Resize(cython.address(self._long), capacity)
+        self._data = cython.cast(cython.p_uchar, PyBytes_AS_STRING(cython.cast(bytes, self._long)))
         self._capacity = capacity
 
 
@@ -362,10 +403,14 @@ def _whole(value):
     raise TypeError(f"{value!r} is no whole number")
 
 
-def _source(values):
+def _source(layout, values):
     """Any mapping as a dict."""
-    if type(values) is not dict and isinstance(values, Mapping):
+    cls = type(values)
+    if cls is dict or cls is layout.cls or cls is layout.other:
+        return values
+    if isinstance(values, Mapping):
         return dict(values)
+    layout.other = cls
     return values
 
 
@@ -376,12 +421,10 @@ def has_more_rows(values: Any, rows_max: int) -> bool:
 
 def _count_rows(values, rows_max):
     total = 0
-    for value in values.values() if isinstance(values, Mapping) else ():
-        if (
-            type(value) is list
-            or type(value) is tuple
-            or (isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview))
-        ):
+    for value in values.values() if type(values) is dict or isinstance(values, Mapping) else ():
+        if value is None or isinstance(value, (int, str, bytes, bytearray, memoryview)):
+            continue
+        if type(value) is list or type(value) is tuple or isinstance(value, Sequence):
             total += len(value)
             if total > rows_max:
                 return total

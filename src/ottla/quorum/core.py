@@ -220,15 +220,15 @@ class QuorumCore:
         assert election is not None
         if election.is_won(self.voters):
             if self.role is Role.PROSPECTIVE:
-                self._candidate(now)
+                self._candidate(now)  # a majority would vote for it: only now a new epoch (KIP-996)
             else:
-                self._lead(now, list(election.granted))
+                self._lead(now, list(election.granted))  # one leader an epoch, as majorities overlap (Raft, 5.2)
         elif election.is_lost(self.voters):
             self._lose(now)
 
     def _lose(self, now: Millis) -> None:
         """Wait before the next attempt. Who lost only a pre-vote follows the leader that it knew, if any."""
-        self.losses += 1
+        self.losses += 1  # each makes the next wait longer, as Kafka (KIP-595)
         if self.role is Role.PROSPECTIVE and self.leader_id >= 0:
             self._follow(now)
             return
@@ -386,7 +386,7 @@ class QuorumCore:
         self.limit.spend(self.epoch, epoch, now)
         was_leader = self.role in (Role.LEADER, Role.RESIGNED)
         self.stored = self._state(epoch)
-        self.role, self.election, self.leadership = Role.UNATTACHED, None, None
+        self.role, self.election, self.leadership = Role.UNATTACHED, None, None  # a later term ends any (Raft, 5.1)
         self.has_fetched = False
         self.unacknowledged.clear()
         if self.alone:
@@ -435,7 +435,7 @@ class QuorumCore:
         if self.leadership is not None and request.epoch == self.epoch:
             found = self.leadership.voters.get(request.to.node_id)
             if found is not None:
-                found.begin_due_ms = now + self.timing.fetch_timeout_ms // 2
+                found.begin_due_ms = now + self.timing.fetch_timeout_ms // 2  # until it fetches (`LeaderState`)
         return self._ready()
 
     def on_end(self, leader_id: NodeId, epoch: LeaderEpoch, successors: Sequence[ReplicaKey], now: Millis) -> Ready:
@@ -444,7 +444,7 @@ class QuorumCore:
         if self.role is Role.FOLLOWER and self.is_voter and (leader_id, epoch) == (self.stored.leader_id, self.epoch):
             self.has_fetched, self.ended = False, epoch
             ids = [each.node_id for each in successors]
-            position = ids.index(self.node_id) if self.node_id in ids else -1
+            position = ids.index(self.node_id) if self.node_id in ids else -1  # by their log ends (KIP-595)
             self.deadline_ms = now + successor_backoff_ms(self.timing, position, successors)
         return self._ready()
 

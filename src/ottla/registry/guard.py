@@ -62,7 +62,7 @@ class Guard:
     def __init__(self, settings: Mapping[str, str], host: str, port: int, bootstrap: str, security: Security) -> None:
         """Raises OttlaError for settings by which nobody could log in, or everybody could do everything."""
         config = config_of(settings, host, port)
-        protocol: str = config["ottla.http.security.protocol"]
+        protocol: str = config.ottla_http_security_protocol
         self.is_secured = protocol in OVER_TLS
         self.logins: logins.HttpLogins | None = None
         """None where no login is asked for."""
@@ -80,7 +80,7 @@ class Guard:
         if logins.asks_for_login(config):
             self.logins = self._logins(config, bootstrap, security)
         shows = protocol == "SSL" and of_listener(config, HTTP, "ssl.client.auth") != "none"
-        if self.logins is not None or shows or config["authorizer.class.name"]:
+        if self.logins is not None or shows or config.authorizer_class_name:
             self._rules = Rules(bootstrap, security, config)
 
     def _logins(self, config: ServerConfig, bootstrap: str, security: Security) -> logins.HttpLogins:

@@ -33,8 +33,8 @@ def config_of(settings: Mapping[str, str], host: str, port: int) -> ServerConfig
 
 def refuse_open(config: ServerConfig, host: str) -> None:
     """Raises OttlaError for a port at which strangers could change all schemas, unless the settings allow that."""
-    protocol = config["ottla.http.security.protocol"]
-    if config[ALLOW] or is_loopback(host) or keeps_strangers_out(config, HTTP, protocol):
+    protocol = config.ottla_http_security_protocol
+    if config.ottla_allow_open_listeners or is_loopback(host) or keeps_strangers_out(config, HTTP, protocol):
         return
     raise OttlaError(
         f"everyone who reaches this machine may read, change and delete all schemas: no login is asked for at "

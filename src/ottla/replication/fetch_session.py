@@ -74,10 +74,10 @@ class CachedPartition:
         `has_more`: records, a diverging epoch or a preferred replica to report.
         """
         news = has_more
-        if high_watermark != self.high_watermark:
+        if high_watermark != self.high_watermark:  # without records too: consumers measure their lag by it (KIP-227)
             self.high_watermark = high_watermark
             news = True
-        if log_start_offset != self.log_start_offset:
+        if log_start_offset != self.log_start_offset:  # DeleteRecords waits for followers to see it (KIP-107)
             self.log_start_offset = log_start_offset
             news = True
         if error:
@@ -276,12 +276,12 @@ class FetchSessionCache:
         """The session of an incremental request, whose epoch thereby is used up. Raises KafkaError."""
         session = self._sessions.get(session_id)
         if session is None:
-            raise KafkaError(ErrorCode.fetch_session_id_not_found)
+            raise KafkaError(ErrorCode.fetch_session_id_not_found)  # evicted: the client sends a full fetch (KIP-227)
         if session.epoch != epoch:
-            raise KafkaError(ErrorCode.invalid_fetch_session_epoch)
+            raise KafkaError(ErrorCode.invalid_fetch_session_epoch)  # a request was lost or came twice (KIP-227)
         if session.uses_topic_ids != uses_topic_ids:
-            raise KafkaError(ErrorCode.fetch_session_topic_id_error)
-        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1
+            raise KafkaError(ErrorCode.fetch_session_topic_id_error)  # no session mixes names and ids (KIP-516)
+        session.epoch = 1 if epoch == EPOCH_MAX else epoch + 1  # 0 asks for a new session, -1 for its end
         session.last_used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)
         return session
@@ -291,18 +291,18 @@ class FetchSessionCache:
         if not self._sessions:
             return False
         oldest = next(iter(self._sessions.values()))
-        if now_ms - oldest.last_used_ms > EVICTION_MS:
+        if now_ms - oldest.last_used_ms > EVICTION_MS:  # whoever it is of
             self.remove(oldest.id)
             return True
         evictable = [session for session in self._sessions.values() if now_ms - session.created_ms > EVICTION_MS]
         if privileged:
-            evictable += [session for session in self._sessions.values() if not session.privileged]
+            evictable += [session for session in self._sessions.values() if not session.privileged]  # followers first
         else:
             evictable = [session for session in evictable if not session.privileged]
         if not evictable:
             return False
         victim = min(evictable, key=lambda session: (session.privileged, len(session.partitions)))
-        if len(victim.partitions) >= size and victim.privileged >= privileged:
+        if len(victim.partitions) >= size and victim.privileged >= privileged:  # the larger one saves more
             return False
         self.remove(victim.id)
         return True

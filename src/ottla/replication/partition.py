@@ -111,7 +111,7 @@ class Partition:
             if replica_id not in registration.isr and replica_id in self._remote:
                 self._remote[replica_id].leave_isr()
         self.isr = registration.isr
-        self._pending_isr = ()
+        self._pending_isr = ()  # the controller has decided (KIP-497)
         self.leader_id = registration.leader
         self.is_leader = registration.leader == self.node_id
         self.leader_epoch = registration.leader_epoch
@@ -125,7 +125,7 @@ class Partition:
                     in_sync = replica_id in registration.isr
                     self._remote[replica_id] = Replica(AT_FIRST_LOOK if in_sync else NEVER)
             if new_epoch:
-                self.epoch_start = self.log.log_end_offset
+                self.epoch_start = self.log.log_end_offset  # what joins the ISR has all below (KAFKA-7128)
                 self.log.assign_epoch(registration.leader_epoch)  # it begins here, before any append (KIP-101)
         if changed:
             self._fail_waits(ErrorCode.not_leader_or_follower)  # another leader may truncate these records
@@ -222,7 +222,7 @@ class Partition:
         if claimed_epoch != NO_LEADER_EPOCH and claimed_epoch != self.leader_epoch:
             if claimed_epoch < self.leader_epoch:
                 raise KafkaError(ErrorCode.fenced_leader_epoch)
-            raise KafkaError(ErrorCode.unknown_leader_epoch)
+            raise KafkaError(ErrorCode.unknown_leader_epoch)  # this node's is older: the client comes again (KIP-320)
 
     # Appending, and waiting for what was appended.
 
@@ -354,7 +354,7 @@ class Partition:
 
     @property
     def is_under_min_isr(self) -> bool:
-        return len(self.isr) < self.effective_min_isr
+        return len(self.isr) < self.effective_min_isr  # the ISR that the controller has decided, not the maximal one
 
     def _reached(self) -> ErrorCode:
         """The result for waiters whose offset the high watermark has reached (Kafka's
@@ -390,7 +390,7 @@ class Partition:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         leader_end = self.log.log_end_offset
         if end_offset > leader_end:
-            raise KafkaError(ErrorCode.offset_out_of_range)
+            raise KafkaError(ErrorCode.offset_out_of_range)  # it has more than its leader: it truncates first (KIP-279)
         self._now_ms = now_ms
         replica.on_fetch(end_offset, log_start_offset, broker_epoch, leader_end, now_ms)
         self._count_in_sync()
@@ -424,7 +424,7 @@ class Partition:
         if self._live_epoch is None:
             return True
         live_epoch = self._live_epoch(replica_id)
-        return live_epoch >= 0 and replica.broker_epoch in (live_epoch, -1)
+        return live_epoch >= 0 and replica.broker_epoch in (live_epoch, -1)  # no fenced broker joins (KIP-841)
 
     def _count_in_sync(self) -> None:
         self.sole_in_sync = (
@@ -489,7 +489,7 @@ class Partition:
         for replica in self._remote.values():
             if replica.caught_up_ms == AT_FIRST_LOOK:
                 replica.caught_up_ms = now_ms
-        lagging = [
+        lagging = [  # by time alone, not by the number of records (KIP-16)
             replica_id
             for replica_id, replica in self._remote.items()
             if replica_id in self.isr and not replica.is_caught_up(end, now_ms, self.lag_ms_max)
@@ -536,7 +536,7 @@ class Partition:
         if self.is_leader or not log.is_open:
             return
         before = log.high_watermark
-        log.high_watermark = high_watermark
+        log.high_watermark = high_watermark  # a follower's is what its leader says, so it lags by a fetch (KIP-101)
         if log_start > log.log_start_offset:
             log.advance_log_start(min(log_start, log.high_watermark))  # records above may still be truncated
         if self.waiters and log.high_watermark > before:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ottla.model import LeaderEpoch, Millis, Offset
+from ottla.storage.config import LogConfig
 
 
 class Appended(Protocol):
@@ -53,6 +54,8 @@ class ReplicaLog(Protocol):
     """Records below it are committed. Only the partition sets it; goes down only with a truncation."""
     cleaned_offset: Offset | None
     """Compacted up to here, so that offsets may be missing; None where none are."""
+
+    config: LogConfig
 
     @property
     def is_open(self) -> bool:

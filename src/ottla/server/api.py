@@ -25,19 +25,21 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
 from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import Buffer
+from ottla.model import Buffer, Millis
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.controller_handlers import CONTROLLER_TABLE
 from ottla.server.handlers import OWN, TABLE, Served
 from ottla.server.outbox import EncodedResponse as EncodedResponse
+from ottla.server.outbox import Slice
 
 if TYPE_CHECKING:
     import asyncio
 
+    from ottla.protocol.schemas.sent import SaslAuthenticateResponse, SaslHandshakeResponse
     from ottla.server.outbox import Outbox
     from ottla.server.permissions import Need, Needs
-    from ottla.server.ports import ConnectionQuotas, Login, NodePorts
+    from ottla.server.ports import Asking, NodePorts
 
 
 LONG_REQUEST_BYTES: Final = 4096
@@ -103,14 +105,20 @@ class InOrder:
         """Work whose result is a response, or one more outcome, which no longer holds back the next request."""
 
 
+Answer: TypeAlias = "Response | Awaitable[Response]"
+Outcome: TypeAlias = "Response | Deferred | Awaitable[Response] | InOrder"
+"""What a handler leaves to its connection."""
+
+
 class LongRequest(Exception):
     """A request with so many rows that it is to be decoded in steps, from a copy of its frame."""
 
 
-Handling: TypeAlias = Generator[Cost, Any, Any]
+R = TypeVar("R")
+Handling: TypeAlias = Generator[Cost, Any, R]
 """What a handler written as a generator gives; it returns what others return at once."""
-Handler: TypeAlias = Callable[["RequestContext", Any], Response | Deferred | Awaitable[Response] | Handling]
-OnError: TypeAlias = Callable[["RequestContext", Any, KafkaError], "Response | Handling"]
+Handler: TypeAlias = Callable[["RequestContext", Any], Response | Deferred | Awaitable[Response] | Handling[Any]]
+OnError: TypeAlias = Callable[["RequestContext", Any, KafkaError], "Response | Handling[Any]"]
 Decode: TypeAlias = Callable[[int, Buffer, int], Any]
 """(version, frame, offset of the body) -> request. Raises MalformedRequest and LongRequest."""
 DecodeInSteps: TypeAlias = Callable[[int, Buffer, int], Generator[int, None, Any]]
@@ -120,6 +128,38 @@ H = TypeVar("H", bound=Handler)
 
 class CloseConnection(Exception):
     """Raised by a handler that wants this connection closed without an answer (acks=0 that failed)."""
+
+
+class Login(Protocol):
+    """How a connection becomes known, on a listener that demands it: `authentication.Login`."""
+
+    @property
+    def done(self) -> bool: ...
+    @property
+    def mechanism(self) -> str | None: ...
+    @property
+    def intercepts(self) -> bool:
+        """Whether it takes the connection's frames."""
+
+    def begin(self, frame: memoryview, /) -> tuple[Call, Outcome]: ...
+    def handshake(self, version: int, mechanism: str, /) -> SaslHandshakeResponse | Awaitable[Response]: ...
+    def authenticate(self, version: int, token: bytes, /) -> SaslAuthenticateResponse | Awaitable[Response]: ...
+    def versions_answered(self) -> None: ...
+    def unexpected(self, api_key: int, /) -> CloseConnection: ...
+    def refuse(
+        self, call: RequestContext, respond: Callable[[KafkaError], Response | Handling[Response]], /
+    ) -> Awaitable[Response]: ...
+    def lost(self) -> None: ...
+
+
+class ConnectionQuotas(Protocol):
+    """Measures the requests of a connection: `quotas.ConnectionQuotas`."""
+
+    def begin(self, frame: memoryview, /) -> tuple[Call, Outcome]: ...
+    def answered(self, call: Call, response: Response, /) -> Response: ...
+    def encode(self, call: Call, response: Response, /) -> tuple[list[Buffer | Slice], int]: ...
+    def delayed_by_controller(self, asked: Asking, delay_ms: Millis, /) -> None: ...
+    def fetched(self, asked: Asking, size: int, /) -> Millis: ...
 
 
 class Session(Protocol):
@@ -331,7 +371,7 @@ def _guarded(handle: Handler, needs: Needs) -> Handler:
     if needs and not enforced:
         return handle
 
-    def guarded(context: RequestContext, request: Any) -> Response | Deferred | Awaitable[Response] | Handling:
+    def guarded(context: RequestContext, request: Any) -> Response | Deferred | Awaitable[Response] | Handling[Any]:
         if context.node.authorizer is not None:
             from ottla.server.authorization import enforce, enforce_undeclared  # most nodes do without
 

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from ottla.drivers.audit_topic import AuditTopic
     from ottla.metrics.text import Exposition
     from ottla.security.authorizer import Question, Verdict
-    from ottla.server.api import RequestContext
     from ottla.server.permissions import Need
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Asking, NodePorts
     from ottla.tls_handshakes import Failure
 
 REPEAT_S: Final = 10.0
@@ -70,7 +69,7 @@ class Audit:
         """Raises OttlaError where nothing can be written."""
         await self.log.start()
         self._put("Started", version=VERSION, events=sorted(self.classes))
-        name = self._node.config["ottla.audit.topic"]
+        name = self._node.config.ottla_audit_topic
         if name:
             from ottla.drivers.audit_topic import AuditTopic
             from ottla.server.topic_creation import create_own
@@ -120,7 +119,7 @@ class Audit:
         if not depends:
             return
         if verdict.allowed:
-            is_own = self.topic is not None and question.name == self._node.config["ottla.audit.topic"]
+            is_own = self.topic is not None and question.name == self._node.config.ottla_audit_topic
             if self.hears_of_data and not is_own and question.operation in _DATA and question.kind in _KINDS_OF_DATA:
                 self._decision("data", "AccessAllowed", question, verdict)
         else:
@@ -145,7 +144,7 @@ class Audit:
 
     def administered(
         self,
-        context: RequestContext,
+        context: Asking,
         kind: str,
         name: str,
         error: int = 0,
@@ -230,10 +229,10 @@ async def begin_audit(node: NodePorts, closers: list[Callable[[], Coroutine[Any,
     """Hear what is to be heard from now on, until the last of `closers`. Raises OttlaError."""
     config = node.config
     settings = AuditSettings(
-        config["ottla.audit.directory"], node.node_id, config["ottla.audit.file.bytes"],
-        config["ottla.audit.files.max"], config["ottla.audit.flush.interval.ms"] / 1000,
+        config.ottla_audit_directory, node.node_id, config.ottla_audit_file_bytes,
+        config.ottla_audit_files_max, config.ottla_audit_flush_interval_ms / 1000,
     )  # fmt: skip
-    audit = Audit(node, AuditLog(node.fs, node.clock, settings), config["ottla.audit.events"])
+    audit = Audit(node, AuditLog(node.fs, node.clock, settings), config.ottla_audit_events)
     closers.append(audit.stop)
     await audit.start()
     if isinstance(node.channel, LocalControllerChannel):

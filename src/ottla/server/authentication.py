@@ -15,11 +15,10 @@ Before a client is known, frames are limited by `sasl.server.max.receive.size` w
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import struct
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
@@ -28,10 +27,13 @@ from ottla.protocol.messages import ApiKey
 from ottla.protocol.principal import TokenPrincipal
 from ottla.security.sasl import AuthenticationFailed, ServerMechanism
 from ottla.server import dispatch
-from ottla.server.api import Api, ApiSet, Call, CloseConnection, Handling, RequestContext, Response, top_level_error
+from ottla.server.api import ApiSet, Call, CloseConnection, Handling, Outcome, RequestContext, Response
+from ottla.server.login_settings import Counts, LoginSettings, Mechanism
+from ottla.server.login_states import RAW_TOKEN, State, apis_in
 from ottla.server.login_threads import LoginThreads
 
 if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import SaslAuthenticateResponse, SaslHandshakeResponse
     from ottla.server.connection import CompiledConnection
     from ottla.server.listener import Listener
 
@@ -53,54 +55,8 @@ REFUSED_BYTES_MAX: Final = 4096
 """The answer to a request at the wrong time has an error for each of its rows, for which the request is decoded. Half a
 megabyte of rows takes half a second of a processor and 20 MB, for a client that is not known. Kafka answers it."""
 
+R = TypeVar("R", bound=Response)
 _INT32 = struct.Struct(">i")
-
-
-class State(enum.Enum):
-    """Where a connection is on its way."""
-
-    VERSIONS_OR_HANDSHAKE = "before ApiVersions and SaslHandshake"
-    HANDSHAKE = "before SaslHandshake"
-    AUTHENTICATE = "during authentication"
-    BAD_MECHANISM = "during re-authentication by another mechanism"
-    DONE = "logged in"
-    EXPIRED = "after the end of its session"
-    FAILED = "after a failed authentication"
-
-
-class Counts:
-    """Authentications of one listener since the start."""
-
-    __slots__ = ("expired", "failures", "no_reauthentications", "refailures", "resuccesses", "successes")
-
-    def __init__(self) -> None:
-        self.successes = 0
-        self.failures = 0
-        self.resuccesses = 0
-        """Logins of clients that were logged in already (KIP-368)."""
-        self.refailures = 0
-        self.no_reauthentications = 0
-        """Logins by clients that do not know KIP-368, which cannot authenticate again."""
-        self.expired = 0
-        """Connections closed because they went on after the end of their session."""
-
-
-class LoginSettings(NamedTuple):
-    """What all connections of a listener have in common."""
-
-    bytes_max: int
-    """`sasl.server.max.receive.size`"""
-    failure_delay_s: float
-    timeout_s: float
-    """How long a client may take until it is known."""
-
-
-class Mechanism(NamedTuple):
-    """One that a listener offers."""
-
-    serve: Callable[[], ServerMechanism]
-    session_ms_max: int
-    """`connections.max.reauth.ms`; 0: no limit."""
 
 
 class Authentication:
@@ -113,7 +69,7 @@ class Authentication:
         """By name, in the order of `sasl.enabled.mechanisms`."""
         self.counts = Counts()
         self.threads = LoginThreads()
-        self._apis = {state: _apis(state, listener.apis) for state in State}
+        self._apis = {state: apis_in(state, listener.apis) for state in State}
         self._logged_second = 0
         self._logged = 0
         self._unlogged = 0
@@ -227,7 +183,7 @@ class Login:
 
     # Frames.
 
-    def begin(self, frame: memoryview) -> tuple[Call, dispatch.Outcome]:
+    def begin(self, frame: memoryview) -> tuple[Call, Outcome]:
         """`dispatch.begin` for a connection that is not logged in. Raises MalformedRequest or CloseConnection."""
         connection = self._connection
         node = self._authentication.listener.node
@@ -247,14 +203,14 @@ class Login:
             node, ApiKey.SASL_AUTHENTICATE, 0, 0, None, connection.client_host, connection.listener_name,
             connection.principal, connection,
         )  # fmt: skip
-        return Call(_RAW_TOKEN, context, None), self._token(bytes(frame), self._raw_answer)
+        return Call(RAW_TOKEN, context, None), self._token(bytes(frame), self._raw_answer)
 
     def versions_answered(self) -> None:
         """ApiVersions is answered once, as Kafka does; what follows is the handshake."""
         if self.state is State.VERSIONS_OR_HANDSHAKE:
             self._enter(State.HANDSHAKE)
 
-    def handshake(self, version: int, mechanism: str) -> Any:
+    def handshake(self, version: int, mechanism: str) -> SaslHandshakeResponse | Awaitable[Response]:
         """The response to SaslHandshake."""
         if self.state in (State.DONE, State.EXPIRED):
             now = self._authentication.listener.loop.time()
@@ -287,12 +243,12 @@ class Login:
             self._enter(State.AUTHENTICATE)
         return {"error_code": ErrorCode.none, "mechanisms": names}
 
-    def authenticate(self, version: int, token: bytes) -> Any:
+    def authenticate(self, version: int, token: bytes) -> SaslAuthenticateResponse | Awaitable[Response]:
         """The response to SaslAuthenticate, or the way to it."""
         if self.state is not State.AUTHENTICATE:
-            return _answered_late()
+            return answered_late()
 
-        def answer(data: bytes, lifetime_ms: int) -> Response:
+        def answer(data: bytes, lifetime_ms: int) -> SaslAuthenticateResponse:
             if version == 0 and lifetime_ms >= 0:
                 self._authentication.counts.no_reauthentications += 1
             return {
@@ -302,7 +258,9 @@ class Login:
 
         return self._token(token, answer)
 
-    def refuse(self, call: RequestContext, respond: Callable[[KafkaError], Any]) -> Any:
+    def refuse(
+        self, call: RequestContext, respond: Callable[[KafkaError], Response | Handling[Response]]
+    ) -> Awaitable[Response]:
         """The response, after the delay, to a request that is not the next one."""
         what = f"Unexpected Kafka request of type {ApiKey(call.api_key).name} during SASL authentication."
         self._enter(State.FAILED)
@@ -316,7 +274,7 @@ class Login:
             self._authentication.counts.no_reauthentications += 1
         return _INT32.pack(len(data)) + data
 
-    def _token(self, token: bytes, answer: Callable[[bytes, int], Response]) -> Any:
+    def _token(self, token: bytes, answer: Callable[[bytes, int], R]) -> R | Awaitable[Response]:
         """What `answer` makes of the mechanism's token and of the session's milliseconds, which are -1 as long as the
         login is not done; or the way to it."""
         server = self._server
@@ -332,7 +290,7 @@ class Login:
             raise
 
     async def _token_in_thread(
-        self, server: ServerMechanism, token: bytes, answer: Callable[[bytes, int], Response]
+        self, server: ServerMechanism, token: bytes, answer: Callable[[bytes, int], R]
     ) -> Response:
         try:
             data = await self._authentication.threads.run(lambda: server.step(token))
@@ -345,7 +303,7 @@ class Login:
             self._enter(State.FAILED)
             raise
 
-    def _stepped(self, data: bytes, server: ServerMechanism, answer: Callable[[bytes, int], Response]) -> Response:
+    def _stepped(self, data: bytes, server: ServerMechanism, answer: Callable[[bytes, int], R]) -> R:
         """Raises AuthenticationFailed."""
         if server.user is None:
             return answer(data, -1)
@@ -478,7 +436,7 @@ class Login:
         self._enter(State.FAILED)
         return self._fail(answer if self._framed else None, error.reason)
 
-    async def _fail(self, answer: Response | Handling, reason: str) -> Response:
+    async def _fail(self, answer: Response | Handling[Response], reason: str) -> Response:
         """The answer, held back for a while so that guessing takes time; then the connection is closed."""
         self._log_failure(reason)
         self._count_failure()
@@ -491,101 +449,7 @@ class Login:
         return response
 
 
-def _answered_late() -> Response:
+def answered_late() -> SaslAuthenticateResponse:
     """SaslAuthenticate of a client that is logged in, or need not be."""
     message = "SaslAuthenticate request received after successful authentication"
     return {"error_code": ErrorCode.illegal_sasl_state, "error_message": message, "auth_bytes": b""}
-
-
-# Which API is answered in which state, and how.
-
-ANSWERED: Final[Mapping[State, frozenset[ApiKey]]] = {
-    State.VERSIONS_OR_HANDSHAKE: frozenset({ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE}),
-    State.HANDSHAKE: frozenset({ApiKey.SASL_HANDSHAKE}),
-    State.AUTHENTICATE: frozenset({ApiKey.SASL_AUTHENTICATE}),
-    State.BAD_MECHANISM: frozenset(),
-    State.EXPIRED: frozenset({ApiKey.SASL_HANDSHAKE}),
-    State.FAILED: frozenset(),
-}
-"""Anything else is refused: while authenticating with its own response, else the connection is closed."""
-
-
-def _apis(state: State, whole: ApiSet) -> ApiSet:
-    """What a connection in this state may ask. ApiVersions tells of all that the listener serves."""
-    answered = ANSWERED.get(state)
-    if answered is None:
-        return whole
-    known: dict[int, Api] = {}
-
-    def load(key: int) -> Api:
-        found = known.get(key)
-        if found is None:
-            found = known[key] = _in_state(state, key, whole, answered)
-        return found
-
-    return ApiSet(whole.table, load)
-
-
-def _in_state(state: State, key: int, whole: ApiSet, answered: frozenset[ApiKey]) -> Api:
-    served = whole.table[key]
-    versions = (served.min_version, served.max_version)
-    if key in answered:
-        real = whole.load(key)
-        return _noting(real) if key == ApiKey.API_VERSIONS else real
-    if state is State.AUTHENTICATE:
-        return _refusing(whole.load(key))
-    return Api(key, versions, _close, lambda version, frame, offset: None, top_level_error, False)
-
-
-def _login(context: RequestContext) -> Login:
-    login = None if context.session is None else context.session.login
-    assert isinstance(login, Login)
-    return login
-
-
-def _close(context: RequestContext, request: Any) -> Response:
-    raise _login(context).unexpected(context.api_key)
-
-
-def _refusing(real: Api) -> Api:
-    def handle(context: RequestContext, request: Any) -> Any:
-        return _login(context).refuse(context, lambda error: real.on_error(context, request, error))
-
-    return _like(real, handle)
-
-
-def _noting(real: Api) -> Api:
-    def handle(context: RequestContext, request: Any) -> Any:
-        response = real.handle(context, request)
-        if isinstance(response, Mapping) and response.get("error_code") == ErrorCode.none:
-            _login(context).versions_answered()
-        return response
-
-    return _like(real, handle)
-
-
-def _like(real: Api, handle: Callable[[RequestContext, Any], Any]) -> Api:
-    return Api(
-        real.key, (real.min_version, real.max_version), handle, real.decode, real.on_error, False,
-        decode_in_steps=real.decode_in_steps, long_bytes=real.long_bytes, cost_shift=real.cost_shift,
-    )  # fmt: skip
-
-
-_RAW_TOKEN = Api(
-    ApiKey.SASL_AUTHENTICATE, (0, 0), _close, lambda version, frame, offset: None, top_level_error, False
-)  # fmt: skip
-"""A token without a request around it."""
-
-
-def handshake(context: RequestContext, mechanism: str) -> Any:
-    """SaslHandshake on any listener."""
-    login = None if context.session is None else context.session.login
-    if login is None:
-        return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
-    return login.handshake(context.api_version, mechanism)
-
-
-def authenticate(context: RequestContext, token: bytes) -> Any:
-    """SaslAuthenticate on any listener."""
-    login = None if context.session is None else context.session.login
-    return _answered_late() if login is None else login.authenticate(context.api_version, token)

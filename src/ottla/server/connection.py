@@ -27,11 +27,9 @@ from ottla.logs import fields
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch, receiving
 from ottla.server.api import RECORDS_COST_SHIFT, Call, CloseConnection, Deferred, InOrder, Response, Shortcut, Slot
-from ottla.server.dispatch import Outcome
 from ottla.server.outbox import EncodedResponse, Outbox
 from ottla.server.receiving import (
     BYTES_COST_SHIFT,
-    HALF_CLOSED_SECONDS_MAX,
     HEAD_BYTES_MAX,
     KEEP_BYTES_MIN,
     OUTBOX_BYTES_MAX,
@@ -42,7 +40,8 @@ from ottla.server.receiving import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from ottla.server.ports import ConnectionListener, ConnectionQuotas, Login
+    from ottla.server.api import ConnectionQuotas, Login, Outcome
+    from ottla.server.connection_ports import ConnectionListener
 
 _REQUESTS = logging.getLogger("ottla.requests")
 
@@ -176,7 +175,7 @@ class CompiledConnection:
         else:
             self.closing = True
         # Whoever went away altogether looks the same, and a long poll may be asked to last for days.
-        self._linger = self._listener.loop.call_later(HALF_CLOSED_SECONDS_MAX, self.abort)
+        self._linger = self._listener.loop.call_later(receiving.HALF_CLOSED_SECONDS_MAX, self.abort)
         return True
 
     def get_buffer(self, sizehint: int) -> memoryview:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.model import Millis
 from ottla.quotas.arithmetic import Average, Rate, Windows, delay_ms
-from ottla.server.listener import RATE, RATE_UNLIMITED, limit_of
+from ottla.server.listener import RATE_UNLIMITED, limit_of
 
 if TYPE_CHECKING:
     from ottla.server.ports import NodePorts
@@ -52,7 +52,7 @@ class ConnectionRates:
         config = node.config
         self._node = node
         self._loop = asyncio.get_running_loop()
-        self._windows = Windows(config["quota.window.num"], config["quota.window.size.seconds"] * 1000)
+        self._windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
         self._broker = Rate(self._windows)
         self._listeners: dict[str, _Listener] = {}
         self._addresses: dict[str, tuple[Rate, Millis]] = {}
@@ -64,13 +64,13 @@ class ConnectionRates:
         if listener is None:
             listener = self._listeners[name] = _Listener(self._windows)
         listener.waiting = [turn_ms for turn_ms in listener.waiting if turn_ms > now_ms]
-        if len(listener.waiting) >= self._node.config["socket.listen.backlog.size"]:
+        if len(listener.waiting) >= self._node.config.socket_listen_backlog_size:
             return Admission(0.0, refused=True)
         at_ms = max(now_ms, listener.free_ms)
         delay = self._delay(listener.rate, limit_of(self._node.config, name), at_ms)
         protected = name == self._node.inter_broker_listener and len(self._node.listeners) > 1
         if not protected:
-            delay = max(delay, self._delay(self._broker, self._node.config[RATE], at_ms))
+            delay = max(delay, self._delay(self._broker, self._node.config.max_connection_creation_rate, at_ms))
         turn_ms = listener.free_ms = at_ms + delay
         held = self._of_address(address, turn_ms)
         if delay > 0:

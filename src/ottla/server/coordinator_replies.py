@@ -9,7 +9,7 @@ from typing import Any
 from ottla.protocol.messages import response_header
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response
 
-Finish = Callable[[Mapping[str, Any]], Response]
+Finish = Callable[[Any], Response]
 Encode = Callable[[int, Mapping[str, Any], bytes], bytes]
 """Encoder of one API: writes a response in a version, after its header."""
 

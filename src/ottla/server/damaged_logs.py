@@ -147,7 +147,7 @@ class DamagedLogs:
             partition = node.replicas.get(*key)
             if is_lost and partition is not None:
                 node.replicas.moved(partition)
-                node.note_directories()
+                node.directories.note_placed()
             return {}
         others = [each for each in registration.isr if each != node_id and self._is_active(each)]
         return {place: DIRECTORY_LOST} if others and (node_id in registration.isr or not is_lost) else {}

@@ -25,11 +25,11 @@ from ottla.server.api import (
     OF_BROKERS,
     Call,
     CloseConnection,
-    Deferred,
     EncodedResponse,
     Handling,
     InOrder,
     LongRequest,
+    Outcome,
     RequestContext,
     Response,
     Session,
@@ -53,8 +53,6 @@ _ARRAYS = frozenset({list, tuple, RowsOf})
 
 _NEVER_WAIT = frozenset({ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH})
 """Requests that wait for something themselves, or that others wait for, and whose rows are few beside their bytes."""
-
-Outcome = Response | Deferred | Awaitable[Response] | InOrder
 
 
 def begin(node: NodePorts, connection: Session, frame: memoryview) -> tuple[Call, Outcome]:
@@ -222,7 +220,7 @@ def failure(call: Call, error: BaseException) -> Response:
     return at_once(response) if isinstance(response, Generator) else response
 
 
-def _refusal(call: Call, error: BaseException) -> Response | Handling:
+def _refusal(call: Call, error: BaseException) -> Response | Handling[Any]:
     """The same, or the steps of it."""
     if isinstance(error, CloseConnection | MalformedRequest):
         try:

@@ -22,7 +22,7 @@ _ANONYMOUS = "User:ANONYMOUS"
 
 def refuse_open_ports(config: ServerConfig) -> None:
     """Raises OttlaError for a node that everybody could use, unless its settings allow that."""
-    found = [] if config[ALLOW] else open_ports(config, {})
+    found = [] if config.ottla_allow_open_listeners else open_ports(config, {})
     if not found:
         return
     places = "\n".join(f"  {_place(each)}" for each in found)
@@ -50,8 +50,8 @@ def open_ports(config: ServerConfig, ports: Mapping[str, int]) -> list[tuple[str
         for each in (*config.listeners, *config.controller_listeners)
         if not keeps_strangers_out(config, each.name, each.protocol)
     ]
-    http_host, _, http_port = (config["ottla.http.listener"] or "").rpartition(":")
-    if http_port and not keeps_strangers_out(config, HTTP, config["ottla.http.security.protocol"]):
+    http_host, _, http_port = (config.ottla_http_listener or "").rpartition(":")
+    if http_port and not keeps_strangers_out(config, HTTP, config.ottla_http_security_protocol):
         found.append((http_host.strip("[]"), int(http_port), "HTTP"))
     return [(_plain(host), port, name) for host, port, name in found if not is_loopback(host)]
 
@@ -77,13 +77,13 @@ def keeps_strangers_out(config: ServerConfig, listener: str, protocol: str) -> b
         if of_listener(config, listener, "ssl.client.auth") == "required":
             return True
     allows_all = config.static.get("allow.everyone.if.no.acl.found", "").strip().lower() == "true"
-    has_rules = bool(config["authorizer.class.name"]) and not allows_all
+    has_rules = bool(config.authorizer_class_name) and not allows_all
     return has_rules and _ANONYMOUS not in config.static.get("super.users", "")
 
 
 def _believes_anyone(config: ServerConfig, listener: str) -> bool:
     """Whether tokens that nobody signed are accepted: by one of his own everybody is a super user."""
-    if not config["ottla.sasl.oauthbearer.unsecured.tokens"]:
+    if not config.ottla_sasl_oauthbearer_unsecured_tokens:
         return False
     from ottla.config.listener_settings import of_listener
     from ottla.security.sasl import OAUTHBEARER

@@ -9,7 +9,7 @@ from ottla.protocol import fetch
 from ottla.protocol.fetch import FetchedTopic, FetchResponse
 from ottla.server.api import EncodedResponse, RequestContext
 from ottla.server.fetch_entries import PARTITIONS_AT_ONCE
-from ottla.server.handlers.produce import LEADER_ERRORS, endpoints_of, known_leader
+from ottla.server.leader_hints import LEADER_ERRORS, endpoints_of, known_leader
 from ottla.server.partition_read import Read, fetched
 
 

@@ -89,7 +89,7 @@ class Fetch:
         self._node = context.node
         self._replicas = context.node.replicas
         self._request = request
-        bytes_max = self._node.config["fetch.max.bytes"]
+        bytes_max = self._node.config.fetch_max_bytes
         if self._node.quotas is not None and request.replica_id < 0:
             bytes_max = min(bytes_max, self._node.quotas.fetch_bytes_max(context))
         self._max_bytes = min(request.max_bytes, bytes_max)
@@ -144,7 +144,7 @@ class Fetch:
         else:
             if request.session_id:
                 self._node.sessions.remove(request.session_id)
-            self._new_session = request.session_epoch == INITIAL_EPOCH
+            self._new_session = request.session_epoch == INITIAL_EPOCH  # or a full fetch without one (KIP-227)
             self._take_requested()
         if len(self._entries) > PARTITIONS_AT_ONCE:  # of topics that the client may not read any more
             deferred = self._answer_later()
@@ -198,7 +198,7 @@ class Fetch:
             sessions.remove(session.id)  # answered once more; then the client begins a new one, or gets none
         return True
 
-    def begin_in_steps(self) -> Handling:
+    def begin_in_steps(self) -> Handling[Any]:
         """The same for a request that `is_long`."""
         yield from self._open_session()
         self._look()
@@ -257,7 +257,7 @@ class Fetch:
         self._wait(self._partitions(found), found.size)  # nothing ran in between: no append is missed
         return self._answer_later()
 
-    def _attempt_in_steps(self) -> Handling:
+    def _attempt_in_steps(self) -> Handling[Any]:
         """The same for many partitions. Others append between the steps, so before it waits it looks once more."""
         while True:
             found = _Found()
@@ -303,10 +303,10 @@ class Fetch:
 
     def _is_enough(self, found: _Found) -> bool:
         return (
-            found.size >= self._min_bytes
+            found.size >= self._min_bytes  # `fetch.min.bytes`; the cases are those of `DelayedFetch.tryComplete`
             or found.urgent
             or self._expired
-            or (not self._entries and self._session is None)
+            or (not self._entries and self._session is None)  # an empty session waits: it may be told of a change
             or self._request.max_wait_ms <= 0
             or self._node.stopping
         )
@@ -497,7 +497,7 @@ class Fetch:
             session.move_to_end(cached)
         return True
 
-    def _finish_in_steps(self, reads: list[Read | None]) -> Handling:
+    def _finish_in_steps(self, reads: list[Read | None]) -> Handling[Any]:
         self._end()
         cold = []
         for start in range(0, len(reads), PARTITIONS_AT_ONCE):
@@ -550,11 +550,12 @@ class Fetch:
             from ottla.server.fetch_answers import answer_any  # rare
 
             answer = yield from answer_any(self._context, session_id, rows)
-        if (quotas := self._node.quotas) is None or self._follower is not None:
+        if self._node.quotas is None or self._follower is not None:
             return answer
+        from ottla.server.quotas import limited_fetch  # most nodes have none
+
         pairs = zip(self._entries, reads, strict=True)
-        limited: EncodedResponse = quotas.limited_fetch(self._context, answer, session, session_id, pairs)
-        return limited
+        return limited_fetch(self._context, answer, session, session_id, pairs)
 
     def _news(self, session: FetchSession, reads: list[Read | None]) -> Generator[int, None, list[tuple[Any, Read]]]:
         """The partitions that an incremental answer must include."""

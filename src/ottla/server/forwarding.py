@@ -21,7 +21,7 @@ def forwards_quorum_request(context: RequestContext) -> bool:
     return not node.metadata.quorum.is_leader and context.listener_name not in node.controller_endpoints
 
 
-async def to_controller(context: RequestContext, asked: Mapping[str, Any]) -> dict[str, Any]:
+async def to_controller(context: RequestContext, asked: Mapping[str, Any]) -> Any:
     """The active controller's answer to a client's request, as mappings. Raises KafkaError.
 
     Who asks at a controller's own listener, for itself or in an Envelope, wants that controller: NOT_CONTROLLER sends

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.clock import elapsed_s
+from ottla.config.typed import TypedSettings
 from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
@@ -28,7 +29,14 @@ if TYPE_CHECKING:
     from ottla.network import AcceptFailed, Acceptor, MakeProtocol, Network
     from ottla.security.principal_mapping import PrincipalMapper
     from ottla.server.api import RequestContext
-    from ottla.server.ports import Authentication, ConnectionRates, NodePorts, NodeQuotas
+    from ottla.server.ports import Authentication, ConnectionRates, NodePorts
+    from ottla.server.quotas import NodeQuotas
+
+    class Admitting(Authentication, Protocol):
+        """Logs the clients of this listener in."""
+
+        def begin(self, connection: CompiledConnection, /) -> None: ...
+
 
 MEANT_TO_WAIT = frozenset({ApiKey.FETCH, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP})
 """Not logged as slow, however long they take: they wait for records or for other members."""
@@ -76,9 +84,9 @@ class ConnectionLimits:
         self._by_host: Counter[str] = Counter()
 
     @classmethod
-    def from_settings(cls, config: Mapping[str, Any]) -> ConnectionLimits:
-        overrides = _per_host(config["max.connections.per.ip.overrides"])
-        return cls(config["max.connections"], config["max.connections.per.ip"], overrides)
+    def from_settings(cls, config: TypedSettings) -> ConnectionLimits:
+        overrides = _per_host(config.max_connections_per_ip_overrides)
+        return cls(config.max_connections, config.max_connections_per_ip, overrides)
 
     def take(self, host: str) -> bool:
         if self._by_host[host] >= self._overrides.get(host, self._per_host_max):
@@ -185,7 +193,7 @@ class Listener:
         self.began_s = 0.0
         """When the bytes came in that are being handled."""
         self.quotas: NodeQuotas | None = None
-        self.authentication: Authentication | None = None
+        self.authentication: Admitting | None = None
         """Logs its clients in; None without SASL."""
         self.rates: ConnectionRates | None = None
         """Quotas and connection rates of the listener; None if nothing is limited."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.config.listeners import OVER_TLS
 from ottla.logs import fields
-from ottla.server.listener import RATE, RATE_UNLIMITED, Listener, limit_of, listen
+from ottla.server.listener import RATE_UNLIMITED, Listener, limit_of, listen
 
 if TYPE_CHECKING:
     import random as random_module
@@ -93,8 +93,8 @@ async def bind(
     config = node.config
     listener = Listener(
         node, spec.name, protocol=spec.protocol, network=node.plain_network, limits=limits, apis=apis,
-        request_bytes_max=config["socket.request.max.bytes"], idle_ms_max=config["connections.max.idle.ms"],
-        metrics=node.metrics, slow_ms=config["ottla.log.slow.request.ms"], receiving=receiving,
+        request_bytes_max=config.socket_request_max_bytes, idle_ms_max=config.connections_max_idle_ms,
+        metrics=node.metrics, slow_ms=config.ottla_log_slow_request_ms, receiving=receiving,
     )  # fmt: skip
     make = None
     if spec.protocol in OVER_TLS:
@@ -113,11 +113,11 @@ async def bind(
 async def guard(node: GuardedNode, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> Iterable[Listener]:
     """Begin the audit log and the authorizer of a node whose metadata is open, where its settings ask for them; returns
     the listeners that serve before the ACLs are loaded. Raises OttlaError."""
-    if node.config["ottla.audit.directory"]:
+    if node.config.ottla_audit_directory:
         from ottla.server.audit import begin_audit  # most nodes do without
 
         node.audit = await begin_audit(node, closers)
-    if not node.config["authorizer.class.name"]:
+    if not node.config.authorizer_class_name:
         return node.listeners
     from ottla.server.acls import authorize, early_listeners
 
@@ -138,7 +138,9 @@ def changing_quotas(node: GuardedNode, delta: MetadataDelta) -> Iterator[None]:
 def limit(node: GuardedNode) -> None:
     """Apply the current quotas and settings to the clients of all listeners."""
     quotas = node.quotas
-    limited = (quotas is not None and bool(quotas.addresses)) or node.config[RATE] < RATE_UNLIMITED
+    limited = (
+        quotas is not None and bool(quotas.addresses)
+    ) or node.config.max_connection_creation_rate < RATE_UNLIMITED
     limited = limited or any(limit_of(node.config, each.name) < RATE_UNLIMITED for each in node.listeners)
     rates = next((each.rates for each in node.listeners if each.rates is not None), None)
     if limited and rates is None:

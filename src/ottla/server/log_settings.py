@@ -26,8 +26,8 @@ class LogSettings:
 
     def changed(self) -> None:
         self._defaults = None
-        self.producers.expiration_ms = self._config["producer.id.expiration.ms"]
-        self.producers.verifies_transactions = self._config["transaction.partition.verification.enable"]
+        self.producers.expiration_ms = self._config.producer_id_expiration_ms
+        self.producers.verifies_transactions = self._config.transaction_partition_verification_enable
 
     @property
     def defaults(self) -> LogConfig:
@@ -45,13 +45,13 @@ class LogSettings:
     def of_cleaner(self) -> CleanerSettings:
         config = self._config
         return CleanerSettings(
-            enable=config["log.cleaner.enable"],
-            threads=config["log.cleaner.threads"],
-            io_bytes_per_second=config["log.cleaner.io.max.bytes.per.second"],
-            dedupe_buffer_bytes=config["log.cleaner.dedupe.buffer.size"],
-            io_buffer_bytes=config["log.cleaner.io.buffer.size"],
-            load_factor=config["log.cleaner.io.buffer.load.factor"],
-            backoff_ms=config["log.cleaner.backoff.ms"],
+            enable=config.log_cleaner_enable,
+            threads=config.log_cleaner_threads,
+            io_bytes_per_second=config.log_cleaner_io_max_bytes_per_second,
+            dedupe_buffer_bytes=config.log_cleaner_dedupe_buffer_size,
+            io_buffer_bytes=config.log_cleaner_io_buffer_size,
+            load_factor=config.log_cleaner_io_buffer_load_factor,
+            backoff_ms=config.log_cleaner_backoff_ms,
         )
 
     def of_scrubber(self) -> ScrubSettings:
@@ -59,6 +59,6 @@ class LogSettings:
 
         config = self._config
         return ScrubSettings(
-            bytes_per_second=config["ottla.log.scrub.bytes.per.second"],
-            interval_ms=config["ottla.log.scrub.interval.ms"],
+            bytes_per_second=config.ottla_log_scrub_bytes_per_second,
+            interval_ms=config.ottla_log_scrub_interval_ms,
         )

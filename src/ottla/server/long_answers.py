@@ -11,6 +11,7 @@ from ottla.drivers.cooperative import run_yielding
 from ottla.server.api import RequestContext, Response
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 SORTED_AT_ONCE = 1000
 ROWS_PER_STEP = 16
@@ -36,13 +37,13 @@ async def _row_by_row(name: str, items: Sequence[T], row_of: Callable[[T], Mappi
     return {name: await run_yielding(in_steps(items, row_of))}
 
 
-class RowsOf(Sequence[Any]):
+class RowsOf(Sequence[R]):
     """The rows of an answer, one for each of `items`, each made when it is encoded: there may be thousands."""
 
     __slots__ = ("_items", "_row_of")
 
-    def __init__(self, items: Sequence[T], row_of: Callable[[T], Any]) -> None:
-        self._items = items
+    def __init__(self, items: Sequence[T], row_of: Callable[[T], R]) -> None:
+        self._items: Sequence[Any] = items
         self._row_of = row_of
 
     def __len__(self) -> int:
@@ -52,11 +53,11 @@ class RowsOf(Sequence[Any]):
         some = self._items[index]
         return [self._row_of(each) for each in some] if isinstance(index, slice) else self._row_of(some)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[R]:
         return map(self._row_of, self._items)
 
 
-def in_steps(items: Sequence[T], row_of: Callable[[T], Any]) -> Generator[None, None, list[Any]]:
+def in_steps(items: Sequence[T], row_of: Callable[[T], R]) -> Generator[None, None, list[R]]:
     """`row_of` of every item."""
     rows = []
     for number, item in enumerate(items, start=1):

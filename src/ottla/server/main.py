@@ -66,9 +66,9 @@ def run(
 
     `network` is the system's unless a test gives another; `tell` hears of each phase of the node.
     """
-    logs.configure(config["ottla.log.format"], config["ottla.log.level"])
+    logs.configure(config.ottla_log_format, config.ottla_log_level)
     _raise_file_limit()
-    with asyncio.Runner(loop_factory=_loop_factory(config["ottla.event.loop"])) as runner:
+    with asyncio.Runner(loop_factory=_loop_factory(config.ottla_event_loop)) as runner:
         try:
             return runner.run(_serve(config, attend, network, tell or (lambda phase, node: None)))
         finally:
@@ -97,7 +97,7 @@ async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | 
         if signal.getsignal(number) != signal.SIG_IGN:  # as by `nohup`, or by a script for its background jobs
             loop.add_signal_handler(number, end, number)
     fs = OsFileSystem()
-    network = network or SystemNetwork(config["socket.send.buffer.bytes"])
+    network = network or SystemNetwork(config.socket_send_buffer_bytes)
     node = Node(config, fs, SystemClock(), random.Random(os.urandom(16)), network)
     node.on_halt, node.on_give_up = _halt, stop.set
     tell("starting", node)

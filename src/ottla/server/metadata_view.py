@@ -8,7 +8,7 @@ from __future__ import annotations
 import random as random_module
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from ottla.metadata.image import (
@@ -23,6 +23,7 @@ from ottla.model import NodeId
 
 if TYPE_CHECKING:
     from ottla.drivers.away_brokers import AwayBrokers
+    from ottla.protocol.schemas.sent import DescribeTopicPartitionsResponsePartition
 
 NO_CONTROLLER = -1
 
@@ -101,7 +102,7 @@ class MetadataView:
         directories = self._directories.get(replica)
         return directories is not None and (not directories or directory in directories)
 
-    def partition(self, number: int, partition: PartitionRegistration) -> dict[str, Any]:
+    def partition(self, number: int, partition: PartitionRegistration) -> DescribeTopicPartitionsResponsePartition:
         """The fields of a partition that both APIs have."""
         return {
             "partition_index": number,

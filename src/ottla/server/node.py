@@ -8,7 +8,6 @@ begun, close groups, logs (clean marker), metadata log.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import posixpath
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -22,12 +21,12 @@ from ottla.drivers.group_coordinator import GroupCoordinatorDriver
 from ottla.drivers.metadata_parts import MetadataParts
 from ottla.errors import KafkaError, OttlaError
 from ottla.logs import errors_logged, fields
-from ottla.metadata import features
 from ottla.metadata.image import ConfigResourceType, Endpoint, MetadataImage, SecurityProtocol
 from ottla.metrics.instruments import NodeMetrics
 from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
+from ottla.server.directory_events import DirectoryEvents
 from ottla.server.listener import ConnectionLimits
 from ottla.server.listening import bind, changing_quotas, check_address, limit, log_start, logged_in, over_tls
 from ottla.server.log_settings import LogSettings
@@ -37,7 +36,6 @@ from ottla.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
     import random as random_module
-    from uuid import UUID
 
     from ottla.clock import Clock
     from ottla.config.listeners import Listener as ListenerSpec
@@ -72,9 +70,6 @@ PERIODIC_TASKS_SECONDS = 1.0
 SCRUB_AFTER_SECONDS = 60.0
 """When a node that had no records begins to look whether some are due to be read for damage."""
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-
-LAST_REPORT_SECONDS_MAX = 1.0
-"""How long a node that halts tries to tell the controller of its failed log directory, and serves nothing."""
 
 _COORDINATORS = {TRANSACTION_TOPIC: "transactions", SHARE_STATE_TOPIC: "share_coordinator"}
 """Topics of coordinators that are made when they are needed."""
@@ -118,18 +113,19 @@ class Node:
             fs, config.log_dirs, self.log_settings.defaults, clock, random,
             topic_config=lambda topic: self.log_settings.of_topic(self.image, topic),
             producers=self.log_settings.producers,
-            producer_expiry_interval_ms=config["producer.id.expiration.check.interval.ms"],
-            retention_check_interval_ms=config["log.retention.check.interval.ms"],
-            flush_scheduler_interval_ms=config["log.flush.scheduler.interval.ms"],
-            recovery_point_checkpoint_interval_ms=config["log.flush.offset.checkpoint.interval.ms"],
-            high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
-            log_start_checkpoint_interval_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
+            producer_expiry_interval_ms=config.producer_id_expiration_check_interval_ms,
+            retention_check_interval_ms=config.log_retention_check_interval_ms,
+            flush_scheduler_interval_ms=config.log_flush_scheduler_interval_ms,
+            recovery_point_checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+            high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
+            log_start_checkpoint_interval_ms=config.log_flush_start_offset_checkpoint_interval_ms,
         )  # fmt: skip
         self.logs.flush_seconds = self.metrics.flush_seconds
+        self.directories = DirectoryEvents(self)
         self.replicas = ReplicaManager(
-            self.node_id, self.logs, clock, self.log_settings.of_topic, self._usable_directories, self.metrics
+            self.node_id, self.logs, clock, self.log_settings.of_topic, self.directories.usable, self.metrics
         )
-        self.replicas.rack_aware = config["replica.selector.class"] == RACK_AWARE
+        self.replicas.rack_aware = config.replica_selector_class == RACK_AWARE
         self.quotas: NodeQuotas | None = None
         self.authorizer: Authorizer | None = None
         """Decides who may do what; None without `authorizer.class.name`, which allows everyone everything."""
@@ -138,7 +134,7 @@ class Node:
         """Made with the first partition that has other replicas."""
         self.cleaner = LogCleaner(fs, self.logs, clock, random, self.log_settings.of_cleaner)
         self.logs.on_log_suspected = lambda log, offset: self.damaged_logs.scrubber.suspect(log, offset)
-        self.sessions = FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], random)
+        self.sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, random)
         self.groups: GroupCoordinatorDriver
         """Made by `start`, once the settings of the metadata log are known."""
         self.listeners: list[Listener] = []
@@ -176,11 +172,6 @@ class Node:
     @property
     def cluster_id(self) -> str:
         return self.metadata.cluster_id
-
-    @property
-    def directory_ids(self) -> Mapping[str, UUID]:
-        """Id of every log directory, by path."""
-        return self.metadata.directory_ids
 
     @property
     def channel(self) -> ControllerChannel:
@@ -263,7 +254,7 @@ class Node:
                 self.cleaner.settings_changed()
                 limit(self)
                 if "cordoned.log.dirs" in changed and self.config.is_broker:
-                    self._note_cordoned()
+                    self.directories.note_cordoned()
                     self.lifecycle.say_now()
                 for topic in self.replicas.by_name:
                     self.replicas.update_topic_config(image, topic)
@@ -283,14 +274,14 @@ class Node:
         if self.replication is not None:
             self.replication.apply(delta.brokers, image)
         if self.metadata.lifecycle.broker_epoch >= 0:
-            self.note_directories()
+            self.directories.note_placed()
 
     def _start_replication(self) -> None:
         from ottla.drivers.lost_brokers import LostBrokers
         from ottla.drivers.replication import Replication  # a node that is alone does without
 
         self.replication = Replication(self)
-        lost = LostBrokers(self.network, self.inter_broker_listener, self.config["ottla.failover.confirm.ms"] / 1000)
+        lost = LostBrokers(self.network, self.inter_broker_listener, self.config.ottla_failover_confirm_ms / 1000)
         self.lost = lost.epochs
         self.replication.on_peer_lost.append(lambda node_id: lost.suspect(self.image.brokers.get(node_id)))
         self._closers += (self.replication.stop, lost.stop)
@@ -304,64 +295,10 @@ class Node:
             self._closers.append(self._mover.stop)
         return self._mover
 
-    async def assign_directory(self, partition: Partition, directory: str) -> bool:
-        """Tell the controller in which log directory a replica is about to be (KIP-858). False where it could not be
-        told yet."""
-        directory_id = self._usable_directories().get(directory)
-        if directory_id is None or not features.supports_directories(self.image.features):
-            return True
-        try:
-            place = (partition.topic_id, partition.topic_partition.partition)
-            await self.lifecycle.assign_directories({place: directory_id})
-        except KafkaError as error:
-            _LOG.warning("the metadata does not name the directory of a log yet", extra=fields(error=str(error)))
-            return False
-        return True
-
-    def log_stays(self, partition: Partition, directory: str) -> None:
-        """A replica is not going to be where the controller was told, but in this directory, which may be offline."""
-        if not self.stopping:  # else the next start sees it
-            ids = {posixpath.normpath(path): found for path, found in self.directory_ids.items()}
-            place = (partition.topic_id, partition.topic_partition.partition)
-            self.replicas.place_again({place: ids[directory]})
-            self.note_directories()
-
-    def log_moved(self, partition: Partition) -> None:
-        self.replicas.moved(partition)
-        self.note_directories()
-        if self.replication is not None:
-            self.replication.log_moved(partition, self.image)
-
-    def _usable_directories(self) -> dict[str, UUID]:
-        online = self.logs.online_dirs
-        ids = {posixpath.normpath(path): found for path, found in self.directory_ids.items()}
-        return {path: ids[path] for path in online if path in ids}
-
-    def take_offline(self, directory: str, error: OSError) -> None:
-        """A log directory failed (KIP-112): what is in it refuses everything until the next start, and the controller
-        hears of it (KIP-858). Where no other one is left, or it is the metadata log's, the node then halts."""
-        directory_id = self._usable_directories()[directory]
-        self.logs.take_offline(directory, error)
-        self.lifecycle.directory_failed(directory_id)
-        is_needed = directory == posixpath.normpath(self.config.metadata_log_dir)
-        if is_needed or not self.logs.online_dirs:
-            which = "of the metadata log" if is_needed else "that was the last"
-            why = f"log directory {directory}, {which}, failed: {error}"
-            self.spawn(self._halt_when_reported(directory_id, why, error))
-
-    async def _halt_when_reported(self, directory_id: UUID, why: str, error: OSError) -> None:
-        """Others lead at once where the controller knows; without that they do once it misses this broker."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_REPORT_SECONDS_MAX):
-                await self.lifecycle.reported(directory_id)
-        self.halt(why, error)
-
-    def _not_reported(self, directory_id: UUID) -> None:
-        """Stop: while this broker counts as alive, the partitions of a failed directory get no other leader."""
-        path = next((path for path, each in self.directory_ids.items() if each == directory_id), str(directory_id))
-        limit_ms = self.config["log.dir.failure.timeout.ms"]
-        self.gave_up = f"the controller could not be told in {limit_ms} ms that log directory {path} failed"
-        _LOG.critical("the node stops", extra=fields(error=self.gave_up))
+    def give_up(self, why: str) -> None:
+        """Have this node stopped, as it cannot do what it is there for."""
+        self.gave_up = why
+        _LOG.critical("the node stops", extra=fields(error=why))
         self.on_give_up()
 
     def halt(self, why: str, error: BaseException) -> None:
@@ -374,30 +311,6 @@ class Node:
         _LOG.critical("the node halts", extra=fields(error=why))
         asyncio.get_running_loop().call_soon(self.on_halt)
 
-    def _note_cordoned(self) -> None:
-        self.logs.cordoned = [posixpath.normpath(path) for path in self.config.cordoned_log_dirs]
-
-    def _cordoned_ids(self) -> tuple[UUID, ...] | None:
-        """For the heartbeats (KIP-1066); None where the controller knows of none, and there is none."""
-        registration = self.image.brokers.get(self.node_id)
-        known = registration is not None and registration.cordoned_log_dirs
-        if not (known or self.logs.cordoned) or not features.supports_cordoned_directories(self.image.features):
-            return None
-        return tuple(found for path, found in self._usable_directories().items() if path in self.logs.cordoned)
-
-    def note_directories(self) -> None:
-        """Let the metadata say in which of several log directories new partitions were put (KIP-858)."""
-        placed = self.replicas.take_placed()
-        if placed and features.supports_directories(self.image.features):
-            self.spawn(self._assign_directories(placed))
-
-    async def _assign_directories(self, placed: dict[tuple[UUID, int], UUID]) -> None:
-        try:
-            await self.metadata.lifecycle.assign_directories(placed)
-        except KafkaError as error:
-            self.replicas.place_again(placed)
-            _LOG.warning("the metadata does not name the directories of logs yet", extra=fields(error=str(error)))
-
     # Life.
 
     async def start(self) -> None:
@@ -407,7 +320,7 @@ class Node:
         began_s = elapsed_s()
         if self.tls is not None:
             self.tls.start(self._closers)
-        if self.config["ottla.http.listener"]:
+        if self.config.ottla_http_listener:
             await self._start_http()
         for spec in self.config.listeners:  # before anything is made on disk
             await check_address(self.plain_network, spec.host, spec.port)
@@ -457,9 +370,9 @@ class Node:
             self.image.config(ConfigResourceType.BROKER, ""),
             self.image.config(ConfigResourceType.BROKER, str(self.node_id)),
         )
-        self._note_cordoned()
-        self.lifecycle.cordoned = self._cordoned_ids
-        self.lifecycle.on_unreported = self._not_reported
+        self.directories.note_cordoned()
+        self.lifecycle.cordoned = self.directories.cordoned_ids
+        self.lifecycle.on_unreported = self.directories.not_reported
         self.log_settings.changed()
         await run_yielding(self.logs.loading())  # probes are answered meanwhile, and a signal is heard
         self.logs.start_flush_timer()
@@ -493,10 +406,8 @@ class Node:
         """Bind the sockets, register under their addresses, and have this node elected for its partitions."""
         lifecycle = self.metadata.lifecycle
         endpoints = await self._bind(self.config.listeners, self.config.advertised_listeners, OF_BROKERS)
-        await lifecycle.register(endpoints, self._usable_directories(), previous_epoch=self.logs.previous_broker_epoch)
-        placed = self.replicas.take_placed()
-        if placed and features.supports_directories(self.image.features):
-            await self._assign_directories(placed)  # who leads what depends on it
+        await lifecycle.register(endpoints, self.directories.usable(), previous_epoch=self.logs.previous_broker_epoch)
+        await self.directories.register()
         await lifecycle.unfence()
         await self.metadata.wait_unfenced()
 
@@ -554,7 +465,7 @@ class Node:
     async def _close_logs(self) -> None:
         if self._loaded:
             registration = self.image.brokers.get(self.node_id)
-            await self.logs.close_logs(self.config["num.recovery.threads.per.data.dir"])
+            await self.logs.close_logs(self.config.num_recovery_threads_per_data_dir)
             self.logs.shutdown(broker_epoch=-1 if registration is None else registration.epoch)
         else:
             self.logs.abandon()
@@ -589,7 +500,7 @@ class Node:
             self.replicas.open_missing(self.image)
             if self.replication is not None:  # for what could be opened now
                 self.replication.apply((), self.image)
-            self.note_directories()
+            self.directories.note_placed()
         with errors_logged(_LOG, "a periodic task"):
             self.replicas.reconsider(int(asyncio.get_running_loop().time() * 1000))
             self.logs.periodic(now_ms)

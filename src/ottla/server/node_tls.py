@@ -79,8 +79,8 @@ class NodeTls:
         config, now_ms = self._config, self._clock.now_ms()
         between = {config.inter_broker_listener[0], config.controller_protocol[0]}
         served = {each.name: each.protocol for each in (*config.listeners, *config.controller_listeners)}
-        if config["ottla.http.listener"]:
-            served[HTTP] = config["ottla.http.security.protocol"]
+        if config.ottla_http_listener:
+            served[HTTP] = config.ottla_http_security_protocol
         used = dict((config.inter_broker_listener, config.controller_protocol))
         for name, protocol in {**used, **served}.items():
             if protocol not in OVER_TLS:
@@ -163,7 +163,7 @@ class NodeTls:
         self._changed.set()
 
     async def _watch(self) -> None:
-        interval_s = self._config["ottla.ssl.watch.interval.ms"] / 1000
+        interval_s = self._config.ottla_ssl_watch_interval_ms / 1000
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(interval_s):
@@ -208,10 +208,12 @@ class NodeTls:
 
     async def _check(self, changes: Changes) -> None:
         """Raises OttlaError for changes of settings that no listener could use, or that have no effect."""
+        from ottla.config.tables.without_effect import why
+
         for full_name in changes:
             name = full_name.removeprefix(PREFIX).partition(".")[2] if full_name.startswith(PREFIX) else full_name
             setting = definitions.BROKER.get(name)
-            if setting is not None and name.startswith("ssl.") and (name == RULES or not setting.acts):
+            if setting is not None and name.startswith("ssl.") and (name == RULES or why(name) is not None):
                 raise OttlaError(
                     f"Ottla reads these configs at start only; change the configuration file: [{full_name}]"
                 )

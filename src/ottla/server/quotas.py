@@ -30,15 +30,15 @@ from ottla.quotas.arithmetic import Windows
 from ottla.quotas.limits import IP, AddressLimits
 from ottla.quotas.usage import ClientQuota, ClientQuotas, Permits
 from ottla.server import dispatch
-from ottla.server.api import Call, Deferred, EncodedResponse, InOrder, RequestContext, Response
+from ottla.server.api import Call, Deferred, EncodedResponse, InOrder, Outcome, RequestContext, Response
 from ottla.server.outbox import Slice
 
 if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.replication.fetch_session import FetchSession
-    from ottla.server import ports
+    from ottla.server import api
     from ottla.server.connection import CompiledConnection
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Asking, NodePorts
 
 CHANGES_PER_STEP: Final = 200
 """Setting a quota, or giving a connection its meters, costs a few microseconds."""
@@ -70,10 +70,8 @@ class NodeQuotas:
 
     def __init__(self, node: NodePorts) -> None:
         config = node.config
-        windows = Windows(config["quota.window.num"], config["quota.window.size.seconds"] * 1000)
-        of_mutations = Windows(
-            config["controller.quota.window.num"], config["controller.quota.window.size.seconds"] * 1000
-        )
+        windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        of_mutations = Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)
         self._node = node
         self._loop = asyncio.get_running_loop()
         self.clients = ClientQuotas(windows, of_mutations)
@@ -102,46 +100,19 @@ class NodeQuotas:
                 if number % CHANGES_PER_STEP == 0:
                     yield
 
-    def of_connection(self, connection: CompiledConnection) -> ports.ConnectionQuotas | None:
+    def of_connection(self, connection: CompiledConnection) -> api.ConnectionQuotas | None:
         """Meters of its requests; None while there are no quotas, and while the client is not known (SASL): what it
         does until then is nobody's."""
         if not self.clients or (connection.login is not None and not connection.login.done):
             return None
         return connection.quotas or ConnectionQuotas(self, connection)
 
-    def fetch_bytes_max(self, context: RequestContext) -> int:
+    def fetch_bytes_max(self, context: Asking) -> int:
         """The most that a consumer can ever be given."""
         quota = self.clients.fetch
         if not quota:
             return (1 << 31) - 1
         return quota.bytes_max(user_of(context.principal), context.client_id, self.now_ms())
-
-    def limited_fetch(
-        self,
-        context: RequestContext,
-        answer: EncodedResponse,
-        session: FetchSession | None,
-        session_id: int,
-        found: Iterable[tuple[Any, Any]],
-    ) -> EncodedResponse:
-        """`answer`, or for a consumer beyond its quota one without anything, as if nothing had been found. `found` are
-        the partitions with what was read of them; `session_id` may be that of a new session, which is then dropped."""
-        quotas = None if context.session is None else context.session.quotas
-        if quotas is None:
-            return answer
-        header_bytes = 1 if messages.is_flexible(context.api_key, context.api_version) else 0
-        delay_ms = quotas.fetched(context, answer.length - header_bytes)  # Kafka counts 4 for the rest of the header
-        if delay_ms <= 0:
-            return answer
-        response = FetchResponse([], throttle_time_ms=delay_ms)
-        if session is not None:
-            response.session_id = session_id
-            for cached, read in found:
-                if read is not None:
-                    cached.must_be_answered_again()
-        elif session_id:
-            context.node.sessions.remove(session_id)
-        return EncodedResponse(*fetch.encode_response(context.api_version, context.correlation_id, response))
 
     def _permits_of(self, api_key: ApiKey, version: int, requester: Requester) -> Permits | None:
         quota, since = self.clients.mutation, STRICT_SINCE.get(api_key)
@@ -149,6 +120,33 @@ class NodeQuotas:
             return None
         strict = version < 0 or version >= since
         return Permits(quota, user_of(requester.principal), requester.client_id, self.now_ms, strict=strict)
+
+
+def limited_fetch(
+    context: RequestContext,
+    answer: EncodedResponse,
+    session: FetchSession | None,
+    session_id: int,
+    found: Iterable[tuple[Any, Any]],
+) -> EncodedResponse:
+    """`answer`, or for a consumer beyond its quota one without anything, as if nothing had been found. `found` are
+    the partitions with what was read of them; `session_id` may be that of a new session, which is then dropped."""
+    quotas = None if context.session is None else context.session.quotas
+    if quotas is None:
+        return answer
+    header_bytes = 1 if messages.is_flexible(context.api_key, context.api_version) else 0
+    delay_ms = quotas.fetched(context, answer.length - header_bytes)  # Kafka counts 4 for the rest of the header
+    if delay_ms <= 0:
+        return answer
+    response = FetchResponse([], throttle_time_ms=delay_ms)
+    if session is not None:
+        response.session_id = session_id
+        for cached, read in found:
+            if read is not None:
+                cached.must_be_answered_again()
+    elif session_id:
+        context.node.sessions.remove(session_id)
+    return EncodedResponse(*fetch.encode_response(context.api_version, context.correlation_id, response))
 
 
 def user_of(principal: str) -> str:
@@ -179,11 +177,11 @@ class ConnectionQuotas:
         self._clients = quotas.clients
         self._connection = connection
         self._user = user_of(connection.principal)
-        self._measured: dict[RequestContext, _Measured] = {}
+        self._measured: dict[Asking, _Measured] = {}
         """Unanswered requests, of which there are few (`PENDING_MAX`)."""
         self._beginning: _Measured | None = None
 
-    def begin(self, frame: memoryview) -> tuple[Call, dispatch.Outcome]:
+    def begin(self, frame: memoryview) -> tuple[Call, Outcome]:
         """`dispatch.begin`, measured."""
         self._beginning = measured = _Measured(len(frame))
         began_s = elapsed_s()
@@ -197,10 +195,10 @@ class ConnectionQuotas:
             return call, _timed(outcome, measured)
         return call, outcome
 
-    def _of(self, context: RequestContext) -> _Measured | None:
+    def _of(self, context: Asking) -> _Measured | None:
         return self._measured.get(context) or self._beginning
 
-    def delayed_by_controller(self, context: RequestContext, delay_ms: Millis) -> None:
+    def delayed_by_controller(self, context: Asking, delay_ms: Millis) -> None:
         """The controller found the client beyond its quota of mutations."""
         measured = self._of(context)
         if measured is not None:
@@ -208,7 +206,7 @@ class ConnectionQuotas:
             now_ms = self._quotas.now_ms()
             self._clients.mutation.throttled(self._user, context.client_id, delay_ms, now_ms)
 
-    def fetched(self, context: RequestContext, size: int) -> Millis:
+    def fetched(self, context: Asking, size: int) -> Millis:
         """Count what a consumer's fetch found, `size` bytes as Kafka counts them. Where that, or its time, is beyond
         the quota it is to be answered without records: then it gives the delay, and the bytes are not counted."""
         measured = self._of(context)

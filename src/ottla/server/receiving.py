@@ -17,10 +17,11 @@ import asyncio
 import logging
 import weakref
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import partial
 from typing import Any, Final, Protocol
 
+from ottla.config.typed import TypedSettings
 from ottla.logs import fields
 
 RECEIVE_BUFFER_BYTES = 1 << 20
@@ -381,8 +382,8 @@ class Receiving:
         self._kinds: dict[object, ReceiveBuffers] = {}
 
     @classmethod
-    def from_settings(cls, config: Mapping[str, Any]) -> Receiving:
-        return cls(config["queued.max.request.bytes"], config["socket.request.max.bytes"])
+    def from_settings(cls, config: TypedSettings) -> Receiving:
+        return cls(config.queued_max_request_bytes, config.socket_request_max_bytes)
 
     def of(self, kind: object) -> ReceiveBuffers:
         """The buffers that the listeners of a kind share. Requests of clients leave room for those of nodes."""

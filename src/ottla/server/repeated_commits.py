@@ -15,12 +15,13 @@ Why nobody can tell the difference (`tests/property/test_commits_mixed.py` looks
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 from ottla.coordinator.group.requests import OffsetCommit
 from ottla.drivers.group_coordinator import NotBatched
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.messages import ApiKey, read_header, response_header
+from ottla.protocol.messages import ApiKey, encode_response, read_header
 from ottla.protocol.offset_block import (
     LEADER_EPOCHS_SINCE,
     RECORDS_MAX,
@@ -29,7 +30,6 @@ from ottla.protocol.offset_block import (
     CommittedPartition,
     offset_positions,
 )
-from ottla.protocol.offset_commit import CommittedTopic, OffsetCommitRequest, encode_response
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext
 from ottla.server.authorization import allowed
@@ -47,7 +47,7 @@ _CORRELATION = slice(4, 8)
 class _Known:
     """A commit that was understood once."""
 
-    def __init__(self, context: RequestContext, request: OffsetCommitRequest, shape: CommitShape) -> None:
+    def __init__(self, context: RequestContext, request: Any, shape: CommitShape) -> None:
         self.node = context.node
         self.shape = shape
         self.asked = OffsetCommit(
@@ -74,13 +74,12 @@ class _Known:
 
     def answer(self, error: ErrorCode) -> bytearray:
         """The response frame, with a correlation id of 0."""
-        header = response_header(ApiKey.OFFSET_COMMIT, self._version, 0)
-        topics = [
-            CommittedTopic(name, topic_id, [(each.partition_index, error) for each in partitions])
-            for name, topic_id, partitions in self._topics
-        ]
-        body = encode_response(self._version, topics, header=header)
-        return bytearray(_INT32.pack(len(body))) + body
+        topics = []
+        for topic in self._topics:
+            rows = [{"partition_index": each.partition_index, "error_code": error} for each in topic.partitions]
+            topics.append({"name": topic.name, "topic_id": topic.topic_id, "partitions": rows})
+        body = encode_response(ApiKey.OFFSET_COMMIT, self._version, 0, {"topics": topics})
+        return bytearray(_INT32.pack(len(body)) + body)
 
 
 class _Held:
@@ -136,7 +135,7 @@ class RepeatedCommits:
         return b""
 
 
-def learn(context: RequestContext, request: OffsetCommitRequest, frame: memoryview) -> None:
+def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
     """Remember a commit of which no partition can fail alone."""
     session = context.session
     if context.api_version < LEADER_EPOCHS_SINCE or session is None or len(frame) > SHAPES_BYTES_MAX:
@@ -151,18 +150,18 @@ def learn(context: RequestContext, request: OffsetCommitRequest, frame: memoryvi
     repeated.learn(_Known(context, request, shape))
 
 
-def _partitions(context: RequestContext, request: OffsetCommitRequest) -> list[CommittedPartition]:
+def _partitions(context: RequestContext, request: Any) -> list[CommittedPartition]:
     """The committed partitions; empty if one does not exist, comes twice, has too much metadata or is forbidden."""
     readable = allowed(context, Operation.READ)
     image = context.node.image
-    limit: int = context.node.config["offset.metadata.max.bytes"]
+    limit: int = context.node.config.offset_metadata_max_bytes
     found: dict[tuple[str, int], CommittedPartition] = {}
     count = 0
-    for name, topic_id, partitions in request.topics:
+    for asked in request.topics:
         by_id = context.api_version >= TOPIC_IDS_SINCE
-        topic = image.topic_by_id(topic_id) if by_id else image.topic(name)
-        for number, _, _, metadata in partitions:
-            text = metadata or ""
+        topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
+        for each in asked.partitions:
+            number, text = each.partition_index, each.committed_metadata or ""
             if topic is None or topic.name not in readable or number not in topic.partitions or 2 * len(text) > limit:
                 return []
             found[topic.name, number] = CommittedPartition(topic.name, number, text, topic.id)

@@ -11,7 +11,6 @@ from typing import Any
 
 from ottla.coordinator.group import offsets
 from ottla.errors import KafkaError
-from ottla.protocol.group_requests import OffsetFetchRequest
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.wire import FetchedGroup
 from ottla.server.api import EncodedResponse, RequestContext
@@ -29,9 +28,9 @@ class _Known:
 
     __slots__ = ("group_id", "head", "request", "rest", "version")
 
-    def __init__(self, request: OffsetFetchRequest, version: Any, answer: bytes) -> None:
+    def __init__(self, request: Any, group_id: str, version: Any, answer: bytes) -> None:
         self.request = request
-        self.group_id = request.groups[0].group_id
+        self.group_id = group_id
         self.version = version
         self.head = len(answer).to_bytes(4, "big")
         self.rest = answer[4:]
@@ -48,7 +47,7 @@ class RepeatedOffsetFetches:
         self.made: _Known | None = None
         """The answer that was made last, whose frame `learn` knows."""
 
-    def learn(self, frame: memoryview, request: OffsetFetchRequest) -> None:
+    def learn(self, frame: memoryview, request: Any) -> None:
         made, self.made = self.made, None
         if made is not None and made.request is request:
             self._known[bytes(frame[_AFTER_CORRELATION:])] = made
@@ -67,19 +66,17 @@ class RepeatedOffsetFetches:
         return known.head + frame[4:8] + known.rest
 
 
-def note(
-    context: RequestContext, request: OffsetFetchRequest, groups: list[FetchedGroup], response: EncodedResponse
-) -> None:
+def note(context: RequestContext, request: Any, groups: list[FetchedGroup], response: EncodedResponse) -> None:
     """Keep an answer that was just made until `learn`, if it may be given again."""
     if context.api_version >= VERSIONS_END or len(groups) != 1 or response.length > ANSWER_BYTES_MAX:
         return
     shortcuts: dict[int, Any] | None = getattr(context.session, "shortcuts", None)
     (group,) = groups
-    if shortcuts is None or group.error:
+    if shortcuts is None or group.error_code:
         return
     for topic in group.topics:
         for row in topic.partitions:
-            if row.error:
+            if row.error_code:
                 return
     try:
         version = context.node.groups.read(offsets.version, group.group_id)
@@ -89,10 +86,10 @@ def note(
     repeated = shortcuts.get(which)
     if repeated is None:
         repeated = shortcuts[which] = RepeatedOffsetFetches(context)
-    repeated.made = _Known(request, version, b"".join(response.parts))
+    repeated.made = _Known(request, group.group_id, version, b"".join(response.parts))
 
 
-def learn(context: RequestContext, request: OffsetFetchRequest, frame: memoryview) -> None:
+def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
     """Remember a request that was answered at once."""
     repeated = getattr(context.session, "shortcuts", {}).get(ApiKey.OFFSET_FETCH << 16 | context.api_version)
     if repeated is not None:

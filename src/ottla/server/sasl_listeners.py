@@ -20,7 +20,8 @@ from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.security.sasl import GSSAPI, OAUTHBEARER, PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, SUPPORTED, jaas, scram
 from ottla.security.sasl.plain import PlainServer
-from ottla.server.authentication import Authentication, LoginSettings, Mechanism
+from ottla.server.authentication import Authentication
+from ottla.server.login_settings import LoginSettings, Mechanism
 
 if TYPE_CHECKING:
     import asyncio
@@ -105,8 +106,8 @@ def login_settings(listener: Listener) -> LoginSettings:
     config = listener.node.config
     return LoginSettings(
         bytes_max=of_listener(config, listener.name, "sasl.server.max.receive.size"),
-        failure_delay_s=config["connection.failed.authentication.delay.ms"] / 1000,
-        timeout_s=config["ottla.login.timeout.ms"] / 1000,
+        failure_delay_s=config.connection_failed_authentication_delay_ms / 1000,
+        timeout_s=config.ottla_login_timeout_ms / 1000,
     )
 
 
@@ -218,7 +219,7 @@ def is_unsecured(config: ServerConfig, listener: str) -> bool:
     handler = in_file(config, listener, OAUTHBEARER, _HANDLER)
     if handler != UNSECURED_HANDLER and endpoint_of(config, listener, KEYS_URL) is not None:
         return False
-    if config[UNSECURED]:
+    if config.ottla_sasl_oauthbearer_unsecured_tokens:
         return True
     name = _name(listener, OAUTHBEARER, KEYS_URL)
     what = "accepts tokens that nobody signed" if handler == UNSECURED_HANDLER else "has no keys to check tokens with"
@@ -308,7 +309,7 @@ def _gssapi(listener: Listener) -> Callable[[], Any]:
 
 def tokens_of(node: NodePorts, mechanism: scram.ScramMechanism) -> scram.FindToken:
     """What finds the delegation tokens that clients show."""
-    secret = node.config["delegation.token.secret.key"]
+    secret = node.config.delegation_token_secret_key
     if not secret:
         return lambda token_id: None
     from ottla.security.tokens import credential_of, is_expired  # most clusters have no tokens
@@ -343,7 +344,7 @@ class ScramUsers:
     def made_up(self, name: str) -> scram.Credential:
         """The same on all nodes of the cluster: asking two of them must not tell either."""
         node = self._node
-        secret = node.config["delegation.token.secret.key"] or node.cluster_id
+        secret = node.config.delegation_token_secret_key or node.cluster_id
         return scram.made_up(self.mechanism, secret.encode(), name, self._usual_shape())
 
     def _usual_shape(self) -> scram.Shape:

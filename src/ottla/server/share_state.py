@@ -61,7 +61,7 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
 
 def ask_each(
     context: RequestContext, request: Any, what: str, read: Read, *, needs_partitions: bool = True
-) -> Handling:
+) -> Handling[Any]:
     """The answer to a request. `what` says in an error what could not be done. `needs_partitions`: the answer is empty
     where one topic has none."""
     if not request.group_id or (needs_partitions and (yield from _lacks_partitions(request.topics))):
@@ -89,7 +89,7 @@ def ask_each(
     return {"results": results}
 
 
-def _lacks_partitions(topics: Sequence[Any]) -> Handling:
+def _lacks_partitions(topics: Sequence[Any]) -> Handling[bool]:
     for topic in topics:
         if not topic.partitions:
             return True

@@ -73,7 +73,7 @@ class StreamsTopics:
     async def _create(self, topics: list[InternalTopic], requester: Requester, backoff_seconds: float) -> None:
         request = {
             "topics": [_creatable(each) for each in topics],
-            "timeout_ms": self._node.config["request.timeout.ms"],
+            "timeout": self._node.config.request_timeout_ms,
             "validate_only": False,
         }
         try:

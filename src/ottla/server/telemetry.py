@@ -37,7 +37,7 @@ class NodeTelemetry:
 
     def __init__(self, node: NodePorts) -> None:
         self._node = node
-        self.clients = Clients(node.config["telemetry.max.bytes"])
+        self.clients = Clients(node.config.telemetry_max_bytes)
         for resource, configs in node.image.configs.items():
             if resource.type == ConfigResourceType.CLIENT_METRICS:
                 self.clients.subscribe(resource.name, configs)
@@ -86,7 +86,7 @@ class NodeTelemetry:
             if found not in self.clients.instances:
                 return found
 
-    def pushed(self, context: RequestContext, request: Any) -> Handling:
+    def pushed(self, context: RequestContext, request: Any) -> Handling[Any]:
         """A client pushes metrics; yields the cost of reading them. Raises the KafkaError with which it is refused."""
         clients = self.clients
         instance_id = request.client_instance_id

@@ -27,14 +27,14 @@ def creatable(config: ServerConfig, name: str) -> dict[str, Any]:
     """A topic as CreateTopics wants it; an internal topic with the partitions and settings of its coordinator."""
     partitions, replicas, configs = _UNSET, _UNSET, _internal_configs(config, name)
     if name == OFFSETS_TOPIC:
-        partitions = config["offsets.topic.num.partitions"]
-        replicas = config["offsets.topic.replication.factor"]
+        partitions = config.offsets_topic_num_partitions
+        replicas = config.offsets_topic_replication_factor
     elif name == TRANSACTION_TOPIC:
-        partitions = config["transaction.state.log.num.partitions"]
-        replicas = config["transaction.state.log.replication.factor"]
+        partitions = config.transaction_state_log_num_partitions
+        replicas = config.transaction_state_log_replication_factor
     elif name == SHARE_STATE_TOPIC:
-        partitions = config["share.coordinator.state.topic.num.partitions"]
-        replicas = config["share.coordinator.state.topic.replication.factor"]
+        partitions = config.share_coordinator_state_topic_num_partitions
+        replicas = config.share_coordinator_state_topic_replication_factor
     return {
         "name": name,
         "num_partitions": partitions,
@@ -50,23 +50,23 @@ def _internal_configs(config: ServerConfig, name: str) -> Mapping[str, str]:
         return {
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "segment.bytes": str(config["offsets.topic.segment.bytes"]),
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
         }
     if name == TRANSACTION_TOPIC:
         return {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",
-            "min.insync.replicas": str(config["transaction.state.log.min.isr"]),
-            "segment.bytes": str(config["transaction.state.log.segment.bytes"]),
+            "min.insync.replicas": str(config.transaction_state_log_min_isr),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
             "unclean.leader.election.enable": "false",
         }
     if name == SHARE_STATE_TOPIC:
         return {
             "cleanup.policy": "delete",
             "compression.type": "producer",
-            "min.insync.replicas": str(config["share.coordinator.state.topic.min.isr"]),
+            "min.insync.replicas": str(config.share_coordinator_state_topic_min_isr),
             "retention.ms": "-1",
-            "segment.bytes": str(config["share.coordinator.state.topic.segment.bytes"]),
+            "segment.bytes": str(config.share_coordinator_state_topic_segment_bytes),
         }
     return {}
 
@@ -92,7 +92,7 @@ async def _create(node: NodePorts, names: Collection[str], requester: Requester)
             await scheduler_of(asyncio.get_running_loop()).next_slice()
     request = {
         "topics": topics,
-        "timeout_ms": config["request.timeout.ms"],
+        "timeout": config.request_timeout_ms,
         "validate_only": False,
     }
     try:

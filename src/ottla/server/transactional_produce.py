@@ -37,7 +37,7 @@ KeepRecords = Callable[[RequestContext, ProduceRequest], None]
 
 
 def needs_verification(context: RequestContext, version: int) -> bool:
-    return version >= ADDS_SINCE or bool(context.node.config["transaction.partition.verification.enable"])
+    return version >= ADDS_SINCE or bool(context.node.config.transaction_partition_verification_enable)
 
 
 def verify(
@@ -67,9 +67,7 @@ def verify(
         return {}
     ((producer_id, producer_epoch),) = producers
     config, loop = context.node.config, asyncio.get_running_loop()
-    deadline = (
-        loop.time() + min(config["add.partitions.to.txn.retry.backoff.max.ms"], config["request.timeout.ms"]) / 1e3
-    )
+    deadline = loop.time() + min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms) / 1e3
     while True:
         guards = _start(context, batches)
         asked = {
@@ -79,15 +77,18 @@ def verify(
         }
         if not asked:
             return guards
-        keep_records(context, request)
         assert request.transactional_id is not None
         question = Question(request.transactional_id, producer_id, producer_epoch, tuple(asked), version >= ADDS_SINCE)
-        errors: Errors = yield context.node.transaction_verifier.ask(question)
+        answer = context.node.transaction_verifier.ask(question)
+        if not answer.done():
+            keep_records(context, request)
+        errors: Errors = yield answer
         is_ending = version >= ADDS_SINCE and ErrorCode.concurrent_transactions in errors.values()
         if not is_ending or loop.time() >= deadline:
             break
         # The markers of the transaction before are being written. The client would wait for longer.
-        yield asyncio.sleep(config["add.partitions.to.txn.retry.backoff.ms"] / 1e3)
+        keep_records(context, request)
+        yield asyncio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1e3)
     for key, error in errors.items():
         guards[asked[key]] = _refusal(error, version)
     return guards

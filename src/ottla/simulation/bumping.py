@@ -125,7 +125,7 @@ class BumpingProducer(Client):
         batch = Batch(values)
         self._number(lane, batch)
         lane.unanswered.append(batch)
-        producer = f"{self.name}.{self.lives}"
+        producer = f"{self.name}.{self.lives}/{lane.key[1]}"
         self.history.sending(lane.key, values, producer, first, idempotent=True)
         return batch
 
@@ -164,10 +164,9 @@ class BumpingProducer(Client):
     def _may_repeat(self) -> None:
         """Records were lost, by no fault of the brokers: what is in doubt elsewhere may be there twice."""
         for lane in self.lanes:
-            idempotent = self.history.partition(lane.key).idempotent
             for batch in lane.unanswered:
                 for value in batch.values:
-                    idempotent.pop(value, None)
+                    self.history.write(lane.key, value).is_unique = False
 
     def _bump(self) -> None:
         self.epoch += 1

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from ottla.errors import ErrorCode
+from ottla.histories.transactions import Transaction
 from ottla.protocol.messages import ApiKey
 from ottla.simulation.clients import Client
 from ottla.simulation.history import History, Key
-from ottla.simulation.ledger import Ledger, Transaction, committed
+from ottla.simulation.ledger import Ledger, committed
 from ottla.simulation.transactional import Transactional, error_of
 from ottla.simulation.wire import Disconnected, Wire, leader_of
 from ottla.simulation.world import World

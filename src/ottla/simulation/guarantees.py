@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ottla.simulation.clients import Client, Consumer, Producer
@@ -204,10 +203,10 @@ def measure(seed: int, configuration: Configuration, event: str) -> Measured:
         except Stuck as error:
             failure = f"stuck: {error}"
         world.close()
-    times = [time_s for time_s in run.history.acknowledged_s if time_s > BEFORE_SECONDS / 2]
-    gaps = [later - earlier for earlier, later in pairwise(times)]
-    lost = sum(run.history.lost.values())
-    return Measured(run.history.counts["acknowledged"], lost, round(max(gaps, default=0.0), 1), failure)
+    key, acknowledgements = run.keys[0], run.history.acknowledgements
+    late = [time_s for time_s in acknowledgements.times[key] if time_s > BEFORE_SECONDS / 2]
+    gap_s = acknowledgements.gap_s(key, late[0], late[-1]) if late else 0.0
+    return Measured(run.history.counts["acknowledged"], run.history.lost, round(gap_s, 1), failure)
 
 
 def measure_all(seeds: int) -> Iterator[dict[str, Any]]:

@@ -11,6 +11,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla.histories import records
+from ottla.histories.acknowledgements import Acknowledgements
+from ottla.histories.records import NOBODY, Kind, Record, Write, Writer
 from ottla.simulation.world import World
 
 Key = tuple[str, int]
@@ -31,7 +34,9 @@ class Mark(NamedTuple):
     """Elections of a leader that was not in sync."""
 
 
-class Acknowledged(NamedTuple):
+class Noted(NamedTuple):
+    """A value that a client was told or read."""
+
     value: bytes
     mark: Mark
     """When the request was sent: the answer may be older than the last loss."""
@@ -42,14 +47,10 @@ class Acknowledged(NamedTuple):
 class Partition:
     """One partition as clients know it."""
 
-    acknowledged: dict[int, Acknowledged] = field(default_factory=dict)
-    read: dict[int, Acknowledged] = field(default_factory=dict)
-    sent: dict[bytes, None] = field(default_factory=dict)
-    """Every value that may be there."""
-    idempotent: dict[bytes, tuple[str, int]] = field(default_factory=dict)
-    """Values that may be there once only: their producer and their place in what it sent."""
-    certain: dict[bytes, Acknowledged] = field(default_factory=dict)
-    """What was acknowledged; where it is may be unknown."""
+    acknowledged: dict[int, Noted] = field(default_factory=dict)
+    read: dict[int, Noted] = field(default_factory=dict)
+    sent: dict[bytes, tuple[str, int]] = field(default_factory=dict)
+    """Every value that may be there, with its producer and its place in what it sent."""
 
 
 class History:
@@ -59,10 +60,11 @@ class History:
         self.fsynced = fsynced
         self.budget = budget
         self.partitions: dict[Key, Partition] = {}
-        self.acknowledged_s: list[float] = []
-        """When acknowledgements came."""
-        self.lost: Counter[str] = Counter()
-        """What was lost without a promise broken."""
+        self.writers: dict[str, Writer] = {}
+        self.records = records.History(self.writers, holds=lambda write: self.holds(write.partition, *write.evidence))
+        self.acknowledgements = Acknowledgements()
+        self.lost = 0
+        """Records that were lost without a promise broken."""
         self.counts: Counter[str] = Counter()
 
     def partition(self, key: Key) -> Partition:
@@ -84,30 +86,37 @@ class History:
         return acks == ACKS_ALL or (acks == 1 and now.losses == mark.losses and not now.elections)
 
     def sending(self, key: Key, values: list[bytes], producer: str, first: int, *, idempotent: bool) -> None:
-        partition = self.partition(key)
-        for number, value in enumerate(values):
-            partition.sent[value] = None
-            if idempotent:
-                partition.idempotent[value] = producer, first + number
+        """`first` is the number of the first one among all that the producer sends."""
+        self.writers[producer] = Writer(idempotent, is_strict=True)
+        sent = self.partition(key).sent
+        for number, value in enumerate(values, first):
+            sent[value] = producer, number
+            self.records.writes[producer, number] = Write(key)
+
+    def write(self, key: Key, value: bytes) -> Write:
+        """What is known of a value that was sent."""
+        return self.records.writes[self.partition(key).sent[value]]
 
     def acknowledge(self, key: Key, base_offset: int, values: list[bytes], mark: Mark, acks: int) -> None:
-        partition = self.partition(key)
         self.counts["acknowledged"] += len(values)
-        self.acknowledged_s.append(self.world.time.now_s)
+        self.acknowledgements.note(key, self.world.time.now_s)
         for number, value in enumerate(values):
-            entry = Acknowledged(value, mark, acks)
-            partition.certain[value] = entry
+            write = self.write(key, value)
+            write.acknowledged, write.evidence = True, (mark, acks)
             if base_offset >= 0:  # else recognised as a duplicate, whose place is not said
-                self._note(key, partition.acknowledged, base_offset + number, entry, "acknowledged")
+                write.offset = base_offset + number
+                self._note(
+                    key, self.partition(key).acknowledged, write.offset, Noted(value, mark, acks), "acknowledged"
+                )
 
     def saw(self, key: Key, offset: int, value: bytes, mark: Mark) -> None:
         partition = self.partition(key)
         self.counts["read"] += 1
         if value not in partition.sent:
             self.world.violated(f"phantom: {key} has {value!r} at {offset}, which nobody sent")
-        self._note(key, partition.read, offset, Acknowledged(value, mark), "read")
+        self._note(key, partition.read, offset, Noted(value, mark), "read")
 
-    def _note(self, key: Key, where: dict[int, Acknowledged], offset: int, new: Acknowledged, what: str) -> None:
+    def _note(self, key: Key, where: dict[int, Noted], offset: int, new: Noted, what: str) -> None:
         partition = self.partition(key)
         if not self.holds(key, new.mark, new.acks):
             where.setdefault(offset, new)  # a leader of before may acknowledge late what is not there
@@ -124,34 +133,15 @@ class History:
         offsets = list(found)
         if offsets != list(range(len(offsets))):
             self.world.violated(f"{key}: offsets are not contiguous: {offsets}")
-        for name, known in (("acknowledged", partition.acknowledged), ("read", partition.read)):
-            for offset, entry in known.items():
-                value = found.get(offset)
-                if value != entry.value and self.holds(key, entry.mark, entry.acks):
-                    self.world.violated(f"lost: {key} at {offset}: {name} {entry.value!r}, in the end {value!r}")
-        places: dict[bytes, list[int]] = {}
-        for offset, value in found.items():
-            if value not in partition.sent:
-                self.world.violated(f"phantom: {key} has {value!r} at {offset}, which nobody sent")
-            places.setdefault(value, []).append(offset)
-        for value, entry in partition.certain.items():
-            if value not in places:
-                if self.holds(key, entry.mark, entry.acks):
-                    self.world.violated(f"lost: {key}: acknowledged {value!r} is not there")
-                self.lost[f"acks={'all' if entry.acks == ACKS_ALL else entry.acks}"] += 1
-        self._check_once_in_order(key, partition, places)
+        for offset, entry in partition.read.items():
+            value = found.get(offset)
+            if value != entry.value and self.holds(key, entry.mark):
+                self.world.violated(f"lost: {key} at {offset}: read {entry.value!r}, in the end {value!r}")
+        nobody = NOBODY, NOBODY
+        log = [Record(offset, *partition.sent.get(value, nobody)) for offset, value in found.items()]
+        self.records.log = {key: log}
+        for finding in records.findings(self.records):
+            if not finding.kind.is_allowed:
+                self.world.violated(f"{finding.kind.name.lower()}: {key}: {finding.text}")
+            self.lost += finding.kind is Kind.UNPROMISED
         self.counts["checked"] += len(found)
-
-    def _check_once_in_order(self, key: Key, partition: Partition, places: dict[bytes, list[int]]) -> None:
-        last: dict[str, tuple[int, int]] = {}
-        for value, (producer, number) in partition.idempotent.items():
-            where = places.get(value)
-            if where is None:
-                continue
-            if len(where) > 1:
-                self.world.violated(f"duplicate: {key}: {value!r} of an idempotent producer is at {where}")
-            before = last.get(producer)
-            if before is not None and before[0] < number and before[1] > where[0]:
-                text = f"{producer}'s {number} is at {where[0]}, its {before[0]} at {before[1]}"
-                self.world.violated(f"reordered: {key}: {text}")
-            last[producer] = number, where[0]

@@ -17,7 +17,7 @@ from ottla.quorum.voters import ReplicaKey, VoterSet
 from ottla.replication.partition import Partition
 from ottla.simulation.history import History, Key, Mark
 from ottla.simulation.log_view import Batch, LogView
-from ottla.simulation.seen_replicas import SeenReplicas
+from ottla.simulation.seen_replicas import SeenNode
 from ottla.simulation.world import DIRECTORY, SECOND_DIRECTORY, Machine, World
 
 METADATA: Key = ("__cluster_metadata", 0)
@@ -43,8 +43,6 @@ class Invariants:
         self.history = history
         self.voters = sorted(voters)
         self._watched = watched
-        self._quorum_parts: dict[str, tuple[Any, ...]] = {}
-        """What `_quorum_seen` was made of; all of it is replaced, not changed."""
         self._quorum_seen: dict[str, tuple[int, int, bool, int, VoterSet]] = {}
         self._replicas: dict[str, ReplicaKey] = {}
         """Each node with the directory that it has now."""
@@ -55,7 +53,7 @@ class Invariants:
         """The newest epoch that each node led the quorum in, over its restarts."""
         self._leaders: dict[tuple[Key, int], str] = {}
         self._epoch_starts: dict[tuple[Key, int], int] = {}
-        self._partitions_seen: dict[str, SeenReplicas] = {}
+        self._seen: dict[str, SeenNode] = {}
         self._committed: dict[Key, _Committed] = {}
         self._views: dict[tuple[str, Key, bool], LogView] = {}
         self._images: dict[int, MetadataImage] = {}
@@ -77,10 +75,9 @@ class Invariants:
 
     def ended(self, machine: Machine) -> None:
         """The process is gone, and with it what was only in memory."""
-        self._quorum_parts.pop(machine.name, None)
         self._quorum_seen.pop(machine.name, None)
         self._image_seen.pop(machine.name, None)
-        self._partitions_seen.pop(machine.name, None)
+        self._seen.pop(machine.name, None)
 
     def wiped(self, machine: Machine) -> None:
         """The disk is lost. What it had fsynced counted until then; the next disk is another voter (KIP-853)."""
@@ -92,22 +89,21 @@ class Invariants:
         node = machine.node
         if node is None:
             return
-        name, core = machine.name, node.metadata.quorum.core
-        parts = core.stored, core.role, core.high_watermark, core.configurations.newest
-        if parts != self._quorum_parts.get(name):
-            self._look_at_quorum(machine, core)
-            self._quorum_parts[name] = parts
+        name, serves = machine.name, node.serving and not node.stopping
+        seen = self._seen.get(name)
+        if seen is None:
+            seen = self._seen[name] = SeenNode(node)
+        elif seen.is_same(serves):
+            return
+        seen.note()
+        self._look_at_quorum(machine, node.metadata.quorum.core)
         image = node.metadata.publisher.image
         if image.offset >= 0 and image.offset != self._image_seen.get(name):
             self._image(machine, image)
             self._image_seen[name] = image.offset
-        serves, replicas = machine.is_serving, node.replicas
-        seen = self._partitions_seen.get(name)
-        if seen is None:
-            seen = self._partitions_seen[name] = SeenReplicas()
-        if seen.generation != replicas.generation:
-            seen.relist(replicas)
-        for row in seen.changed(serves):
+        if seen.replicas.generation != node.replicas.generation:
+            seen.replicas.relist(node.replicas)
+        for row in seen.replicas.changed(serves):
             partition = row.partition
             leads = serves and partition.is_leader  # before, what it knows is old; it answers nobody
             key = partition.topic_partition

@@ -7,39 +7,18 @@ wrote is never seen, and of one whose producer heard nothing either all is there
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any
 
+from ottla.histories import transactions
+from ottla.histories.findings import Finding
+from ottla.histories.transactions import Seen, Transaction, Value, of_read
 from ottla.protocol.record_batch import crc_is_valid, iterate_batches, iterate_records, read_end_marker
 from ottla.simulation.history import Key
 from ottla.simulation.world import World
-
-
-class Append(NamedTuple):
-    key: Key
-    value: bytes
-
-
-@dataclass
-class Transaction:
-    number: int
-    owner: str
-    """The transactional id."""
-    who: str
-    """The process."""
-    appends: list[Append] = field(default_factory=list)
-    late: dict[bytes, None] = field(default_factory=dict)
-    """Values that were sent when the transaction was over or about to be; only an abort makes such."""
-    may_commit: bool = False
-    """Whether anybody asked to commit it."""
-    decided: bool | None = None
-    """Whether it is committed, as far as its producer was told."""
-
-    def __str__(self) -> str:
-        return f"transaction {self.number} of {self.who} ({self.owner})"
 
 
 class Ledger:
@@ -47,10 +26,11 @@ class Ledger:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.transactions: list[Transaction] = []
-        self.of_value: dict[bytes, Transaction] = {}
-        self.seen: dict[Key, dict[int, bytes]] = {}
-        """What readers of committed records got, by offset."""
+        self.history = transactions.History()
+        self.places: dict[bytes, tuple[int, int]] = {}
+        """The transaction of each value, and its index there."""
+        self.seen: dict[tuple[Key, int], bytes] = {}
+        """What readers of committed records got."""
         self.given: dict[tuple[int, int], tuple[str, str]] = {}
         """The receiver of each producer id and epoch, and its transactional id."""
         self.newest: dict[str, tuple[int, int]] = {}
@@ -74,77 +54,66 @@ class Ledger:
         return now_s - known[1]
 
     def begin(self, owner: str, who: str) -> Transaction:
-        made = Transaction(len(self.transactions), owner, who)
-        self.transactions.append(made)
+        number = len(self.history.transactions)
+        made = self.history.transactions[number] = Transaction(number, f"{who} ({owner})")
         return made
 
     def append(self, transaction: Transaction, key: Key, text: str = "", *, late: bool = False) -> bytes:
-        """The value to write."""
-        number = len(transaction.appends) + len(transaction.late)
-        value = f"{transaction.number}/{number} {text}".encode()
-        self.of_value[value] = transaction
+        """The value to write; only an abort makes late ones."""
+        index = len(transaction.appends)
+        value = f"{transaction.number}/{index} {text}".encode()
+        self.places[value] = transaction.number, index
+        transaction.appends.append(key)
         if late:
-            transaction.late[value] = None
-        else:
-            transaction.appends.append(Append(key, value))
+            transaction.late[index] = None
         return value
 
     def decide(self, transaction: Transaction, committed: bool | None) -> None:
         """What its producer knows of it now; None: it may be committed or not."""
-        transaction.decided = committed
+        transaction.committed = committed
         name = {True: "committed", False: "aborted", None: "undecided"}[committed]
         self.counts[f"transactions {name}"] += 1
-        self.world.trace(transaction.who, f"{transaction} is {name}")
+        self.world.trace(transaction.who.partition(" ")[0], f"{transaction} is {name}")
 
     def saw(self, key: Key, offset: int, value: bytes, who: str) -> None:
         """A reader of committed records got a value."""
         self.counts["committed reads"] += 1
-        transaction = self.of_value.get(value)
-        where = f"{who} read {value!r} at {offset} of {key}"
-        if transaction is None:
-            raise self.world.violated(f"phantom: {where}, which nobody wrote")
-        if transaction.decided is False:
-            self.world.violated(f"aborted read: {where}, {transaction} was aborted")
-        if not transaction.may_commit:
-            self.world.violated(f"intermediate read: {where}, nobody asked to commit {transaction}")
-        if value in transaction.late:
-            self.world.violated(f"aborted read: {where}, which {transaction} wrote after its end")
-        known = self.seen.setdefault(key, {}).setdefault(offset, value)
-        if known != value:
-            self.world.violated(f"unrepeatable read: {where}, {known!r} was there before")
+        at = self._value(key, offset, value)
+        transaction = self.history.transactions.get(at.transaction)
+        seen = Seen(who, at, transaction is not None and transaction.asked)
+        self._judge(of_read(self.history, seen))
+        if self.seen.setdefault((key, offset), value) != value:
+            self.world.violated(
+                f"unrepeatable read: {value!r} at {offset} of {key} by {who}, {self.seen[key, offset]!r} before"
+            )
+        self.history.seen.append(seen)
+
+    def _value(self, key: Key, offset: int, value: bytes) -> Value:
+        place = self.places.get(value)
+        if place is None:
+            raise self.world.violated(f"phantom: {value!r} at {offset} of {key}, which nobody wrote")
+        return Value(key, offset, *place)
+
+    def _judge(self, found: Iterable[Finding[transactions.Kind]]) -> None:
+        for kind, key, text in found:
+            if not kind.is_allowed:
+                self.world.violated(f"{kind.name.lower()}: {key}: {text}")
 
     # In the end.
 
-    def check_final(self, key: Key, found: dict[int, bytes]) -> None:
-        """What was read is there still. `found`: what is committed in a partition."""
-        for offset, value in self.seen.get(key, {}).items():
-            if found.get(offset) != value:
-                self.world.violated(f"lost: {value!r} was read at {offset} of {key}, now it is {found.get(offset)!r}")
-
-    def check_atomic(self, found: dict[Key, dict[int, bytes]]) -> None:
-        """Each transaction is there once and whole, in its order, or not at all."""
-        places: dict[bytes, list[tuple[Key, int]]] = {}
+    def check(self, found: dict[Key, dict[int, bytes]]) -> None:
+        """`found`: what is committed. Each transaction is there once and whole, in its order, or not at all, and what
+        was read is there still."""
+        log = self.history.log
         for key, values in found.items():
-            for offset, value in values.items():
-                places.setdefault(value, []).append((key, offset))
-        for transaction in self.transactions:
-            there = [each for each in transaction.appends if each.value in places]
-            if transaction.decided and len(there) < len(transaction.appends):
-                missing = [each for each in transaction.appends if each not in there]
-                self.world.violated(f"lost: {transaction} was committed, {missing} is not there")
-            if there and len(there) < len(transaction.appends):
-                missing = [each for each in transaction.appends if each not in there]
-                self.world.violated(f"not atomic: of {transaction} {missing} is not there, {there} is")
-            last: dict[Key, int] = {}
-            for key, value in there:
-                if len(places[value]) > 1:
-                    self.world.violated(f"duplicate: {value!r} of {transaction} is at {places[value]}")
-                ((at, offset),) = places[value]
-                if at != key or offset <= last.get(key, -1):
-                    self.world.violated(f"reordered: {value!r} of {transaction} is at {offset} of {at}: {last}")
-                last[key] = offset
-            self.counts["transactions checked"] += bool(transaction.appends)
-            self.counts["transactions over several partitions"] += len(last) > 1
+            log[key] = [self._value(key, offset, value) for offset, value in values.items()]
+        self._judge(transactions.findings(self.history))
+        places: dict[int, dict[Key, None]] = {}
+        for value in itertools.chain.from_iterable(log.values()):
+            places.setdefault(value.transaction, {})[value.partition] = None
+        written = [each for each in self.history.transactions.values() if each.appends]
+        self.counts["transactions checked"] += len(written)
+        self.counts["transactions over several partitions"] += sum(len(keys) > 1 for keys in places.values())
 
     def check_copies(self, inputs: dict[Key, dict[int, bytes]], offsets: dict[Key, int], copied: list[bytes]) -> None:
         """Check that each input below the committed offset has one copy, and the others none."""

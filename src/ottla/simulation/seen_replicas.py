@@ -1,6 +1,8 @@
-"""The replicas of a node as they were when they were last looked at, which is behind each of its events: compiled."""
+"""A node and its replicas as they were when they were last looked at, which is behind each of its events: compiled."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from ottla.model import TopicPartition
 from ottla.replication.partition import Partition
@@ -26,6 +28,15 @@ class SeenReplica:
         self.state = state
         self._leader_epoch, self._partition_epoch, self._leads, self._committed = state
 
+    def has_changed(self, serves: bool) -> bool:
+        partition = self.partition
+        return (
+            partition.log.high_watermark != self._committed
+            or partition.leader_epoch != self._leader_epoch
+            or partition.partition_epoch != self._partition_epoch
+            or (serves and partition.is_leader) != self._leads
+        )
+
 
 class SeenReplicas:
     """All replicas of a node, listed again only when others came or went."""
@@ -44,14 +55,54 @@ class SeenReplicas:
 
     def changed(self, serves: bool) -> list[SeenReplica]:
         """The replicas of which something changed. A node that does not serve leads nothing: what it knows is old."""
-        found = []
-        for row in self.rows:
-            partition = row.partition
-            if (
-                partition.log.high_watermark != row._committed
-                or partition.leader_epoch != row._leader_epoch
-                or partition.partition_epoch != row._partition_epoch
-                or (serves and partition.is_leader) != row._leads
-            ):
-                found.append(row)
-        return found
+        return [row for row in self.rows if row.has_changed(serves)]
+
+    def is_same(self, serves: bool) -> bool:
+        """Whether `changed` would find nothing."""
+        for row in self.rows:  # noqa: SIM110 - compiled, it is no generator
+            if row.has_changed(serves):
+                return False
+        return True
+
+
+class SeenNode:
+    """One process of a node. What is compared by identity is replaced, not changed."""
+
+    __slots__ = (
+        "_core", "_high_watermark", "_image", "_newest", "_node", "_publisher", "_replicas", "_role", "_stored",
+        "replicas",
+    )  # fmt: skip
+
+    def __init__(self, node: Any) -> None:
+        self.replicas = SeenReplicas()
+        self._node = node
+        self._core = node.metadata.quorum.core
+        self._publisher = node.metadata.publisher
+        self._replicas = node.replicas
+        self._stored: Any = None
+        self._role: Any = None
+        self._high_watermark: Any = None
+        self._newest: Any = None
+        self._image: Any = None
+
+    def note(self) -> None:
+        """All of it was looked at."""
+        core = self._core
+        self._stored, self._role, self._high_watermark = core.stored, core.role, core.high_watermark
+        self._newest, self._image = core.configurations.newest, self._publisher.image
+
+    def is_same(self, serves: bool) -> bool:
+        """Whether nothing has changed since then, and no log is known to be damaged."""
+        core = self._core
+        if (
+            core.stored is not self._stored
+            or core.role is not self._role
+            or core.high_watermark != self._high_watermark
+            or core.configurations.newest is not self._newest
+            or self._publisher.image is not self._image
+            or self._replicas.generation != self.replicas.generation
+            or not self.replicas.is_same(serves)
+        ):
+            return False
+        damaged_logs = self._node.__dict__.get("damaged_logs")  # made with the first records
+        return damaged_logs is None or not damaged_logs.damaged()

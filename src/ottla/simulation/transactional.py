@@ -13,12 +13,13 @@ from typing import Any
 
 from ottla.coordinator.partitioning import partition_for
 from ottla.errors import ErrorCode
+from ottla.histories.transactions import Transaction
 from ottla.model import TRANSACTION_TOPIC
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import SimpleRecord, build_batch
 from ottla.simulation.clients import RECONNECT_S, Client
 from ottla.simulation.history import History, Key
-from ottla.simulation.ledger import Ledger, Transaction
+from ottla.simulation.ledger import Ledger
 from ottla.simulation.wire import RETRIABLE, Disconnected, Wire, coordinator_of, leader_of
 from ottla.simulation.world import EPOCH_MS, World
 
@@ -228,7 +229,7 @@ class Transactional(Client):
         self.over(transaction, committed=commit)
 
     async def _end(self, transaction: Transaction, *, commit: bool) -> None:
-        transaction.may_commit = commit
+        transaction.asked = commit
         if not commit and self.random.random() < 0.3:
             self.write_late(transaction)
         key, before, mine = ApiKey.END_TXN, self.doubts, self.producer
@@ -321,7 +322,8 @@ class Transactional(Client):
 
     def write_late(self, transaction: Transaction) -> None:
         """Write to a partition of a transaction that is over, or about to be aborted. No waiter for the answer."""
-        key = self.random.choice(transaction.appends).key
+        keys = [key for index, key in enumerate(transaction.appends) if index not in transaction.late]
+        key = self.random.choice(keys)
         wire = self.wires.get(self.places.get(key, ""))
         if wire is None or wire.transport is None:
             return

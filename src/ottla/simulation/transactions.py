@@ -104,8 +104,7 @@ class TransactionRun(QuorumRun):
             last = self.reader(f"last-{key[0]}-{key[1]}", key)
             last.stopping = True
             found[key] = await self._patiently(last.read_all, key)
-            self.ledger.check_final(key, found[key])
-        self.ledger.check_atomic(found)
+        self.ledger.check(found)
         offsets = {(LISTS, number): await self._committed(number) for number in range(PARTITIONS)}
         copied = [value for key in found if key[0] == COPIES for value in found[key].values()]
         self.ledger.check_copies({key: found[key] for key in offsets}, offsets, copied)

@@ -38,7 +38,8 @@ cdef class Log:
     cdef public object truncator
 
     cdef _append_stamped(
-        self, records, Stamped stamped, long long leader_epoch, long long now_ms, long long guard
+        self, records, Stamped stamped, long long leader_epoch, long long now_ms, origin, long long guard,
+        long long transaction_version
     )
 
     @cython.locals(end=cython.longlong, state=LogState, needs_flush=cython.bint, info=AppendInfo)

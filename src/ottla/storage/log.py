@@ -43,8 +43,6 @@ from ottla.storage.validation import CLIENT, REPLICATION, Origin, check_follows,
 
 __all__ = ["ColdRead", "Log", "LogParts", "LogSlice"]
 
-_RECORDS_UNCHECKED_VERSION = 7
-"""From this Produce version on no codec is forbidden."""
 T = TypeVar("T")
 
 
@@ -260,12 +258,12 @@ class Log:
         """
         if not self._health.is_open:
             raise self._health.error()
-        if origin is CLIENT:
-            stamped = self._rules.stamp(records, now_ms, self._state.log_end, leader_epoch)
+        is_own = origin is not CLIENT and origin is Origin.COORDINATOR
+        if origin is CLIENT or is_own:
+            stamped = self._rules.stamp(records, now_ms, self._state.log_end, leader_epoch, is_own)
             if stamped is not None:
-                return self._append_stamped(records, stamped, leader_epoch, now_ms, guard)
-        if request_version < _RECORDS_UNCHECKED_VERSION:
-            check_produce_version(records, request_version)
+                return self._append_stamped(records, stamped, leader_epoch, now_ms, origin, guard, transaction_version)
+        check_produce_version(records, request_version)
         state = self._state
         buffer, headers, max_timestamp, _, append_time = validate(
             records, self._policy, now_ms=now_ms, next_offset=state.log_end, leader_epoch=leader_epoch, origin=origin
@@ -288,15 +286,16 @@ class Log:
         return self._appended(first_offset, append_time, max_timestamp, leader_epoch, size, len(headers))
 
     def _append_stamped(
-        self, records: Buffer, stamped: Stamped, leader_epoch: LeaderEpoch, now_ms: Millis, guard: int
-    ) -> AppendInfo:
+        self, records: Buffer, stamped: Stamped, leader_epoch: LeaderEpoch, now_ms: Millis, origin: Origin, guard: int,
+        transaction_version: int,
+    ) -> AppendInfo:  # fmt: skip
         """The same for a batch that is ready to be written."""
         headers: list[BatchHeader] | None = None
-        if stamped.is_transactional:
+        if stamped.is_transactional and origin is CLIENT:
             check_has_id(guard)
         if stamped.producer_id >= 0:
             headers = [unpack_header(records)]
-            duplicate = check_producers(self.producer_state, records, headers, CLIENT, guard)
+            duplicate = check_producers(self.producer_state, records, headers, origin, guard, transaction_version)
             if duplicate is not None:
                 return self._duplicate_info(duplicate, leader_epoch)
         self._writer.append_stamped(records, stamped, headers, leader_epoch, now_ms)

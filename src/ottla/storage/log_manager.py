@@ -12,6 +12,7 @@ import posixpath
 import random as random_module
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.clock import Clock
@@ -42,7 +43,9 @@ from ottla.storage.partition_metadata import partition_metadata_path, write_part
 from ottla.storage.producer_state import ProducerSettings
 from ottla.storage.scheduled_deletions import ScheduledDeletions
 from ottla.storage.segment_cache import OPEN_FILES_MAX, SegmentCache
-from ottla.storage.truncation import Truncation, cut_files
+
+if TYPE_CHECKING:
+    from ottla.storage.truncations import Truncations
 
 _LOG = logging.getLogger("ottla.logs")
 
@@ -58,9 +61,6 @@ CHECKPOINTS = (
 PRODUCER_EXPIRY_INTERVAL_MS = 600_000
 """Default of producer.id.expiration.check.interval.ms."""
 CACHE_TRIM_INTERVAL_MS = 10_000
-
-TRUNCATIONS_PER_STEP = 16
-"""Beginning a truncation takes some 50 us, if indexes must be written."""
 
 
 class LogManager:
@@ -111,8 +111,7 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._by_directory: dict[str, dict[TopicPartition, Log]] = {}
         self._by_topic: dict[str, dict[int, Log]] = {}
-        self._truncations: set[asyncio.Task[dict[Log, KafkaError]]] = set()
-        self._closing = False
+        self._truncations: Truncations | None = None
         self._reported: set[TopicPartition] = set()
         self._intervals: dict[str, Millis] = {
             "retention": retention_check_interval_ms,
@@ -314,67 +313,28 @@ class LogManager:
         A log that is being cut refuses everything, and when it is open again no checkpoint calls fsynced what may grow
         there. What has begun comes to its end if the caller is cancelled.
         """
-        return await self._cut(offsets, starts_over=False)
+        return await self._cutting().cut(offsets, starts_over=False)
 
     async def start_over(self, offsets: Mapping[Log, Offset]) -> dict[Log, KafkaError]:
         """The same, but each log drops everything, and starts and ends at its offset."""
-        return await self._cut(offsets, starts_over=True)
+        return await self._cutting().cut(offsets, starts_over=True)
 
-    async def _cut(self, offsets: Mapping[Log, Offset], *, starts_over: bool) -> dict[Log, KafkaError]:
-        if not offsets:
-            return {}
-        task = asyncio.ensure_future(self._truncate(offsets, starts_over))
-        self._truncations.add(task)
-        task.add_done_callback(self._truncations.discard)
-        return await asyncio.shield(task)
+    def _cutting(self) -> Truncations:
+        """Made with the first cut: a node that is alone makes none."""
+        if self._truncations is None:
+            from ottla.storage.truncations import Truncations
 
-    async def _truncate(self, offsets: Mapping[Log, Offset], starts_over: bool) -> dict[Log, KafkaError]:
-        cuts: dict[Log, Truncation] = {}
-        failed: dict[Log, KafkaError] = {}
-        for number, (log, offset) in enumerate(offsets.items(), 1):
-            try:
-                cuts[log] = log.truncator.begin(offset, starts_over=starts_over)
-            except KafkaError as error:
-                failed[log] = error
-            if number % TRUNCATIONS_PER_STEP == 0:
-                await asyncio.sleep(0)
-        for cut in cuts.values():
-            await cut.fsyncs_ended()
+            self._truncations = Truncations(self._fs, self._checkpoint_newest, self._flush_again)
+        return self._truncations
 
-        def work() -> None:
-            for cut in cuts.values():
-                cut.work()
+    async def _checkpoint_newest(self, directory: str, name: str) -> None:
+        """Raises `KafkaError`."""
+        await self._checkpoints.write_newest(directory, name, partial(self._offsets, name, directory))
 
-        checkpoints: dict[str, KafkaError | None] = {}
-
-        async def attempt() -> list[KafkaError]:
-            await self._fs.run(work)
-            for directory in dict.fromkeys(posixpath.dirname(log.directory) for log in cuts):
-                checkpoints[directory] = await self._checkpoint_cuts(directory, cuts)
-            return [each for each in checkpoints.values() if each is not None]
-
-        if cuts:
-            await cut_files(cuts.values(), attempt, lambda: self._closing)
-        for log in cuts:
-            try:
-                log.truncator.end(checkpoints[posixpath.dirname(log.directory)])
-            except KafkaError as error:
-                failed[log] = error
-            if self._flush_timer is not None:
-                self._flush_timer.settings_changed(log)
-        return failed
-
-    async def _checkpoint_cuts(self, directory: str, cuts: Mapping[Log, Truncation]) -> KafkaError | None:
-        """Write the checkpoints of a directory after truncations; returns the error if they cannot be written."""
-        names = [RECOVERY_POINT_CHECKPOINT]
-        if any(cut.is_clean_point_moved for log, cut in cuts.items() if posixpath.dirname(log.directory) == directory):
-            names.append(CLEANER_OFFSET_CHECKPOINT)
-        try:
-            for name in names:
-                await self._checkpoints.write_newest(directory, name, partial(self._offsets, name, directory))
-        except KafkaError as error:
-            return error
-        return None
+    def _flush_again(self, log: Log) -> None:
+        """What is to be fsynced of a log, and when, may have changed."""
+        if self._flush_timer is not None:
+            self._flush_timer.settings_changed(log)
 
     def name(self, log: Log, topic_id: UUID) -> None:
         """Write down whose log it is. Raises `KafkaError`."""
@@ -390,8 +350,7 @@ class LogManager:
         """Give the new configuration to every log of a topic."""
         for log in self._by_topic.get(topic, {}).values():
             log.update_config(config)
-            if self._flush_timer is not None:
-                self._flush_timer.settings_changed(log)
+            self._flush_again(log)
 
     def delete(self, topic_partition: TopicPartition) -> None:
         """Detach the log and rename its directory; its files go after `file.delete.delay.ms`, by `background`."""
@@ -553,9 +512,8 @@ class LogManager:
         """Close every log with its fsyncs off the event loop, so many of each directory at once; then `shutdown`."""
         if self._flush_timer is not None:
             await self._flush_timer.close()
-        self._closing = True
-        if self._truncations:
-            await asyncio.wait(self._truncations)
+        if self._truncations is not None:
+            await self._truncations.stop()
         workers = []
         for directory in self.online_dirs:
             logs = self.logs_in(directory)

@@ -67,8 +67,8 @@ class LogState:
     def restart_at(self, offset: Offset) -> None:
         """All records are gone; the log starts and ends at `offset`."""
         self.truncations += 1
-        self.log_start = self.log_end = self.high_watermark = offset
-        self.recovery_point = self.durable = offset
+        self.log_start = self.log_end = self.high_watermark = self.durable = offset
+        self.recovery_point = 0  # until the name of the new file is on disk
         if self.cleaned is not None:
             self.cleaned = offset
 

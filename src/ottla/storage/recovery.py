@@ -104,7 +104,7 @@ def load_segments(
     loading = _Loading(fs, directory, loaded, log_start_offset, fsynced_end, clean_shutdown, contiguous)
     if orphan is not None:
         raise loading.damaged(orphan, None, "it is missing, while its index is there", "later segments are whole")
-    if not bases and fsynced_end:
+    if not bases and fsynced_end is not None and fsynced_end > log_start_offset:
         what = f"it has no log file, but records up to offset {fsynced_end} were fsynced"
         raise loading.damaged(directory, None, what, "nothing lies behind it")
     known = set(bases)
@@ -282,7 +282,7 @@ class _Loading:
             return
         last = loaded.segments[-1]
         end = max(loaded.next_offset, last.base_offset)
-        if fsynced_end is not None and end < fsynced_end:
+        if fsynced_end is not None and end < fsynced_end > self._log_start:
             what = f"the log ends at offset {end}, but records up to {fsynced_end} were fsynced, as the checkpoints say"
             raise self.damaged(last.path(LOG), last.size, what, "nothing lies behind it")
         if end < self._log_start:

@@ -273,7 +273,7 @@ class Segment:
     ) -> bool:
         """Whether batches of `size` bytes up to `last_offset` have to go to a new segment."""
         # The rules are those of `LogSegment.shouldRoll`.
-        if self.size + size > limits.segment_bytes:
+        if self.size + size > limits.segment_bytes:  # so positions fit into the index's int32 too
             return True
         if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:  # index entries have int32 offsets
             return True
@@ -288,7 +288,7 @@ class Segment:
         index = self._indexes.offset
         if index is None:
             index = self.offset_index
-        if len(index.offsets) >= limits.offset_entries_max:
+        if len(index.offsets) >= limits.offset_entries_max:  # a full index ends the segment (`segment.index.bytes`)
             return True
         times = self._indexes.time
         if times is None:
@@ -307,7 +307,7 @@ class Segment:
 
     def close_to_appends(self) -> None:
         """Note the largest timestamp in the time index, which retention and look-ups go by. Raises `OSError`."""
-        if self.size and self.max_timestamp >= 0:
+        if self.size and self.max_timestamp >= 0:  # as `LogSegment.onBecomeInactiveSegment` (KIP-33)
             before = len(self.time_index)
             self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
             self.index_changes += len(self.time_index) != before
@@ -466,11 +466,11 @@ class Segment:
     def retention_timestamp(self) -> Millis:
         """The largest timestamp, or the file's modification time where records have none."""
         largest = self.max_timestamp
-        return largest if largest >= 0 else self._fs.mtime_ms(self.path(LOG))
+        return largest if largest >= 0 else self._fs.mtime_ms(self.path(LOG))  # `LogSegment.largestTimestamp`
 
     def find_timestamp(self, timestamp_ms: Millis, start: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
         """The first record from `start` on with at least that timestamp: (timestamp, offset, leader epoch)."""
-        from_offset = max(self.time_index.offset_before(timestamp_ms), start)
+        from_offset = max(self.time_index.offset_before(timestamp_ms), start)  # all before it are earlier (KIP-33)
         for batch in self.batches(self.offset_index.position_before(from_offset)):
             if batch.max_timestamp < timestamp_ms or batch.last_offset < start:  # its header says that none fits
                 continue
@@ -481,8 +481,19 @@ class Segment:
 
     # Truncation and deletion
 
-    def truncate_to(self, offset: Offset) -> None:
-        """Drop the batches that end at or above `offset`. Raises `OSError`."""
+    def known_boundary(self, offset: Offset) -> Offset:
+        """An offset up to `offset` at which a batch begins, the last one that is known without the disk."""
+        index = self._indexes.offset
+        count = 0 if index is None else index.count_below(offset)
+        return self.base_offset if index is None or not count else self.base_offset + index.offsets[count - 1] + 1
+
+    def batch_start(self, offset: Offset) -> Offset:
+        """`offset`, or the first offset of the batch that it is inside. Raises `OSError`, `KafkaError`."""
+        batch = self.find(offset)
+        return offset if batch is None else min(offset, batch.base_offset)
+
+    def truncate_to(self, offset: Offset) -> Offset:
+        """Drop the batches that end at or above `offset`; returns the next offset of what is left. Raises `OSError`."""
         position = self.position_of(offset)
         file = self.open().file
         file.truncate(position)
@@ -499,7 +510,7 @@ class Segment:
         self.bytes_since_index = 0
         if not position:
             self.first_timestamp = None
-        self.load_tail()
+        return self.load_tail()
 
     def load_tail(self, *, trust_time_index: bool = False) -> Offset:
         """Read the batches behind the last index entries; sets the largest timestamp. Returns the next offset.
@@ -538,7 +549,7 @@ class Segment:
         for suffix in SUFFIXES:
             path = self.path(suffix)
             try:
-                self._fs.rename(path, path + DELETED)
+                self._fs.rename(path, path + DELETED)  # readers go on; removed after `file.delete.delay.ms`
             except FileNotFoundError:
                 continue
             renamed.append(path + DELETED)

@@ -9,6 +9,7 @@ cdef int _HEADER_SIZE
 cdef int _OVERHEAD
 cdef int _CRC_FROM
 cdef int _TRANSACTIONAL
+cdef int _MARKER
 
 
 cdef class Stamped:
@@ -32,7 +33,7 @@ cdef class StampRules:
         least=cython.longlong, greatest=cython.longlong, keyless=cython.longlong, misplaced=cython.longlong,
         _=cython.longlong, found=Stamped,
     )
-    cpdef Stamped stamp(self, records, long long now_ms, long long next_offset, long long leader_epoch)
+    cpdef Stamped stamp(self, records, long long now_ms, long long next_offset, long long leader_epoch, bint is_own=*)
 
 
 @cython.locals(value=cython.longlong)

@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
-"""What nearly every producer sends, checked and given its place in the log in one pass: one batch, not compressed.
+"""What nearly every producer sends, and every coordinator, checked and given its place in the log in one pass: one
+batch, not compressed.
 
 `StampRules.stamp` says yes or nothing and knows no errors: what it does not take, `validation.validate` goes through
 from the beginning and refuses, or accepts for reasons of its own. What it takes, `validate` would have taken with the
@@ -24,6 +25,8 @@ _HEADER_SIZE = 61
 _OVERHEAD = 12
 _CRC_FROM = 21
 _TRANSACTIONAL = 0x10
+_MARKER = 0x30
+"""A control batch of a transaction."""
 
 
 class Stamped:
@@ -52,8 +55,11 @@ class StampRules:
         self.older_max_ms = older_max_ms
         self.later_max_ms = later_max_ms
 
-    def stamp(self, records: Any, now_ms: int, next_offset: int, leader_epoch: int) -> Stamped | None:
-        """Check a client's batch and write base offset and leader epoch into it, outside its CRC.
+    def stamp(
+        self, records: Any, now_ms: int, next_offset: int, leader_epoch: int, is_own: bool = False
+    ) -> Stamped | None:
+        """Check a client's batch, or one of a coordinator (`is_own`), whose markers have no sequence, and write base
+        offset and leader epoch into it, outside its CRC.
 
         None if that is not all that there is to do, with nothing changed.
         """
@@ -81,10 +87,10 @@ class StampRules:
             _number(data, 0, 8) != 0  # base offset
             or _number(data, 8, 4) != size - _OVERHEAD
             or data[16] != 2  # the message format
-            or (attributes != 0 and attributes != _TRANSACTIONAL)  # a codec, LogAppendTime, control
+            or (attributes != 0 and attributes != _TRANSACTIONAL and not (is_own and attributes == _MARKER))
             or count <= 0
             or _number(data, 23, 4) != count - 1  # last offset delta
-            or (producer_id != -1 and _number(data, 53, 4) < 0)  # base sequence
+            or (producer_id != -1 and not is_own and _number(data, 53, 4) < 0)  # base sequence
             or crc32c(checked) != _number(data, 17, 4) & 0xFFFFFFFF
         ):
             return None

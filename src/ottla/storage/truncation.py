@@ -4,7 +4,11 @@ In three steps, so that the files of many logs are cut in a disk thread, one bat
 moves every offset: from then on nothing counts above the cut, and the log refuses reads and appends
 (NOT_LEADER_OR_FOLLOWER). `work` may run in a thread: it touches files, and copies of segments and producer state that
 nobody else has. `end`, on the loop again, puts the copies in place. A crash in between leaves a log that recovers to
-something between the old end and the new one.
+something between the old end and the new one, if the recovery point of `begin` is on disk before `work`.
+
+Batches go as a whole: a cut inside a batch ends the log where the batch began, as its file does. (Kafka's log would end
+inside the batch, refuse the leader's copy of it, and end before it after a restart.) In a gap that compaction left, the
+log ends at the cut, for which an empty segment stands: offsets that were consumed are not given again.
 """
 
 from __future__ import annotations
@@ -47,6 +51,12 @@ async def cut_files(
         delay_s = min(2 * delay_s, RETRY_SECONDS_MAX)
 
 
+def work_at(truncations: Collection[Truncation]) -> None:
+    """Cut the files of all of them. Blocks."""
+    for each in truncations:
+        each.work()
+
+
 class TruncationParts(NamedTuple):
     """Parts of the log that is truncated."""
 
@@ -63,14 +73,15 @@ class Truncation:
     """One log on its way to a new end. Each step is done once, in their order."""
 
     __slots__ = (
-        "_dropped", "_epochs", "_error", "_gate", "_is_cut", "_kept", "_parts", "_producers", "_renamed",
-        "is_clean_point_moved", "offset", "starts_over",
+        "_dropped", "_epochs", "_error", "_files_end", "_gate", "_is_cut", "_kept", "_parts", "_producers",
+        "_recovery_point", "_renamed", "is_clean_point_moved", "offset", "starts_over",
     )  # fmt: skip
 
     def __init__(self, parts: TruncationParts, offset: Offset, *, starts_over: bool) -> None:
         """`starts_over`: the log drops everything, and starts and ends at `offset`."""
         self._parts = parts
         self.offset = offset
+        """Where the log is to end; `work` moves it to the start of the batch that it is inside."""
         self.starts_over = starts_over or offset < parts.segments.bases[0]
         self.is_clean_point_moved = False
         """Whether compaction had come further."""
@@ -78,6 +89,10 @@ class Truncation:
         """Taken out of the list, newest first."""
         self._kept: list[Segment] = []
         """Copies, made by `work`; the last one becomes the active segment."""
+        self._files_end = offset
+        """Where the batches end that are left, at or below the new end."""
+        self._recovery_point = parts.state.recovery_point
+        """As it was before."""
         self._producers: ProducerStateManager | None = None
         """Another instance for the log, if anything is cut."""
         self._epochs: bytes | None = None
@@ -114,6 +129,8 @@ class Truncation:
             self._dropped = segments.detach_from(number + 1)
             self._epochs = epochs.cut_from_end(offset)
             state.truncate(offset)
+            # Only `work` looks into files: the batch that is cut begins anywhere from the last index entry on.
+            state.recovery_point = min(state.recovery_point, segments.items[number].known_boundary(offset))
         self.is_clean_point_moved = cleaned is not None and offset <= cleaned
         self._producers = parts.producer_state.without_content()
         parts.health.begin_work()
@@ -132,31 +149,36 @@ class Truncation:
         """Whether the disk was full, or no file could be opened: `work` is to be called again."""
         return self._error is not None and is_passing(self._error) and not self._parts.health.is_closed
 
-    def work(self) -> None:
-        """Cut the files; once they are cut, nothing. Blocks; raises nothing, `end` does."""
+    def work(self, note: Callable[[Offset], None] | None = None) -> None:
+        """Cut the files, after `note` has heard of the new end; once they are cut, nothing. Blocks; raises nothing,
+        `end` does."""
         with self._gate:
             if self._parts.health.is_closed or self._is_cut:  # deleted: another log may be in its place
                 return
             self._error = None
             try:
-                self._work()
+                self._work(note)
                 self._is_cut = True
             except (OSError, KafkaError) as error:
                 self._error = error
 
-    def _work(self) -> None:
+    def _work(self, note: Callable[[Offset], None] | None) -> None:
         """Every part of it may be done twice."""
         fs, state, _, segments, _, epochs, producer_state = self._parts
-        for segment in self._dropped:  # newest first, so that a crash leaves no gap
-            self._renamed += segment.rename_to_deleted()
         producers = self._producers
         if producers is not None:
             self._kept = self._kept or segments.private_copies()  # what an attempt has cut stays cut
-            last = self._kept[-1]
+            if not self.starts_over:
+                self.offset = self._kept[-1].batch_start(self.offset)
+        if note is not None:
+            note(self.offset)
+        for segment in self._dropped:  # newest first, so that a crash leaves no gap
+            self._renamed += segment.rename_to_deleted()
+        if producers is not None:
             if self.starts_over:
-                last.create_files()
+                self._kept[-1].create_files()
             else:
-                last.truncate_to(self.offset)
+                self._files_end = self._kept[-1].truncate_to(self.offset)
         if self._epochs is not None:
             with fs.replacing:
                 fs.write_atomic(epochs.path, self._epochs)
@@ -187,6 +209,8 @@ class Truncation:
             segments.replace_active(self._kept[-1])
         if self.starts_over:
             flusher.fsync_later(segments.directory)
+        elif self._kept:
+            self._end_at_a_batch()
         for path in self._renamed:
             segments.schedule_deletion(path, state.now_ms)
         if self._producers is not None:
@@ -194,6 +218,22 @@ class Truncation:
             producer_state.on_high_watermark(state.high_watermark)
         health.end_work()
         flusher.notify()
+
+    def _end_at_a_batch(self) -> None:
+        """Move the offsets from where `begin` put them to where the files end."""
+        _, state, health, segments, flusher, epochs, _ = self._parts
+        if self.offset < state.log_end:
+            state.truncate(self.offset)
+            if epochs.cut_from_end(self.offset) is not None:
+                flusher.write_later(epochs.path, epochs.encode)
+        state.recovery_point = min(self._recovery_point, self._files_end)
+        state.durable = min(state.durable, self._files_end)
+        if self._files_end < self.offset:
+            try:
+                segments.add(self.offset, state.now_ms)
+            except OSError as error:
+                raise health.fail(error) from error
+            flusher.fsync_later(segments.directory)
 
 
 class Truncator:
@@ -231,7 +271,11 @@ class Truncator:
         """The log can be used again, unless `error` says why not. Raises `KafkaError`, and it is offline then."""
         truncation, self._current = self._current, None
         if truncation is not None:
+            state = self._parts.state
+            begun_at = state.log_end
             truncation.end(error)
+            if state.log_end < begun_at and self.on_truncated is not None:
+                self.on_truncated(state.log_end)
 
     def wait(self) -> None:
         """Let no work on the files go on, for a log that is closed."""

@@ -78,7 +78,7 @@ class Child:
 
         fs, now, dice = OsFileSystem(), SystemClock().now_ms(), Random(os.urandom(16))
         format_directory(fs, config.metadata_log_dir, settings, self.order["cluster_id"], dice, now)
-        self.network = CutNetwork(config["socket.send.buffer.bytes"], config.node_id)
+        self.network = CutNetwork(config.socket_send_buffer_bytes, config.node_id)
 
     async def attend(self, node: Node, stop: asyncio.Event) -> None:
         """The node serves: make the topics, watch the parent, say where it is. Raises OttlaError for a bad topic."""
@@ -189,7 +189,7 @@ async def create_topics(node: Node, topics: list[dict[str, Any]], accepted: tupl
         return None
     from ottla.protocol.messages import ApiKey
 
-    request = {"topics": topics, "timeout_ms": 30_000, "validate_only": False}
+    request = {"topics": topics, "timeout": 30_000, "validate_only": False}
     response = await node.channel.send(ApiKey.CREATE_TOPICS, request)
     refused = [row for row in response["topics"] if row["error_code"] not in accepted]
     return "; ".join(f"topic {row['name']}: {row['error_message']}" for row in refused) or None

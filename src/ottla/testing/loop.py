@@ -133,18 +133,21 @@ class SimulatedTime:
         deadline_s = self.now_s + seconds_max
         at_this_moment = 0
         ready, later = self._ready, self._later
-        while not until():
-            if not ready:
-                if not later or later[0][0] > deadline_s:
-                    raise Stuck(f"after {self.now_s:.3f} s of {seconds_max} s at most")
-                self.now_s = later[0][0]
-                at_this_moment = 0
-                while later and later[0][0] == self.now_s:
-                    ready.append(heappop(later)[2])
-            at_this_moment += 1
-            if at_this_moment > STEPS_MAX:
-                raise Stuck(f"{STEPS_MAX} events at {self.now_s:.6f} s")
-            self._step(ready.popleft())
+        try:
+            while not until():
+                if not ready:
+                    if not later or later[0][0] > deadline_s:
+                        raise Stuck(f"after {self.now_s:.3f} s of {seconds_max} s at most")
+                    self.now_s = later[0][0]
+                    at_this_moment = 0
+                    while later and later[0][0] == self.now_s:
+                        ready.append(heappop(later)[2])
+                at_this_moment += 1
+                if at_this_moment > STEPS_MAX:
+                    raise Stuck(f"{STEPS_MAX} events at {self.now_s:.6f} s")
+                self._step(ready.popleft())
+        finally:
+            _set_running_loop(None)
 
     def _step(self, handle: Event) -> None:
         if handle._callback is None:
@@ -156,11 +159,8 @@ class SimulatedTime:
         self.steps += 1
         loop.steps += 1
         self.handle = handle
-        _set_running_loop(loop)
-        try:
-            handle._run()
-        finally:
-            _set_running_loop(None)
+        _set_running_loop(loop)  # until the next event: each call is one to the kernel
+        handle._run()
         self.after_step(loop)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
 
-from ottla.config import definitions
+from ottla.config import definitions, foreign
 from ottla.config.checks import parse_address
 from ottla.config.listener_settings import of_listener, of_mechanism
 from ottla.config.listeners import Listener
@@ -255,16 +256,50 @@ def test_dynamic_settings_lie_over_static_ones() -> None:
         "log.retention.ms",
         "message.max.bytes",
     }
-    assert config["log.retention.ms"] == 6
+    assert config.log_retention_ms == config["log.retention.ms"] == 6
     assert config.topic_defaults()["retention.ms"] == "6"
     assert config.apply_dynamic({"log.retention.ms": "6"}, {"log.retention.ms": "7"}) == {
         "log.retention.ms",
         "message.max.bytes",
     }
-    assert config["log.retention.ms"] == 7
+    assert config.log_retention_ms == config["log.retention.ms"] == 7
     assert config.apply_dynamic({}, {}) == {"log.retention.ms"}
-    assert config["log.retention.ms"] == 5
+    assert config.log_retention_ms == config["log.retention.ms"] == 5
     assert config.apply_dynamic({}, {}) == frozenset()
+
+
+def test_a_copy_on_which_dynamic_settings_are_tried_changes_nothing() -> None:
+    config = ServerConfig.load(overrides={"log.retention.ms": "5"})
+    assert config.log_retention_ms == 5
+    trial = copy.copy(config)
+    assert (config.message_max_bytes, trial.log_roll_hours) == (1048588, 168)
+    trial.apply_dynamic({"log.retention.ms": "6"}, {})
+    assert (trial.log_retention_ms, config.log_retention_ms) == (6, 5)
+    config.apply_dynamic({"log.retention.ms": "7", "message.max.bytes": "8"}, {})
+    assert (trial.log_retention_ms, config.log_retention_ms, config.message_max_bytes) == (6, 7, 8)
+    assert trial.message_max_bytes == 1048588
+
+
+def test_settings_are_attributes_where_there_is_such_a_setting() -> None:
+    config = ServerConfig.load(overrides={"offsets.retention.minutes": "7"})
+    assert (config.offsets_retention_minutes, config.effective.offsets_retention_minutes) == (7, 7)
+    assert copy.copy(config).offsets_retention_minutes == 7
+    for each in (config, config.effective):
+        with pytest.raises(AttributeError, match=r"has no attribute offsets_retention_minute$"):
+            each.offsets_retention_minute  # noqa: B018
+
+
+def test_settings_of_a_listener_have_an_effect_where_a_listener_may_have_its_own() -> None:
+    own = [
+        "x.ssl.client.auth",
+        "x.plain.sasl.jaas.config",
+        "x.max.connection.creation.rate",
+        "x.connections.max.reauth.ms",
+    ]
+    others = ["x.ssl.keymanager.algorithm", "x.num.partitions", "x"]
+    for name in (*own, *others):
+        assert foreign.is_known(f"listener.name.{name}")
+        assert foreign.has_effect(f"listener.name.{name}", {}) == (name in own), name
 
 
 def test_dynamic_settings_that_cannot_be_are_ignored() -> None:

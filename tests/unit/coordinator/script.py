@@ -178,9 +178,9 @@ class Script:
             stable,
         )
         found = [
-            f"{topic.name}-{each.partition}={each.error.name.upper() if each.error else each.offset}"
+            f"{topic.name}-{number}={error.name.upper() if error else offset}"
             for topic in topics
-            for each in topic.partitions
+            for number, offset, _, _, error in topic.partitions
         ]
         self.out.append(f"{token} <- {' '.join(found) or 'nothing'}")
 

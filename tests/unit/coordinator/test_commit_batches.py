@@ -160,7 +160,7 @@ def test_a_member_of_another_generation_is_refused_and_one_of_this_lives_on() ->
 @pytest.mark.parametrize("linger_ms", [0, 5])
 def test_the_linger_says_when_a_batch_is_appended(linger_ms: int) -> None:
     async def scene(world: World) -> None:
-        world.node.config["group.coordinator.append.linger.ms"] = linger_ms
+        world.node.config.group_coordinator_append_linger_ms = linger_ms
         world.restart()
         waiters = [commit(world, shape(), number) for number in range(2)]
         assert len(world.log.batches) == (0 if linger_ms else 2)
@@ -175,7 +175,7 @@ def test_the_linger_says_when_a_batch_is_appended(linger_ms: int) -> None:
 @pytest.mark.parametrize("codec", range(5))
 def test_batches_are_compressed_as_the_setting_says(codec: int) -> None:
     async def scene(world: World) -> None:
-        world.node.config["offsets.topic.compression.codec"] = codec
+        world.node.config.offsets_topic_compression_codec = codec
         world.restart()
         world.commit(1)
         commit(world, shape(partition=1), 2)
@@ -184,7 +184,7 @@ def test_batches_are_compressed_as_the_setting_says(codec: int) -> None:
         world.restart()
         await until(lambda: _loaded(world))
         topics = world.driver.read(fetch, "simple", [("t", ZERO_UUID, [0, 1])], False)
-        assert [each.offset for each in topics[0].partitions] == [1, 2]
+        assert [each.committed_offset for each in topics[0].partitions] == [1, 2]
 
     play(scene)
 
@@ -207,7 +207,7 @@ def test_a_batch_does_not_outgrow_the_log() -> None:
 
 def test_an_unknown_codec_is_refused_at_start() -> None:
     async def scene(world: World) -> None:
-        world.node.config["offsets.topic.compression.codec"] = 5
+        world.node.config.offsets_topic_compression_codec = 5
         with pytest.raises(OttlaError, match="Unknown compression type id: 5"):
             world.restart()
 

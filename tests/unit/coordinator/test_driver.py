@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
-from ottla.config import definitions
+from ottla.config.effective import EffectiveConfig
 from ottla.coordinator.group.admin import describe
 from ottla.coordinator.group.offsets import fetch
 from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
@@ -26,6 +26,7 @@ from ottla.protocol.internal.group_records import (
 )
 from ottla.protocol.record_batch import SimpleRecord, build_batch, read_batch_header, set_base_offset_and_epoch
 from ottla.replication.partition import Partition
+from ottla.storage.config import LogConfig
 from tests.unit.coordinator.harness import WALL_START_MS
 
 
@@ -51,6 +52,7 @@ class MemoryLog:
     """As much of a log as the driver and the partition touch. With `must_fsync`, it counts as far as it was fsynced."""
 
     is_open = True
+    config = LogConfig()
 
     def __init__(self) -> None:
         self.batches: list[bytearray] = []
@@ -114,35 +116,14 @@ class Waiter:
         self.results.append(result.code if isinstance(result, KafkaError) else result)
 
 
-class Settings(dict[str, Any]):
-    def __init__(self) -> None:
-        super().__init__({
-            "group.min.session.timeout.ms": 20,
-            "group.max.session.timeout.ms": 1_800_000,
-            "group.max.size": 100,
-            "group.initial.rebalance.delay.ms": 0,
-            "offsets.retention.minutes": 10_080,
-            "offsets.retention.check.interval.ms": 600_000,
-            "offset.metadata.max.bytes": 4_096,
-            "group.consumer.session.timeout.ms": 45_000,
-            "group.consumer.heartbeat.interval.ms": 5_000,
-            "group.consumer.assignment.interval.ms": 1_000,
-            "group.consumer.max.size": 1_000,
-            "group.consumer.assignors": ["uniform", "range"],
-            "group.consumer.regex.refresh.interval.ms": 600_000,
-            "group.consumer.migration.policy": "bidirectional",
-            "group.share.session.timeout.ms": 45_000,
-            "offsets.topic.num.partitions": 1,
-            "offsets.load.buffer.size": 5_242_880,
-            "offsets.topic.compression.codec": 0,
-            "group.coordinator.append.linger.ms": -1,
-            "offsets.commit.timeout.ms": 5_000,
-        })  # fmt: skip
-
-    def __missing__(self, name: str) -> Any:
-        """The setting's default."""
-        setting = definitions.BROKER[name]
-        return setting.parse(str(setting.default))
+def settings() -> EffectiveConfig:
+    static = {
+        "group.min.session.timeout.ms": "20",
+        "group.max.size": "100",
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.num.partitions": "1",
+    }
+    return EffectiveConfig(static, {}, {})
 
 
 class Replicas(list[Partition]):
@@ -161,7 +142,7 @@ class World:
         self.epoch = 0
         self.isr: tuple[int, ...] = (1,)
         self.node = SimpleNamespace(
-            config=Settings(),
+            config=settings(),
             clock=SimpleNamespace(now_ms=lambda: WALL_START_MS),
             random=random.Random(1),
             image=EMPTY_IMAGE,
@@ -205,7 +186,7 @@ class World:
         return waiter
 
     def committed(self, group_id: str = "simple") -> int:
-        found: int = self.driver.read(fetch, group_id, None, False)[0].partitions[0].offset
+        found: int = self.driver.read(fetch, group_id, None, False)[0].partitions[0].committed_offset
         return found
 
 
@@ -362,7 +343,7 @@ def test_a_log_of_kafka_with_transactions_and_unknown_records_loads() -> None:
         await until(lambda: code_of_or_none(world) is None)
         assert (world.committed("a"), world.committed("b")) == (2, 1)
         (topic,) = world.driver.read(fetch, "c", [("t", ZERO_UUID, [0])], True)
-        assert topic.partitions[0].error is ErrorCode.unstable_offset_commit
+        assert topic.partitions[0].error_code is ErrorCode.unstable_offset_commit
 
     play(scene)
 

@@ -27,7 +27,7 @@ def tell(node: Parts, leader_id: int, epoch: int) -> None:
 
 def asked(name: str) -> dict[str, Any]:
     topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    return {"topics": [topic], "timeout_ms": 1000, "validate_only": False}
+    return {"topics": [topic], "timeout": 1000, "validate_only": False}
 
 
 def test_who_loses_the_lead_refuses_and_who_leads_again_goes_on() -> None:

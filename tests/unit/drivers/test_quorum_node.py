@@ -306,19 +306,21 @@ def test_a_crash_between_a_snapshot_and_the_cut_of_the_log_leaves_what_the_snaps
 
 
 @pytest.mark.parametrize("power_loss", [False, True])
-def test_a_follower_whose_log_was_cut_starts_after_a_crash(power_loss: bool) -> None:
-    """It is noted beside the log how far that is fsynced: what was cut is no loss."""
+@pytest.mark.parametrize(("sizes", "cut"), [((1,) * 6, 2), ((1, 1, 3), 4)], ids=["between batches", "inside a batch"])
+def test_a_follower_whose_log_was_cut_starts_after_a_crash(sizes: tuple[int, ...], cut: int, power_loss: bool) -> None:
+    """It is noted beside the log how far that is fsynced: what was cut is no loss. A batch is cut as a whole."""
     fs = new_disk(2)
 
     async def main() -> None:
         follower = quorum_node(fs, ME, OTHER, me=OTHER)
         follower.start()
         follower.heard(1, 7, {})
-        for first in range(6):
-            follower.append_fetched(data_batch([VALUE], first, 7, 1))
+        for size in sizes:
+            follower.append_fetched(data_batch([VALUE] * size, follower.end_offset, 7, 1))
         await fsynced(follower)
         fs.fsync_all()
-        await follower.truncate_to_epoch(7, 2)
+        await follower.truncate_to_epoch(7, cut)
+        assert follower.end_offset == follower.log.log.log_end_offset == 2
         fs.crash()
 
     asyncio.run(main())

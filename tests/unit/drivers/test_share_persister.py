@@ -13,7 +13,8 @@ import pytest
 
 from ottla.coordinator.share.requests import ReadState, StateRow, WriteState
 from ottla.drivers import share_persister
-from ottla.drivers.share_persister import Persister, PersisterHost
+from ottla.drivers.ports import PersisterHost
+from ottla.drivers.share_persister import Persister
 from ottla.errors import ErrorCode
 from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
 from ottla.protocol.messages import ApiKey
@@ -27,7 +28,7 @@ class Remote(Persister):
     """Its coordinator is broker 2, which answers when it is told to, with the errors that it is given."""
 
     def __init__(self) -> None:
-        config = {"request.timeout.ms": 1_000, "socket.connection.setup.timeout.ms": 1_000}
+        config = SimpleNamespace(request_timeout_ms=1_000, socket_connection_setup_timeout_ms=1_000)
         node = SimpleNamespace(node_id=1, config=config, network=None, random=random.Random(1))
         super().__init__(cast(PersisterHost, node), make_topic=cast(Any, None))
         self.requests: list[dict[int, dict[str, Any]]] = []

@@ -106,9 +106,9 @@ def asking(
         node = SimpleNamespace(
             node_id=1, image=image, network=SystemNetwork(), random=random.Random(1),
             inter_broker_listener="PLAINTEXT",
-            config={"request.timeout.ms": 5000, "socket.connection.setup.timeout.ms": 5000},
+            config=SimpleNamespace(request_timeout_ms=5000, socket_connection_setup_timeout_ms=5000),
         )  # fmt: skip
-        verifier = TransactionVerifier(node)  # type: ignore[arg-type]
+        verifier = TransactionVerifier(node)
         try:
             await test(verifier, coordinator)
         finally:
@@ -126,10 +126,10 @@ def test_what_comes_while_one_is_asked_goes_together() -> None:
     async def test(verifier: TransactionVerifier, coordinator: Coordinator) -> None:
         coordinator.may_answer.clear()
         coordinator.errors = {T1: E.invalid_txn_state}
-        first = asyncio.create_task(verifier.ask(question("a")))
+        first = verifier.ask(question("a"))
         await coordinator.was_asked.wait()
         rest = [
-            asyncio.create_task(verifier.ask(each))
+            verifier.ask(each)
             for each in (
                 question("b", T0),
                 question("b", T1),
@@ -202,7 +202,7 @@ def test_without_a_coordinator() -> None:
 def test_waiters_hear_that_the_node_stops() -> None:
     async def test(verifier: TransactionVerifier, coordinator: Coordinator) -> None:
         coordinator.may_answer.clear()
-        waiting = [asyncio.create_task(verifier.ask(question(name))) for name in "ab"]
+        waiting = [verifier.ask(question(name)) for name in "ab"]
         await coordinator.was_asked.wait()
         await verifier.stop()
         assert [await each for each in waiting] == [{T0: E.network_exception}] * 2

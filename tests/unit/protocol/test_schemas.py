@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import pkgutil
 import sys
@@ -19,9 +20,11 @@ from ottla.protocol.schemas import FieldSchema
 from ottla.protocol.writer import Writer
 from ottla.steps import at_once
 
+RELEASES = ("", "3.9", "4.4")
 EACH = [
     (name, version)
-    for name in schemas.names()
+    for release in RELEASES
+    for name in schemas.names(release)
     for version in range(schemas.schema(name).versions[0], schemas.schema(name).versions[1] + 1)
 ]
 
@@ -41,7 +44,7 @@ def written_in_steps(layout: Layout, values: Any) -> tuple[bytes, int]:
 
 
 def test_defaults_travel_in_every_version() -> None:
-    assert len(EACH) > 700
+    assert len(EACH) > 790
     for name, version in EACH:
         layout = schemas.layout(name, version)
         values = of_defaults(layout)
@@ -54,6 +57,21 @@ def test_defaults_travel_in_every_version() -> None:
             for end in range(len(data)):
                 with pytest.raises(Malformed):
                     Reader(data[:end]).read(layout)
+
+
+def test_what_other_releases_have_is_off() -> None:
+    for release in RELEASES[1:]:
+        assert len(schemas.names(release)) >= 17
+        for name in schemas.names(release):
+            ours, theirs = name.partition("@")[0], schemas.schema(name)
+            served = schemas.schema(ours).versions if ours in schemas.names() else (0, -1)
+            beside = range(theirs.versions[0], theirs.versions[1] + 1)
+            if theirs.kind not in ("request", "response"):
+                continue  # tags that a record of the same version may have
+            assert not [version for version in beside if schemas.within(version, served)], name
+            for version in beside:
+                with pytest.raises(KeyError):
+                    schemas.layout(schemas.api_message(theirs.kind, theirs.api_key), version)
 
 
 def filled(layout: Layout, rows: int) -> dict[str, Any]:
@@ -71,7 +89,7 @@ def value_of(field: Field, rows: int) -> Any:
 
 def test_long_messages_are_the_same_in_steps() -> None:
     longest = 0
-    for name in schemas.names():
+    for name in [name for release in RELEASES for name in schemas.names(release)]:
         version = schemas.schema(name).versions[1]
         layout = schemas.layout(name, version)
         values = filled(layout, 300)
@@ -151,3 +169,20 @@ def test_schema_fields_are_named_once() -> None:
     for name in schemas.names():
         walk(schemas.schema(name).fields)
     assert {field.name for field in fields(record_classes()["TopicRecord"])} == {"name", "topic_id"}
+
+
+def test_what_was_read_is_freed() -> None:
+    """Objects of messages are freed by their counts alone, also where the read fails in the middle."""
+    layout = schemas.layout("MetadataResponse", 13)
+    data = written(layout, filled(layout, 5))
+    cls, text = type(Reader(data).read(layout).topics[0]), "text"
+    before = sys.getrefcount(cls), sys.getrefcount(text)
+    for end in [*range(len(data)), len(data)] * 3:
+        try:
+            made = Reader(data[:end]).read(layout)
+            assert len({made.topics[4]}) == 1 and made.topics[4].partitions[0].isr_nodes == (5,)
+        except Malformed:
+            made = None
+    del made
+    gc.collect()
+    assert (sys.getrefcount(cls), sys.getrefcount(text)) == before

@@ -103,7 +103,7 @@ def node_of(image: MetadataImage, **settings: str) -> Any:
         image=image,
         config=ServerConfig.load(overrides=overrides),
         channel=controller,
-        directory_ids={"/data": DIRECTORY},
+        metadata=SimpleNamespace(directory_ids={"/data": DIRECTORY}),
         random=random.Random(1),
         cluster_id=CLUSTER_ID,
         node_id=1,

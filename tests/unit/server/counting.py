@@ -89,15 +89,16 @@ def filled(cls: Any, long: tuple[str, ...], known: bool, number: int = 0, path: 
     for field, kind in kinds(cls):
         here = (*path, field.name)
         count = ROWS if here == long else 1
+        name = field.name.removesuffix("_")  # kio's `id_`
         if isinstance(kind, EntityTupleField):
-            values[field.name] = [filled(kind.type_, long, known, each or number, here) for each in range(count)]
+            values[name] = [filled(kind.type_, long, known, each or number, here) for each in range(count)]
         elif isinstance(kind, EntityField):
             if field.default is MISSING or long[: len(here)] == here:
-                values[field.name] = filled(kind.type_, long, known, number, here)
+                values[name] = filled(kind.type_, long, known, number, here)
         elif kind.is_array:
-            values[field.name] = [scalar(field, known, each or number) for each in range(count)]
+            values[name] = [scalar(field, known, each or number) for each in range(count)]
         elif "tag" not in field.metadata:
-            values[field.name] = scalar(field, known, number)
+            values[name] = scalar(field, known, number)
     return values
 
 
@@ -161,7 +162,7 @@ def counted(tmp_path: Path, test: Callable[[Any, Client], Any], **settings: str)
             (port,) = node.ports.values()
             client = Client(loop, port)
             create = [{"name": TOPIC, "num_partitions": PARTITIONS, "replication_factor": 1}]
-            await client.ask(request(ApiKey.CREATE_TOPICS, 5, {"topics": create, "timeout_ms": 1000}))
+            await client.ask(request(ApiKey.CREATE_TOPICS, 5, {"topics": create, "timeout": 1000}))
             coordinator = {"key_type": 0, "coordinator_keys": ["g"]}
             await client.ask(request(ApiKey.FIND_COORDINATOR, 4, coordinator))
             coordinator = {"key_type": 1, "coordinator_keys": ["x"]}

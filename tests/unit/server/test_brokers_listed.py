@@ -21,7 +21,8 @@ from ottla.protocol.messages import OWN_API_MIN, ApiKey
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceResponse
 from ottla.replication.share.session import SharedPartition
 from ottla.server import api
-from ottla.server.handlers.produce import _hint_at_leaders, endpoints_of, known_leader
+from ottla.server.handlers.produce import _hint_at_leaders
+from ottla.server.leader_hints import endpoints_of, known_leader
 from ottla.server.metadata_changes import follow_brokers
 from ottla.server.metadata_view import MetadataView
 from ottla.server.share_groups import leaders

@@ -298,7 +298,7 @@ def test_a_commit_that_takes_too_long_is_refused_and_counts_once_it_is_committed
 
 def delete_values(offset: int, timeout_ms: int = 60_000) -> dict[str, Any]:
     partitions = [{"partition_index": 0, "offset": offset}]
-    return {"topics": [{"name": "t", "partitions": partitions}], "timeout_ms": timeout_ms, "timeout": timeout_ms}
+    return {"topics": [{"name": "t", "partitions": partitions}], "timeout": timeout_ms}
 
 
 async def deleted(client: Client) -> tuple[int, int]:

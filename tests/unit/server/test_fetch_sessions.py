@@ -63,7 +63,7 @@ def test_an_incremental_fetch_answers_what_has_changed(tmp_path: Path, partition
                     elif happens < 0.5:
                         rows = [{"partition_index": number, "offset": -1}]
                         topics = [{"name": "t", "partitions": rows}]
-                        await other.ask(ApiKey.DELETE_RECORDS, 2, {"topics": topics, "timeout_ms": 1000})
+                        await other.ask(ApiKey.DELETE_RECORDS, 2, {"topics": topics, "timeout": 1000})
                     elif happens < 0.9:
                         offsets[number] = ends[number] + (1 if rng.random() < 0.05 else 0)
                         changed.append(asked(number, offsets[number]))

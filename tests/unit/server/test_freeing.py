@@ -185,7 +185,7 @@ def test_create_topics_is_refused_in_steps_and_leaves_nothing(tmp_path: Path, wi
     """Too many, which the controller says after a look at all of them."""
     rows, blocks_max = 20_000, 12_000
     topics = [{"name": f"none-{number}", "num_partitions": 1, "replication_factor": 1} for number in range(rows)]
-    asked = {"topics": topics, "timeout_ms": 1000, "validate_only": True}
+    asked = {"topics": topics, "timeout": 1000, "validate_only": True}
     frame = request(ApiKey.CREATE_TOPICS, 7, asked)
     few = request(ApiKey.CREATE_TOPICS, 7, {**asked, "topics": topics[:300]})
 

@@ -43,7 +43,7 @@ def test_a_node_that_stops_anyhow_does_not_halt(tmp_path: Path) -> None:
 
 
 def test_a_node_that_gives_up_stops_cleanly_with_exit_code_1(tmp_path: Path) -> None:
-    code, printed, clean = ended(tmp_path, "node.lifecycle.on_unreported(*node.directory_ids.values())")
+    code, printed, clean = ended(tmp_path, "node.lifecycle.on_unreported(*node.metadata.directory_ids.values())")
     assert (code, clean) == (1, True)
     assert "FATAL ottla.node: the node stops" in printed
     assert f"the controller could not be told in 30000 ms that log directory {tmp_path} failed" in printed

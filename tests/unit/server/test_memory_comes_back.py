@@ -57,6 +57,7 @@ def connect(address: tuple[str, int], timeout: float) -> CountedSocket:
     return made
 
 
+@pytest.mark.shared_values
 def test_every_attack_takes_a_multiple_of_its_bytes_and_gives_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

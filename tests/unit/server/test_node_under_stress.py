@@ -18,8 +18,8 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import OsFile
 from ottla.protocol.messages import ApiKey
-from ottla.server import connection
 from ottla.server import node as node_module
+from ottla.server import receiving
 from ottla.server.api import Deferred
 from ottla.server.fetching import Fetch
 from ottla.server.node import Node
@@ -282,7 +282,7 @@ def test_refusals_are_logged_once_a_minute(tmp_path: Any, caplog: Any) -> None:
 
 
 def test_clients_that_connect_fetch_and_go_leave_nothing(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(connection, "HALF_CLOSED_SECONDS_MAX", 0.05)
+    monkeypatch.setattr(receiving, "HALF_CLOSED_SECONDS_MAX", 0.05)
     others = fetches_alive()
 
     async def come_and_go(node: Node, number: int) -> None:

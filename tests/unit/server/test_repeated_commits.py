@@ -189,10 +189,11 @@ def test_no_more_commits_are_remembered_than_the_limits_say(tmp_path: Path, monk
 @pytest.mark.parametrize(("length", "is_kept"), [(9, True), (2000, False)])
 def test_only_short_heartbeats_are_remembered(tmp_path: Path, length: int, is_kept: bool) -> None:
     async def scene(node: Node, client: Client) -> None:
-        member = {"group_id": "h" * length, "generation_id": 1, "member_id": ""}
-        join = {"session_timeout": 6000, "rebalance_timeout": 6000, "protocol_type": "consumer"}
-        joined = await client.ask(ApiKey.JOIN_GROUP, 3, member | join | {"protocols": [{"name": "r", "metadata": b""}]})
-        member["member_id"] = joined["member_id"]
+        group_id = "h" * length
+        join = {"group_id": group_id, "member_id": "", "session_timeout": 6000, "rebalance_timeout": 6000,
+                "protocol_type": "consumer"}  # fmt: skip
+        joined = await client.ask(ApiKey.JOIN_GROUP, 3, join | {"protocols": [{"name": "r", "metadata": b""}]})
+        member = {"group_id": group_id, "generation_id": 1, "member_id": joined["member_id"]}
         await client.ask(ApiKey.SYNC_GROUP, 1, {**member, "assignments": []})
         for _ in range(2):
             assert (await client.ask(ApiKey.HEARTBEAT, 4, member))["error_code"] == ErrorCode.none

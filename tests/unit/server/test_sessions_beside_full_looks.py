@@ -71,7 +71,7 @@ class Walk:
             partition.wake()
         elif happens == "delete":
             topic = partition.topic_partition.topic
-            values = {"topics": [{"name": topic, "topic_id": None}], "timeout_ms": 1000}
+            values = {"topics": [{"name": topic, "topic_id": None}], "timeout": 1000}
             await self.other.ask(ApiKey.DELETE_TOPICS, 6, values)
             self.ends = Counter({key: end for key, end in self.ends.items() if key[0] != topic})
         self.done[happens] += 1

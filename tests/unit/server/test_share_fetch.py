@@ -47,15 +47,20 @@ class Member:
         return topic.id
 
     def fetch_values(self, *acks: tuple[int, int, int], number: int = 0, **more: Any) -> dict[str, Any]:
+        return {
+            **self.values(*acks, number=number), "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20,
+            "max_records": 500, "batch_size": 500, "forgotten_topics_data": [], **more,
+        }  # fmt: skip
+
+    def values(self, *acks: tuple[int, int, int], number: int = 0, **more: Any) -> dict[str, Any]:
+        """What ShareFetch and ShareAcknowledge have in common."""
         rows = [
             {"first_offset": first, "last_offset": last, "acknowledge_types": (type_,)} for first, last, type_ in acks
         ]
         partition = {"partition_index": number, "acknowledgement_batches": rows}
         topics = [{"topic_id": self.topic_id, "partitions": [partition]}]
         return {
-            "group_id": "g", "member_id": self.name, "share_session_epoch": self.epoch, "max_wait": 0, "min_bytes": 1,
-            "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500, "topics": topics, "forgotten_topics_data": [],
-            **more,
+            "group_id": "g", "member_id": self.name, "share_session_epoch": self.epoch, "topics": topics, **more,
         }  # fmt: skip
 
     async def ask(self, *acks: tuple[int, int, int], **more: Any) -> Any:
@@ -76,7 +81,7 @@ class Member:
         return found
 
     async def acknowledge(self, *acks: tuple[int, int, int], **more: Any) -> ErrorCode:
-        values = self.fetch_values(*acks, **more)
+        values = self.values(*acks, **more)
         answer = await self.client.ask(ApiKey.SHARE_ACKNOWLEDGE, 2, values)
         if answer["error_code"]:
             return ErrorCode(answer["error_code"])

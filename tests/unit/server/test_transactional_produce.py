@@ -31,9 +31,12 @@ class Coordinator:
         self.may_answer.set()
         self.was_asked = asyncio.Event()
 
-    async def ask(self, question: Question) -> Errors:
+    def ask(self, question: Question) -> asyncio.Future[Errors]:
         self.asked.append(question)
         self.was_asked.set()
+        return asyncio.ensure_future(self._answer(question))
+
+    async def _answer(self, question: Question) -> Errors:
         await self.may_answer.wait()
         error = self.errors.pop(0) if self.errors else E.none
         return dict.fromkeys(question.partitions, error) if error else {}

@@ -162,10 +162,10 @@ def test_a_large_change_of_the_metadata(tmp_path: Path) -> None:
     delete = [{"name": "large"}]
 
     async def test(node: Any, client: Client) -> None:
-        worst, rounds = await client.ask(request(ApiKey.CREATE_TOPICS, 5, {"topics": create, "timeout_ms": 60_000}))
+        worst, rounds = await client.ask(request(ApiKey.CREATE_TOPICS, 5, {"topics": create, "timeout": 60_000}))
         assert len(node.replicas.by_name["large"]) == ROWS
         assert worst <= CALLS_MAX and rounds > 10, worst
-        worst, rounds = await client.ask(request(ApiKey.DELETE_TOPICS, 6, {"topics": delete, "timeout_ms": 60_000}))
+        worst, rounds = await client.ask(request(ApiKey.DELETE_TOPICS, 6, {"topics": delete, "timeout": 60_000}))
         assert "large" not in node.replicas.by_name
         assert worst <= CALLS_MAX and rounds > 10, worst
 
@@ -224,7 +224,7 @@ def test_a_transaction_of_many_partitions(tmp_path: Path) -> None:
     added["topics"] = [{"name": "large", "partitions": list(range(ROWS))}]
 
     async def test(node: Any, client: Client) -> None:
-        await client.ask(request(ApiKey.CREATE_TOPICS, 5, {"topics": create, "timeout_ms": 60_000}))
+        await client.ask(request(ApiKey.CREATE_TOPICS, 5, {"topics": create, "timeout": 60_000}))
         begin = {"transactional_id": "x", "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
         await client.ask(request(ApiKey.INIT_PRODUCER_ID, 4, begin))
         coordinator = node.transactions._shards.by_number

@@ -161,7 +161,7 @@ def test_requests_that_brokers_forward_and_controllers_serve(tmp_path: Path) -> 
         other = next(each for each in members if each is not active)
         broker_port, controller_port = other.node.ports["PLAINTEXT"], active.node.ports["CONTROLLER"]
         create = [{"name": TOPIC, "num_partitions": PARTITIONS, "replication_factor": NODES}]
-        frame = request(ApiKey.CREATE_TOPICS, 5, {"topics": create, "timeout_ms": 10_000})
+        frame = request(ApiKey.CREATE_TOPICS, 5, {"topics": create, "timeout": 10_000})
         until(lambda: ask(broker_port, frame) and all(each.node.image.topic(TOPIC) for each in members))
         for each in members:
             each.profile()

@@ -163,6 +163,7 @@ CONFIGS = [{"name": "a", "value": "b", "config_source": 5, "synonyms": [{"name":
 NAMED = {"error_code": 3, "error_message": "why"}
 
 
+@pytest.mark.shared_values
 @pytest.mark.parametrize(
     ("key", "versions", "rows", "row"),
     [

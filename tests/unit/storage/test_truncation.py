@@ -13,6 +13,7 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
+from ottla.protocol.record_batch import SimpleRecord, build_batch
 from ottla.storage.config import LogConfig
 from ottla.storage.log import Log
 from ottla.testing.disk import SimulatedCrash, SimulatedFileSystem
@@ -41,6 +42,15 @@ def filled(fs: SimulatedFileSystem, count: int, *, records: int = 20, **options:
 
 def content(fs: SimulatedFileSystem) -> dict[str, bytes]:
     return {path: data for path, data in fs.files("/data").items() if not path.endswith(".deleted")}
+
+
+def checkpoint(fs: SimulatedFileSystem, managed: Managed, logs: list[Log]) -> None:
+    """Have all of the logs on disk, and the recovery points say so."""
+    for log in logs:
+        log.flush()
+    managed.background(10**6)
+    assert fs.read_bytes("/data/recovery-point-offset-checkpoint").endswith(b" 20\n")
+    fs.fsync_all()
 
 
 class HeldDisk:
@@ -219,13 +229,12 @@ def test_a_truncation_whose_caller_is_gone_comes_to_its_end_before_the_logs_are_
 @pytest.mark.parametrize("power_loss", [False, True])
 @pytest.mark.parametrize("offset", [0, 5, 8, 17])
 def test_a_crash_anywhere_leaves_a_prefix_between_both_ends(offset: int, power_loss: bool) -> None:
+    """The recovery points of the longer logs are on disk: recovery misses what they call fsynced."""
     steps = 0
     while True:
         fs = new_disk()
         managed, logs = filled(fs, 2)
-        for log in logs:
-            log.flush()
-        fs.fsync_all()
+        checkpoint(fs, managed, logs)
         fs.crash_after(steps)
         try:
             assert asyncio.run(managed.logs.truncate(dict.fromkeys(logs, offset))) == {}
@@ -245,6 +254,33 @@ def test_a_crash_anywhere_leaves_a_prefix_between_both_ends(offset: int, power_l
             break
         steps += 1
     assert steps >= 5
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_a_crash_anywhere_in_starting_over_leaves_a_log_that_opens(power_loss: bool) -> None:
+    ranges: set[tuple[int, int]] = set()
+    steps, done = 0, False
+    while not done:
+        fs = new_disk()
+        managed, logs = filled(fs, 2)
+        checkpoint(fs, managed, logs)
+        fs.crash_after(steps)
+        try:
+            assert asyncio.run(managed.logs.start_over(dict.fromkeys(logs, 1000))) == {}
+            logs[0].append_as_follower(build_batch([SimpleRecord(NOW, None, b"new")], base_offset=1000), now_ms=NOW)
+            managed.background(10**6)
+            done = not fs.crashed
+        except SimulatedCrash:
+            pass
+        fs.restart(power_loss=power_loss)
+        again = Managed(fs, defaults=SMALL)
+        for number in range(2):
+            log = again.logs.get(key(number))
+            assert log is not None, (steps, again.warnings)
+            assert log.log_end_offset <= 20 or log.log_start_offset == 1000
+            ranges.add((log.log_start_offset, log.log_end_offset))
+        steps += 1
+    assert {(0, 20), (1000, 1000), (1000, 1001)} <= ranges
 
 
 def test_appends_reads_and_fsyncs_race_with_truncations() -> None:

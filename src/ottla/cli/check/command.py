@@ -12,7 +12,6 @@ from cyclopts import Parameter
 
 from ottla.cli import interrupts
 from ottla.cli.check import transactions_run as check_transactions_run
-from ottla.cli.check.history import Finding, History, Kind, Record, counts, findings
 from ottla.cli.check.load import RETRY_S, Load, Plan, quiet, record_of
 from ottla.cli.client import admin_client, settings, topics_of, wait
 from ottla.cli.client_security import ClientFile
@@ -23,6 +22,8 @@ from ottla.cli.status_line import StatusLine
 from ottla.cli.units import duration
 from ottla.cli.values import CheckRate, PartitionCount, ReplicaCount, Seconds, TopicName
 from ottla.client.ends import end_offset
+from ottla.histories.findings import counts
+from ottla.histories.records import Finding, History, Kind, Record, findings
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -326,7 +327,7 @@ def _report(plan: Plan, load: Load, history: History, wrong: list[Finding], copi
         "groups": len(history.groups),
         "assignments": tally.assignments,
         "producers_given_up": tally.given_up,
-        "found": {kind.name.lower(): count for kind, count in counts(wrong).items()},
+        "found": {kind.name.lower(): count for kind, count in counts(Kind, wrong).items()},
         "sound": all(each.kind.is_allowed for each in wrong),
         "examples": [
             {"kind": each.kind.name.lower(), "partition": each.partition, "what": each.text} for each in wrong[:100]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.check.history import History, Record, Session, Write, Writer
+from ottla.histories.records import History, Record, Session, Write, Writer
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer

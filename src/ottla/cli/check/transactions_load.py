@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli.check.load import REQUEST_MS_MAX, RETRY_S, quiet
-from ottla.cli.check.transactions import History, Seen, Transaction, Value
+from ottla.histories.transactions import History, Seen, Transaction, Value
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, Producer

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ottla.cli import interrupts
-from ottla.cli.check.transactions import Finding, History, Kind, Value, counts, findings
 from ottla.cli.check.transactions_load import TRANSACTION_MS_MAX, Load, Plan, consumer_settings, value_of
 from ottla.cli.output import bold, plural, print_json
 from ottla.cli.status_line import StatusLine
 from ottla.client.ends import end_offset
+from ottla.histories.findings import counts
+from ottla.histories.transactions import Finding, History, Kind, Value, findings
 
 __all__ = ["Outcome", "Plan", "check"]
 
@@ -53,7 +54,7 @@ class Outcome:
             "read": tally.read,
             "consumed": tally.consumed,
             "producers_given_up": tally.given_up,
-            "found": {kind.name.lower(): count for kind, count in counts(self.wrong).items()},
+            "found": {kind.name.lower(): count for kind, count in counts(Kind, self.wrong).items()},
             "sound": self.sound,
             "examples": [
                 {"kind": each.kind.name.lower(), "partition": each.partition, "what": each.text}

@@ -47,7 +47,7 @@ def ask(bootstrap: str, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any
 
 def under_way(bootstrap: str) -> dict[Key, dict[str, Any]]:
     """Every reassignment that is not finished. Raises CommandFailed."""
-    answer = ask(bootstrap, ApiKey.LIST_PARTITION_REASSIGNMENTS, {"timeout_ms": REQUEST_MS_MAX, "topics": None})
+    answer = ask(bootstrap, ApiKey.LIST_PARTITION_REASSIGNMENTS, {"timeout": REQUEST_MS_MAX, "topics": None})
     return {
         (topic["name"], part["partition_index"]): part for topic in answer["topics"] for part in topic["partitions"]
     }
@@ -70,7 +70,7 @@ def submit(bootstrap: str, wanted: Mapping[Key, Sequence[int] | None]) -> None:
     for (topic, number), replicas in wanted.items():
         topics[topic].append({"partition_index": number, "replicas": None if replicas is None else list(replicas)})
     values = {
-        "timeout_ms": REQUEST_MS_MAX,
+        "timeout": REQUEST_MS_MAX,
         "topics": [{"name": name, "partitions": parts} for name, parts in topics.items()],
     }
     answer = ask(bootstrap, ApiKey.ALTER_PARTITION_REASSIGNMENTS, values)
@@ -185,7 +185,7 @@ def elect(bootstrap: str, keys: Sequence[Key] | None = None) -> int:
     for topic, number in keys or ():
         topics[topic].append(number)
     asked = [{"topic": name, "partitions": numbers} for name, numbers in topics.items()]
-    values = {"election_type": 0, "topic_partitions": None if keys is None else asked, "timeout_ms": REQUEST_MS_MAX}
+    values = {"election_type": 0, "topic_partitions": None if keys is None else asked, "timeout": REQUEST_MS_MAX}
     answer = ask(bootstrap, ApiKey.ELECT_LEADERS, values)
     rows = [row for topic in answer["replica_election_results"] for row in topic["partition_result"]]
     return sum(not row["error_code"] for row in rows)

@@ -10,6 +10,7 @@ from typing import Any
 from ottla.cli.units import long_time, size
 from ottla.config import definitions
 from ottla.config.setting import Mode, Setting, Type
+from ottla.config.tables.without_effect import why
 
 LONG_MAX = (1 << 63) - 1
 
@@ -168,8 +169,9 @@ def explain_broker_setting(setting: Setting) -> Iterator[tuple[str, str]]:
 
 def _common(setting: Setting) -> Iterator[tuple[str, str]]:
     yield "what", setting.doc
-    if not setting.acts:
-        yield "note", "this version of Ottla accepts and reports it, but does nothing with it"
+    reason = why(setting.name)
+    if reason is not None:
+        yield "note", f"it is accepted and reported, but does nothing. {reason}"
     default = "(required)" if setting.required else with_meaning(setting.name, setting.default)
     yield "default", default
     yield "allowed", f"{setting.allowed} ({setting.type.name.lower()})"

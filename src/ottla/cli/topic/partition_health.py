@@ -93,7 +93,7 @@ def _adding(bootstrap: str) -> dict[tuple[str, int], int]:
         answer = wire.ask(
             bootstrap,
             ApiKey.LIST_PARTITION_REASSIGNMENTS,
-            {"timeout_ms": int(CONTROLLER_S_MAX * 1000), "topics": None},
+            {"timeout": int(CONTROLLER_S_MAX * 1000), "topics": None},
             2 * CONTROLLER_S_MAX,
         )
     except CommandFailed:

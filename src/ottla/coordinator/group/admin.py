@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group.classic import ClassicGroup, State
@@ -14,10 +14,11 @@ from ottla.errors import ErrorCode
 from ottla.protocol.internal.group_records import GroupRecord
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.state import Group
+    from ottla.coordinator.group.group import Group
+    from ottla.protocol.schemas.sent import DescribeGroupsResponseDescribedGroup, ListedGroup
 
 
-def list_groups(state: GroupState, states: Collection[str], types: Collection[str]) -> list[dict[str, Any]]:
+def list_groups(state: GroupState, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
     """Groups in any of `states` and of any of `types`, both as `wanted` gives them; no filter where empty."""
     return [
         {
@@ -41,7 +42,7 @@ def wanted(names: Iterable[str]) -> frozenset[str]:
     return frozenset(name.strip().lower() for name in names)
 
 
-def describe(state: GroupState, group_id: str) -> dict[str, Any]:
+def describe(state: GroupState, group_id: str) -> DescribeGroupsResponseDescribedGroup:
     """A group that does not exist, or is not a classic one, is GROUP_ID_NOT_FOUND and Dead."""
     group = state.groups.get(group_id)
     if not isinstance(group, ClassicGroup) or group.group_type != ClassicGroup.group_type:

@@ -116,6 +116,9 @@ class ClassicGroup:
         """Whether a member reads `topic`; without knowing, a consumer group is taken to read every topic."""
         return self.uses_consumer_protocol if self.subscribed is None else topic in self.subscribed
 
+    def request_refresh(self) -> None:
+        """Its members look at topics themselves."""
+
     def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
         """Whether a member with these protocols could be in the group."""
         if self.state is State.EMPTY:

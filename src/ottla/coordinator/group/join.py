@@ -25,7 +25,7 @@ from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.state import Group
+    from ottla.coordinator.group.group import Group
 
 
 def join(state: GroupState, token: Token, request: JoinGroup) -> None:

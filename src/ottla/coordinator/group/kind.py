@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from ottla.coordinator.effects import Token
     from ottla.coordinator.group.requests import OffsetCommit
     from ottla.coordinator.group.state import GroupState
     from ottla.metadata.image import MetadataImage
@@ -18,6 +19,10 @@ Undo = Callable[[], None]
 class Kind(NamedTuple):
     """What the groups of one protocol do. The group that a function gets is of this kind."""
 
+    heartbeat: Callable[[GroupState, Token, Any], None] | None
+    """Decide on the heartbeat of a member; None where more than a shard of groups does. Raises KafkaError."""
+    describe: Callable[[GroupState, str], Any]
+    """The row of a group in the answer to the Describe request of its protocol. Raises GROUP_ID_NOT_FOUND."""
     replay: Callable[[GroupState, ModernKey, Value | None], None]
     """Apply a record of the log, or of a decision. Raises MalformedRecord."""
     saved: Callable[[GroupState, ModernKey], Undo] | None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.effects import Token
 from ottla.model import Millis
 from ottla.protocol.internal.group_records import MemberMetadata
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import DescribedGroupMember
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 _INT16 = struct.Struct(">h")
@@ -76,7 +79,7 @@ class Member:
             assignment=record.assignment,
         )
 
-    def describe(self, protocol: str | None) -> dict[str, Any]:
+    def describe(self, protocol: str | None) -> DescribedGroupMember:
         """The row of DescribeGroups; metadata only when the group's protocol is settled."""
         return {
             "member_id": self.member_id,

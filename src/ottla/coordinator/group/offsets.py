@@ -24,7 +24,7 @@ from ottla.protocol.offset_block import OffsetBlock
 from ottla.protocol.wire import FetchedOffset, FetchedTopic
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.state import Group
+    from ottla.coordinator.group.group import Group
 
 OFFSETS_PER_TURN_MAX = 20_000
 """Offsets that are looked at in one turn of expiry: some 20 ms."""
@@ -139,8 +139,9 @@ def _checked_in_transaction(state: GroupState, request: OffsetCommit) -> None:
             raise KafkaError(ErrorCode.illegal_generation)
 
 
-Wanted = Sequence[tuple[str, UUID, Sequence[int]]]
-"""Topics by name and id (ZERO_UUID: any), each with its partitions."""
+WantedTopic = tuple[str, UUID, Sequence[int]]
+"""A topic by name and id (ZERO_UUID: any), with its partitions."""
+Wanted = Sequence[WantedTopic]
 
 
 def committed(state: GroupState, group_id: str) -> Wanted:
@@ -172,7 +173,7 @@ def fetch(state: GroupState, group_id: str, wanted: Wanted | None, require_stabl
         for partition in partitions:
             found = offsets.get(partition)
             if may_move and state.offsets.has_pending(group_id, topic, partition):
-                answers.append(FetchedOffset(partition, error=ErrorCode.unstable_offset_commit))
+                answers.append(FetchedOffset(partition, error_code=ErrorCode.unstable_offset_commit))
             elif found is not None and _is_of(found, topic_id):
                 answers.append(FetchedOffset(partition, *found[:3]))
             else:

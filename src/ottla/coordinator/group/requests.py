@@ -126,8 +126,7 @@ class ConsumerBeat(NamedTuple):
     client_host: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerHeartbeat:
+class ConsumerHeartbeat(NamedTuple):
     """A field that is None has not changed since the previous heartbeat."""
 
     group_id: str
@@ -152,8 +151,8 @@ class ConsumerHeartbeat:
     @property
     def is_brief(self) -> bool:
         """Whether it says nothing new of the member, but perhaps which partitions it has."""
-        said = (self.rack_id, self.topics, self.pattern, self.assignor)
-        return self.rebalance_timeout_ms == -1 and said == (None, None, None, None)
+        names = self.rack_id is None and self.assignor is None
+        return names and self.topics is None and self.pattern is None and self.rebalance_timeout_ms == -1
 
 
 TaskRows = Sequence[tuple[str, Sequence[int]]]

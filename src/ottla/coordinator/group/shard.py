@@ -11,8 +11,9 @@ Requests that fail before anything happens raise KafkaError; JoinGroup and SyncG
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Effect, Now, Token
@@ -41,7 +42,7 @@ from ottla.coordinator.group.requests import (
     SyncGroup,
     TxnOffsetCommit,
 )
-from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.group.state import Apply, GroupState
 from ottla.errors import ErrorCode
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
@@ -55,9 +56,6 @@ from ottla.protocol.internal.group_records import (
 from ottla.protocol.internal.modern_group_records import ModernKey, types_of
 from ottla.protocol.offset_block import OffsetBlock
 
-if TYPE_CHECKING:
-    from ottla.coordinator.group.kind import Undo
-
 T = TypeVar("T")
 
 _EXPIRY = ("expiry",)
@@ -68,15 +66,16 @@ _COUNT_AT_ONCE: Final = frozenset({
 """Timers whose records count before they are committed. Their first word is the kind of group, if not classic."""
 
 
-def _apply(state: GroupState, records: Sequence[GroupRecord]) -> Undo:
+@cache
+def _applying() -> Apply:
     from ottla.coordinator.group.applying import apply  # only groups of newer protocols decide so
 
-    return apply(state, records)
+    return apply
 
 
 class GroupShard:
     def __init__(self, config: GroupConfig, rng: random.Random) -> None:
-        self.state = GroupState(config, rng, _apply)
+        self.state = GroupState(config, rng, _applying)
 
     # Effects and timers
 
@@ -231,16 +230,13 @@ class GroupShard:
         return decide(self.state)
 
 
-def _consumer_heartbeat(state: GroupState, token: Token, request: ConsumerHeartbeat) -> None:
-    from ottla.coordinator.group.consumer.heartbeat import heartbeat
+def _heartbeat_of(group_type: str) -> Callable[[GroupState, Token, Any], None]:
+    def decide(state: GroupState, token: Token, request: Any) -> None:
+        heartbeat = kind_of(group_type).heartbeat
+        assert heartbeat is not None
+        heartbeat(state, token, request)
 
-    heartbeat(state, token, request)
-
-
-def _streams_heartbeat(state: GroupState, token: Token, request: StreamsHeartbeat) -> None:
-    from ottla.coordinator.group.streams.heartbeat import heartbeat
-
-    heartbeat(state, token, request)
+    return decide
 
 
 DECISIONS: Final[Mapping[type, Callable[[GroupState, Token, Any], None]]] = {
@@ -251,8 +247,8 @@ DECISIONS: Final[Mapping[type, Callable[[GroupState, Token, Any], None]]] = {
     TxnOffsetCommit: offsets.commit_in_transaction,
     OffsetDelete: offsets.delete,
     DeleteGroups: admin.delete_groups,
-    ConsumerHeartbeat: _consumer_heartbeat,
-    StreamsHeartbeat: _streams_heartbeat,
+    ConsumerHeartbeat: _heartbeat_of("consumer"),
+    StreamsHeartbeat: _heartbeat_of("streams"),
     EndTransaction: offsets.end_transaction,
 }
 """What decides on a request, by its type."""

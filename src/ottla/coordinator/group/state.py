@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.config import ConsumerGroupConfig, GroupConfig
 from ottla.coordinator.effects import Effect, InTransaction, Now, Reply, Token, Write
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.member import Member
@@ -22,12 +22,7 @@ from ottla.model import Millis, Offset
 from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.consumer.group import ConsumerGroup
-    from ottla.coordinator.group.share.group import ShareGroup
-    from ottla.coordinator.group.streams.group import StreamsGroup
-
-    Group = ClassicGroup | ConsumerGroup | ShareGroup | StreamsGroup
-    """Asked for by `isinstance(group, ClassicGroup)` and `group_type`, so that a node without others loads none."""
+    from ottla.coordinator.group.group import Group
 
 Done = Callable[[], None] | None
 Failed = Callable[[ErrorCode], None] | None
@@ -37,6 +32,9 @@ MEMBER_PREFIX_LENGTH_MAX = 8_000
 
 GROUP_TIMERS = ("join", "sync", "share session", "streams initial")
 """Kinds of timers that are a group's, not a member's."""
+
+CONFIGS_MAX = 4_096
+"""Groups whose settings are remembered, some of which are gone."""
 
 RECORDS_PER_PART_MAX = 500
 """Tombstones in one batch: a name has at most 32 KB, but real ones leave this far below max.message.bytes."""
@@ -49,8 +47,8 @@ Apply = Callable[["GroupState", Sequence[GroupRecord]], Callable[[], None]]
 class GroupState:
     """The groups and offsets of one partition of `__consumer_offsets`."""
 
-    def __init__(self, config: GroupConfig, rng: random.Random, apply: Apply) -> None:
-        self._apply = apply
+    def __init__(self, config: GroupConfig, rng: random.Random, applying: Callable[[], Apply]) -> None:
+        self._applying = applying
         self.config = config
         self.random = rng
         self.groups: dict[str, Group] = {}
@@ -82,6 +80,20 @@ class GroupState:
         """See `consumer/metadata_hash.py`."""
         self.resolving: set[str] = set()
         """Groups whose patterns the driver is resolving."""
+        self._consumer_configs: dict[str, ConsumerGroupConfig] = {}
+        """Settings of consumer groups, as `_configured` has them."""
+        self._configured: tuple[GroupConfig, object] = (config, None)
+
+    def consumer_config(self, group_id: str) -> ConsumerGroupConfig:
+        """The settings of one consumer group, which each heartbeat asks for and which hardly ever change."""
+        config, configs = self._configured
+        if config is not self.config or configs is not self.image.configs or len(self._consumer_configs) > CONFIGS_MAX:
+            self._configured = (self.config, self.image.configs)
+            self._consumer_configs.clear()
+        found = self._consumer_configs.get(group_id)
+        if found is None:
+            found = self._consumer_configs[group_id] = self.config.of_group(self.image, group_id)
+        return found
 
     # Effects
 
@@ -104,7 +116,7 @@ class GroupState:
         """Write records of consumer or streams groups that count at once (`applying.py`). If they cannot be appended,
         all is as before, and `undone` is called."""
         self.decisions += 1
-        undo = self._apply(self, records)
+        undo = self._applying()(self, records)
 
         def both() -> None:
             undo()

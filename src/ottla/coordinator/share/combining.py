@@ -26,6 +26,15 @@ def combine(known: Iterable[StateBatch], new: Iterable[StateBatch], start_offset
         if batch.last_offset >= start_offset or start_offset == UNCHANGED
     )
     combined: list[StateBatch] = []
+    end = -1
+    for first, last, count, state in borders:
+        if first <= end:
+            break
+        _append(combined, first, last, state, count)
+        end = last
+    else:  # nothing overlaps, as nearly always
+        return tuple(combined)
+    combined.clear()
     waiting: list[tuple[int, int, Offset]] = []
     """A heap of those that have begun: how right they are (negative, most right first), and where they end."""
     index, offset = 0, 0
@@ -42,17 +51,17 @@ def combine(known: Iterable[StateBatch], new: Iterable[StateBatch], start_offset
             continue
         count, state, last = waiting[0]
         end = last if index == len(borders) else min(last, borders[index][0] - 1)
-        _append(combined, StateBatch(offset, end, -state, -count))
+        _append(combined, offset, end, -state, -count)
         offset = end + 1
     return tuple(combined)
 
 
-def _append(combined: list[StateBatch], batch: StateBatch) -> None:
-    last = combined[-1] if combined else None
+def _append(combined: list[StateBatch], first: Offset, last: Offset, state: int, count: int) -> None:
+    before = combined[-1] if combined else None
     if (
-        last is not None and last.last_offset + 1 == batch.first_offset
-        and (last.delivery_state, last.delivery_count) == (batch.delivery_state, batch.delivery_count)
+        before is not None and before.last_offset + 1 == first
+        and before.delivery_state == state and before.delivery_count == count
     ):  # fmt: skip
-        combined[-1] = StateBatch(last.first_offset, batch.last_offset, last.delivery_state, last.delivery_count)
+        combined[-1] = StateBatch(before.first_offset, last, state, count)
     else:
-        combined.append(batch)
+        combined.append(StateBatch(first, last, state, count))

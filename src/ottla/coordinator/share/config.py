@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from ottla.coordinator.config import Settings
+from ottla.config.typed import TypedSettings
 from ottla.model import Millis
 
 
@@ -18,13 +17,10 @@ class ShareCoordinatorConfig:
     prune_interval_ms: Millis = 300_000
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> ShareCoordinatorConfig:
+    def from_settings(cls, settings: TypedSettings) -> ShareCoordinatorConfig:
         """From a node's typed settings."""
-        return cls(**{field: settings[name] for field, name in _SETTINGS.items()})
-
-
-_SETTINGS: Final = {
-    "updates_per_snapshot": "share.coordinator.snapshot.update.records.per.snapshot",
-    "cold_snapshot_interval_ms": "share.coordinator.cold.partition.snapshot.interval.ms",
-    "prune_interval_ms": "share.coordinator.state.topic.prune.interval.ms",
-}
+        return cls(
+            updates_per_snapshot=settings.share_coordinator_snapshot_update_records_per_snapshot,
+            cold_snapshot_interval_ms=settings.share_coordinator_cold_partition_snapshot_interval_ms,
+            prune_interval_ms=settings.share_coordinator_state_topic_prune_interval_ms,
+        )

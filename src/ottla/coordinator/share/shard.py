@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -33,6 +34,8 @@ from ottla.coordinator.timers import Timers
 from ottla.errors import ErrorCode
 from ottla.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, UNKNOWN_OFFSET, Millis, Offset, ProducerId, uuid_to_base64
 from ottla.protocol.internal.share_records import (
+    KEYS_CACHED,
+    NAME_CACHED_MAX,
     NOT_COUNTED,
     SharePartitionKey,
     ShareRecord,
@@ -56,7 +59,15 @@ _MESSAGES: Final = {
 
 def partition_of(key: SharePartitionKey, partition_count: int) -> int:
     """The partition of `__share_group_state` that keeps a share-partition."""
+    found = _partition_of if len(key.group_id) > NAME_CACHED_MAX else _cached_partition_of
+    return found(key, partition_count)
+
+
+def _partition_of(key: SharePartitionKey, partition_count: int) -> int:
     return partition_for(f"{key.group_id}:{uuid_to_base64(key.topic_id)}:{key.partition}", partition_count)
+
+
+_cached_partition_of = lru_cache(KEYS_CACHED)(_partition_of)
 
 
 @dataclass(slots=True)
@@ -147,11 +158,14 @@ class ShareShard:
             self._snapshots[key] = offset
         known = entry.value
         start_offset = known.start_offset if value.start_offset == UNCHANGED else value.start_offset
-        entry.value = replace(
-            known,
-            start_offset=start_offset,
+        entry.value = ShareSnapshotValue(
+            snapshot_epoch=known.snapshot_epoch,
+            state_epoch=known.state_epoch,
             leader_epoch=known.leader_epoch if value.leader_epoch == NO_LEADER_EPOCH else value.leader_epoch,
+            start_offset=start_offset,
             delivery_complete_count=value.delivery_complete_count,
+            create_timestamp=known.create_timestamp,
+            write_timestamp=known.write_timestamp,
             state_batches=combine(known.state_batches, value.state_batches, start_offset),
         )
         entry.updates += 1

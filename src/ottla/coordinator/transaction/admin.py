@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.coordinator.transaction.state import ShardState
 from ottla.coordinator.transaction.transaction import PREPARED, Entry, State
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis, ProducerId
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import (
+        DescribeTransactionsResponseTransactionState,
+        ListTransactionsResponseTransactionState,
+    )
 
 
 class Filter(NamedTuple):
@@ -21,7 +27,7 @@ class Filter(NamedTuple):
     """Only transactions that began longer ago; also ids that never had a transaction, as in Kafka."""
 
 
-def describe(state: ShardState, transactional_id: str) -> dict[str, Any]:
+def describe(state: ShardState, transactional_id: str) -> DescribeTransactionsResponseTransactionState:
     """Raises KafkaError."""
     if not transactional_id:
         raise KafkaError(ErrorCode.invalid_request)
@@ -44,7 +50,9 @@ def describe(state: ShardState, transactional_id: str) -> dict[str, Any]:
     }
 
 
-def row(state: ShardState, transactional_id: str, wanted: Filter, now_ms: Millis) -> dict[str, Any] | None:
+def row(
+    state: ShardState, transactional_id: str, wanted: Filter, now_ms: Millis
+) -> ListTransactionsResponseTransactionState | None:
     """One of the list; None if it is not wanted."""
     entry = state.entries.get(transactional_id)
     if entry is None or not _is_wanted(entry, wanted, now_ms):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
-from ottla.coordinator.config import Settings
+from ottla.config.typed import TypedSettings
 from ottla.model import Millis
 
 
@@ -20,15 +19,12 @@ class TransactionConfig:
     two_phase_commit: bool = False
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> TransactionConfig:
+    def from_settings(cls, settings: TypedSettings) -> TransactionConfig:
         """From a node's typed settings."""
-        return cls(**{field: settings[name] for field, name in _SETTINGS.items()})
-
-
-_SETTINGS: Final = {
-    "max_timeout_ms": "transaction.max.timeout.ms",
-    "id_expiration_ms": "transactional.id.expiration.ms",
-    "abort_interval_ms": "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-    "expiry_interval_ms": "transaction.remove.expired.transaction.cleanup.interval.ms",
-    "two_phase_commit": "transaction.two.phase.commit.enable",
-}
+        return cls(
+            max_timeout_ms=settings.transaction_max_timeout_ms,
+            id_expiration_ms=settings.transactional_id_expiration_ms,
+            abort_interval_ms=settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+            expiry_interval_ms=settings.transaction_remove_expired_transaction_cleanup_interval_ms,
+            two_phase_commit=settings.transaction_two_phase_commit_enable,
+        )

@@ -7,7 +7,6 @@ to every partition of the transaction, and when the last is written, so is the r
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.transaction.effects import SendMarkers
@@ -117,8 +116,7 @@ def prepared(
     epoch, last = now.producer_epoch, now.last_producer_epoch
     if client_version >= VERSION_2:
         epoch, last = min(epoch + 1, EPOCH_MAX), epoch  # markers carry it: late writes of the old epoch are fenced
-    return replace(
-        now,
+    return now._replace(
         state=OUTCOMES[is_commit][0],
         producer_epoch=epoch,
         previous_producer_id=now.producer_id,
@@ -149,7 +147,7 @@ def fence(state: ShardState, transactional_id: str, token: Token | None, fresh: 
         )
     else:
         following = prepared(
-            replace(now, producer_epoch=min(now.producer_epoch + 1, EPOCH_MAX), last_producer_epoch=NO_PRODUCER_EPOCH),
+            now._replace(producer_epoch=min(now.producer_epoch + 1, EPOCH_MAX), last_producer_epoch=NO_PRODUCER_EPOCH),
             is_commit=False,
             client_version=0,
             next_producer_id=NO_PRODUCER_ID,
@@ -209,8 +207,7 @@ def markers_written(
 def completed(now: Transaction, now_ms: Millis) -> Transaction:
     """The record to log when all markers of a prepared transaction are written."""
     has_next = now.bumps_epoch and now.next_producer_id != NO_PRODUCER_ID
-    return replace(
-        now,
+    return now._replace(
         state=OUTCOMES[now.state is State.PREPARE_COMMIT][1],
         producer_id=now.next_producer_id if has_next else now.producer_id,
         producer_epoch=0 if has_next else now.producer_epoch,

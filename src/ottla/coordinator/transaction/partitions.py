@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.transaction.requests import AddPartitions
@@ -22,8 +21,7 @@ def add(state: ShardState, token: Token, request: AddPartitions) -> None:
     now = entry.transaction
     is_new = now.state is not State.ONGOING
     if is_new or not all(map(now.partitions.__contains__, request.partitions)):  # else nothing changes: a retry
-        following = replace(
-            now,
+        following = now._replace(
             state=State.ONGOING,
             partitions=partition_set(now.partitions) | partition_set(request.partitions),
             previous_producer_id=now.producer_id,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ottla.coordinator.effects import Token
 from ottla.coordinator.transaction import ending
 from ottla.coordinator.transaction.config import TransactionConfig
@@ -56,7 +54,7 @@ def init_producer_id(state: ShardState, token: Token, request: InitProducerId, f
             _with_new_id(state, token, request)
             return
         last = NO_PRODUCER_EPOCH if expected is None else now.producer_epoch
-        _initialize(state, token, request, replace(now, producer_id=fresh, producer_epoch=0, last_producer_epoch=last))
+        _initialize(state, token, request, now._replace(producer_id=fresh, producer_epoch=0, last_producer_epoch=last))
         return
     _initialize(state, token, request, _with_next_epoch(now, expected))
 
@@ -94,9 +92,9 @@ def _with_next_epoch(now: Transaction, expected: ProducerIdAndEpoch | None) -> T
     """The transaction with the epoch to give, and the epoch by which a retry of this request is recognised."""
     epoch = now.producer_epoch
     if expected is None:
-        return replace(now, producer_epoch=epoch + 1, last_producer_epoch=NO_PRODUCER_EPOCH)
+        return now._replace(producer_epoch=epoch + 1, last_producer_epoch=NO_PRODUCER_EPOCH)
     if epoch == NO_PRODUCER_EPOCH or (expected.producer_epoch == epoch and expected.producer_id == now.producer_id):
-        return replace(now, producer_epoch=epoch + 1, last_producer_epoch=epoch)
+        return now._replace(producer_epoch=epoch + 1, last_producer_epoch=epoch)
     if expected.producer_epoch == now.last_producer_epoch:  # a retry: the epoch has been given already
         return now
     raise KafkaError(ErrorCode.producer_fenced)
@@ -107,8 +105,7 @@ def _initialize(state: ShardState, token: Token, request: InitProducerId, given:
     one more retry is recognised as well."""
     now = state.entries[request.transactional_id].transaction
     is_retry = given is now
-    following = replace(
-        given,
+    following = given._replace(
         state=State.EMPTY,
         previous_producer_id=now.previous_producer_id if is_retry else now.producer_id,
         timeout_ms=_timeout(request),

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from itertools import chain, repeat
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.model import (
     NO_PRODUCER_EPOCH,
@@ -45,6 +43,8 @@ class State(Enum):
     DEAD = 6, "Dead"
     PREPARE_EPOCH_FENCE = 7, "PrepareEpochFence"
 
+    __hash__ = object.__hash__  # members are looked up with every record; an Enum's hash is a call of Python's
+
     @property
     def id(self) -> int:
         return self.value[0]
@@ -78,8 +78,7 @@ Partitions = dict[TopicPartition, None]
 """A set that keeps its order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     """One value of the log. Whoever changes a transaction makes another one of these, which counts when it is
     replayed."""
 
@@ -89,7 +88,7 @@ class Transaction:
     state: State
     last_update_ms: Millis
     start_ms: Millis = NO_TIMESTAMP
-    partitions: Mapping[TopicPartition, None] = ()  # type: ignore[assignment]
+    partitions: Mapping[TopicPartition, None] = {}
     """**Invariant**: empty in a state AT_REST. While PREPARED: all that were in the transaction."""
     previous_producer_id: ProducerId = NO_PRODUCER_ID
     """The id before the last change, by which a client is known that did not hear of the new one."""
@@ -111,10 +110,10 @@ class Transaction:
         return self.client_version >= VERSION_2
 
     def to_record(self) -> TransactionLogValue:
-        topics: defaultdict[str, list[int]] = defaultdict(list)
+        topics: dict[str, list[int]] = {}
         for topic, number in self.partitions:
-            topics[topic].append(number)
-        partitions = tuple(PartitionsSchema(topic, tuple(numbers)) for topic, numbers in topics.items())
+            topics.setdefault(topic, []).append(number)
+        partitions = tuple([PartitionsSchema(topic, tuple(numbers)) for topic, numbers in topics.items()])
         return TransactionLogValue(
             producer_id=self.producer_id,
             previous_producer_id=self.previous_producer_id,

@@ -27,10 +27,10 @@ from ottla.model import Buffer
 from ottla.protocol import layout as layouts
 from ottla.protocol.layout import Field, Layout, Malformed
 from ottla.protocol.layout import UnsupportedVersion as UnsupportedVersion
-from ottla.protocol.reader import Reader
+from ottla.protocol.reader import read_record
 from ottla.protocol.schemas import ZEROS, Versions, within
 from ottla.protocol.schemas import versions as version_range
-from ottla.protocol.writer import Writer
+from ottla.protocol.writer import write_struct
 
 T = TypeVar("T")
 FieldType = str | type | list[type]
@@ -88,10 +88,8 @@ def spec(
 
 def encode(record: Any, version: int) -> bytes:
     """The bytes of `record` in `version`. Raises UnsupportedVersion, or struct.error for a number out of range."""
-    writer = Writer()
     cls: Any = type(record)
-    writer.write(layout(cls, version), record)
-    return writer.done()
+    return write_struct(layout(cls, version), record)
 
 
 def encode_into(out: bytearray, record: Any, version: int) -> None:
@@ -109,13 +107,11 @@ def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> T:
 
 def decode_from(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> tuple[T, int]:
     """The record at `position` and the position after it. Raises MalformedRecord."""
-    reader = Reader(buffer, position, items_max=len(buffer))
     hashable: Any = cls
     try:
-        record: T = reader.read(layout(hashable, version))
+        return read_record(layout(hashable, version), buffer, position)
     except Malformed as error:
         raise MalformedRecord(f"{cls.__name__} v{version}: {error}") from error
-    return record, reader.position
 
 
 @cache

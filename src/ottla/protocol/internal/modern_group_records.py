@@ -109,9 +109,12 @@ def decode_modern_key(key: Buffer) -> ModernKey | None:
 
 
 def encode_modern_key(key: ModernKey) -> bytes:
-    names = [key.group] if key.member is None else [key.group, key.member]
-    parts = [name.encode() for name in names]
-    return _SHORT.pack(key.type) + b"".join(_SHORT.pack(len(part)) + part for part in parts)
+    group = key.group.encode()
+    found = _SHORT.pack(key.type) + _SHORT.pack(len(group)) + group
+    if key.member is None:
+        return found
+    member = key.member.encode()
+    return found + _SHORT.pack(len(member)) + member
 
 
 def epoch_of(value: bytes) -> int:

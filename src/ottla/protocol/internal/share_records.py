@@ -9,11 +9,12 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 from uuid import UUID
 
 from ottla.model import ZERO_UUID, Buffer
-from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode, spec
 
 NOT_COUNTED: Final = -1
 """Stands for a missing `delivery_complete_count`: written before Kafka counted, or nothing was fetched yet."""
@@ -100,19 +101,26 @@ class ShareRecord(NamedTuple):
 _SNAPSHOT: Final = 0
 _UPDATE: Final = 1
 _VERSION: Final = 0
+
+KEYS_CACHED: Final = 4_096
+NAME_CACHED_MAX: Final = 256
+"""Groups with longer ids are nobody's, and 4,096 of them would fill the memory."""
 _SHORT = struct.Struct(">h")
 
 
 def encode_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
     """Key and value."""
-    is_update = isinstance(record.value, ShareUpdateValue)
-    key = bytearray(_SHORT.pack(_UPDATE if is_update else _SNAPSHOT))
-    encode_into(key, ShareStateKey(*record.key), 0)
-    if record.value is None:
-        return bytes(key), None
-    value = bytearray(_SHORT.pack(_VERSION))
-    encode_into(value, record.value, _VERSION)
-    return bytes(key), bytes(value)
+    number = _UPDATE if isinstance(record.value, ShareUpdateValue) else _SNAPSHOT
+    encode_key = _encoded_key if len(record.key.group_id) > NAME_CACHED_MAX else _cached_key
+    key = encode_key(number, record.key)
+    return key, None if record.value is None else _SHORT.pack(_VERSION) + encode(record.value, _VERSION)
+
+
+def _encoded_key(number: int, key: SharePartitionKey) -> bytes:
+    return _SHORT.pack(number) + encode(ShareStateKey(*key), 0)
+
+
+_cached_key = lru_cache(KEYS_CACHED)(_encoded_key)
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> ShareRecord | None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Buffer
-from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode, spec
 
 
 @dataclass(slots=True)
@@ -59,6 +60,10 @@ class TransactionRecord(NamedTuple):
 LOG_VALUE_VERSION_MAX: Final = 1
 """The version that Kafka 4.3 reads and writes."""
 
+KEYS_CACHED: Final = 4_096
+NAME_CACHED_MAX: Final = 256
+"""Longer ids are nobody's, and 4,096 of them would fill the memory."""
+
 _TYPE: Final = 0
 _SHORT = struct.Struct(">h")
 
@@ -70,13 +75,16 @@ def log_value_version(transaction_version: int) -> int:
 
 def encode_record(record: TransactionRecord, version: int) -> tuple[bytes, bytes | None]:
     """Key and value, which is in `version`."""
-    key = bytearray(_SHORT.pack(_TYPE))
-    encode_into(key, TransactionLogKey(record.transactional_id), 0)
-    if record.value is None:
-        return bytes(key), None
-    value = bytearray(_SHORT.pack(version))
-    encode_into(value, record.value, version)
-    return bytes(key), bytes(value)
+    transactional_id = record.transactional_id
+    key = (_encoded_key if len(transactional_id) > NAME_CACHED_MAX else _cached_key)(transactional_id)
+    return key, None if record.value is None else _SHORT.pack(version) + encode(record.value, version)
+
+
+def _encoded_key(transactional_id: str) -> bytes:
+    return _SHORT.pack(_TYPE) + encode(TransactionLogKey(transactional_id), 0)
+
+
+_cached_key = lru_cache(KEYS_CACHED)(_encoded_key)
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> TransactionRecord | None:

@@ -4,6 +4,9 @@ A line of the table is a message: its name, kind, API key (- for none), versions
 is its name, type and versions, then in any order `?` nullable versions, `#` tag `@` the versions with it, `=` default,
 `~` where it is ignorable and `!` where its length is never a varint; the fields of a struct are in braces.
 
+A name with a release behind it (`FetchRequest@3.9`) is not served: versions that Kafka 4.0 removed (KIP-896), and what
+Kafka 4.4 adds or says otherwise. `layout` knows it by that name, and nothing else does.
+
 A message has one class for all versions; a field that a version lacks has its default. Attributes are Kafka's names
 in snake case; those of Kafka's requests and responses have no `_ms` at the end, but are milliseconds all the same.
 """
@@ -16,7 +19,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from ottla.model import ZERO_UUID
-from ottla.protocol.layout import MISSING, Field, Layout
+from ottla.protocol.layout import MISSING, Field, Layout, leave_to_counts
 
 VERSION_MAX: Final = 32767
 OWN_API_MIN: Final = 20_000
@@ -105,7 +108,7 @@ def _lines() -> Mapping[str, str]:
 def _api_messages() -> Mapping[tuple[str, str], str]:
     """(kind, API key) -> name, of requests and responses."""
     heads = [line.split(" ", 3)[:3] for line in _lines().values()]
-    return {(kind, key): name for name, kind, key in heads if kind in ("request", "response")}
+    return {(kind, key): name for name, kind, key in heads if kind in ("request", "response") and "@" not in name}
 
 
 def api_message(kind: str, api_key: int) -> str:
@@ -113,9 +116,9 @@ def api_message(kind: str, api_key: int) -> str:
     return _api_messages()[kind, str(api_key)]
 
 
-def names() -> list[str]:
-    """The names of all messages."""
-    return list(_lines())
+def names(release: str = "") -> list[str]:
+    """The names of the messages that are served, or of those that another release has beside them."""
+    return [name for name in _lines() if name.partition("@")[2] == release]
 
 
 @cache
@@ -199,13 +202,15 @@ def versions(text: str) -> Versions:
 @cache
 def message_class(name: str) -> type[Any]:
     """The class of a message. Raises KeyError."""
-    return _class(name, schema(name).fields)
+    return _class(name.partition("@")[0], schema(name).fields)
 
 
 @cache
 def _class(name: str, fields: tuple[FieldSchema, ...]) -> type[Any]:
     slots = tuple(field.name for field in fields)
-    return type(name, (Message,), {"__slots__": slots, "_schema": fields, "__module__": __name__})
+    made = type(name, (Message,), {"__slots__": slots, "_schema": fields, "__module__": __name__})
+    leave_to_counts(made)
+    return made
 
 
 @cache

@@ -18,6 +18,9 @@ class ReadBatch(NamedTuple):
     producer_id: ProducerId = NO_PRODUCER_ID
     is_transactional: bool = False
     is_abort_marker: bool = False
+    position: int = 0
+    """Where it lies in what was read."""
+    size: int = 0
 
 
 class OffsetRange(NamedTuple):

@@ -10,10 +10,11 @@ session that does not fit is refused, and the records that a member has acquired
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import Offset
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
@@ -41,6 +42,9 @@ class ShareSession:
         self._partitions = dict.fromkeys(partitions, False)
         """In the order in which they are to be read; and whether the next answer has to name one though there is
         nothing new: because it was just added, or had an error."""
+        self.found: dict[SharedPartition, Any] = {}
+        """What the broker that serves the session found of them in the metadata of the offset `found_in`."""
+        self.found_in: Offset = -1
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -54,6 +58,7 @@ class ShareSession:
             self._partitions.setdefault(partition, True)
         for partition in forgotten:
             self._partitions.pop(partition, None)
+            self.found.pop(partition, None)
 
     def must_name(self, partition: SharedPartition, *, has_records: bool, has_error: bool) -> bool:
         """Whether an answer has to have a partition. One of which there were records is read last next time, so that

@@ -60,7 +60,7 @@ class SharePartition:
         """Whether there is room, or something to deliver again."""
         if self.next_fetch_offset() != self.window.end_offset + 1:
             return True
-        return self.window.count < self.config.partition_max_record_locks
+        return self.window.count < self.config.partition_max_record_locks  # what is in flight is bounded (KIP-932)
 
     def next_deadline(self) -> Millis | None:
         """When to call `advance`; None while nothing is acquired."""
@@ -84,7 +84,7 @@ class SharePartition:
             for first, last in aborted:
                 start = max(0, self.window.floor(first))
                 in_flight = self.window.batches[start : self.window.floor(last) + 1]
-                self.window.archive(in_flight, first, last, DeliveryState.ACQUIRED)
+                self.window.archive(in_flight, first, last, DeliveryState.ACQUIRED)  # none of it is shown (KIP-932)
             acquired = without(acquired, aborted)
         if acquired:
             heapq.heappush(self._deadlines, deadline_ms)
@@ -102,7 +102,7 @@ class SharePartition:
         except KafkaError:
             # Perhaps a lock was renewed before that.
             heapq.heappush(self._deadlines, deadline_ms)
-            self._undo(write, now_ms)
+            self._undo(write, now_ms)  # one record in a wrong state refuses all of them (`SharePartition`)
             raise
         if renewed:
             heapq.heappush(self._deadlines, deadline_ms)
@@ -168,7 +168,7 @@ class SharePartition:
     def _finished(self, write: StateWrite) -> StateWrite | None:
         if not write.batches:
             return None
-        write.start_offset = self.window.start_offset
+        write.start_offset = self.window.start_offset  # all below is done with: a new leader begins here (KIP-932)
         write.delivery_complete_count = self.window.complete_count()
         return write
 

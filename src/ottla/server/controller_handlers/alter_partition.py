@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.decided import decided
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import AlterPartitionRequest
+    from ottla.protocol.schemas.sent import AlterPartitionResponse
+
 
 @api(ApiKey.ALTER_PARTITION, versions=(2, 3), needs=(cluster(Operation.CLUSTER_ACTION),))
-async def handle(context: RequestContext, request: Any) -> Response:
-    return await decided(context, await run_yielding(plain_in_steps(request)))
+async def handle(context: RequestContext, request: AlterPartitionRequest) -> AlterPartitionResponse:
+    answer: AlterPartitionResponse = await decided(context, await run_yielding(plain_in_steps(request)))
+    return answer

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers import quorum_requests
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
-from ottla.server.controller_handlers.quorum_requests import asked_partition, named_endpoints, voter_answer, voter_asked
+from ottla.server.api import RequestContext, api
+from ottla.server.controller_handlers.quorum_requests import check_partition, named_endpoints, voter_answer, voter_asked
 from ottla.server.permissions import cluster
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import BeginQuorumEpochRequest
+    from ottla.protocol.schemas.sent import BeginQuorumEpochResponse
 
 
 @api(ApiKey.BEGIN_QUORUM_EPOCH, versions=(0, 1), needs=(cluster(Operation.CLUSTER_ACTION),))
-async def handle(context: RequestContext, request: Any) -> Response:
-    partition = asked_partition(context, request)
+async def handle(context: RequestContext, request: BeginQuorumEpochRequest) -> BeginQuorumEpochResponse:
+    check_partition(context, request)
+    partition = request.topics[0].partitions[0]
     answer = await quorum_requests.begin_epoch(
         context.node.metadata.quorum,
         partition.leader_id,
         partition.leader_epoch,
-        named_endpoints(context, partition.leader_id, getattr(request, "leader_endpoints", ())),
-        voter_asked(request, partition),
+        named_endpoints(context, partition.leader_id, request.leader_endpoints),
+        voter_asked(request.voter_id, partition.voter_directory_id),
     )
     return voter_answer(context, answer)

@@ -10,7 +10,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext
 
 
-async def decided(context: RequestContext, request: Mapping[str, Any]) -> dict[str, Any]:
+async def decided(context: RequestContext, request: Mapping[str, Any]) -> Any:
     """The response, once its records are committed. Raises KafkaError, NOT_CONTROLLER among them."""
     controller = context.node.metadata.controller
     if controller is None:

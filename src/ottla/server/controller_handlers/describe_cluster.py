@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authorization import authorized_cluster_operations
 from ottla.server.controller_handlers.quorum_requests import leader_endpoints
 from ottla.server.handlers.describe_cluster import BROKERS, CONTROLLERS, on_error
 from ottla.server.metadata_view import OPERATIONS_NOT_ASKED
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DescribeClusterRequest
+    from ottla.protocol.schemas.sent import DescribeClusterResponse
+
 
 @api(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), needs=(cluster(Operation.ALTER),), on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Response:
-    wanted = getattr(request, "endpoint_type", BROKERS)
+def handle(context: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    wanted = request.endpoint_type
     if wanted == BROKERS:
         why = "The request was sent to an endpoint of type CONTROLLER, but we wanted an endpoint of type BROKER"
         raise KafkaError(ErrorCode.mismatched_endpoint_type, why)

@@ -7,7 +7,7 @@ broker asks again elsewhere and the client never sees it.
 from __future__ import annotations
 
 import ipaddress
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
@@ -16,13 +16,17 @@ from ottla.protocol.messages import ApiKey, MalformedRequest, RequestHeader
 from ottla.protocol.principal import decode_principal
 from ottla.security.acls import Operation
 from ottla.server import dispatch
-from ottla.server.api import OF_CONTROLLERS, Api, Call, RequestContext, Response, api
+from ottla.server.api import OF_CONTROLLERS, Api, Call, RequestContext, api
 from ottla.server.controller_handlers import FORWARDABLE
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import EnvelopeRequest
+    from ottla.protocol.schemas.sent import EnvelopeResponse
+
 
 @api(ApiKey.ENVELOPE, versions=(0, 0), needs=(cluster(Operation.CLUSTER_ACTION),))
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: EnvelopeRequest) -> EnvelopeResponse:
     node = context.node
     if node.metadata.controller is None or not node.metadata.controller.active:
         return {"error_code": ErrorCode.not_controller}
@@ -60,7 +64,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
     return {"error_code": ErrorCode.none, "response_data": data}
 
 
-async def _decoded(loaded: Api, header: RequestHeader, frame: bytes) -> Any:
+async def _decoded(loaded: Api, header: RequestHeader, frame: bytes) -> object:
     """The request inside. Raises MalformedRequest."""
     if len(frame) > loaded.long_bytes and loaded.decode_in_steps is not None:
         steps = loaded.decode_in_steps(header.api_version, memoryview(frame), header.body_offset)

@@ -8,7 +8,7 @@ to move beyond what the follower knows (version 18, KIP-1166), as long as the fo
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers import quorum_requests
 from ottla.errors import ErrorCode, KafkaError
@@ -16,7 +16,7 @@ from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from ottla.protocol.messages import ApiKey
 from ottla.quorum.voters import ReplicaKey
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.quorum_requests import (
     current_leader,
     has_other_cluster,
@@ -27,42 +27,48 @@ from ottla.server.permissions import cluster
 if TYPE_CHECKING:
     from ottla.drivers.quorum_node import QuorumNode
     from ottla.drivers.quorum_requests import QuorumFetch
+    from ottla.protocol.schemas.received import FetchRequest, FetchRequestFetchPartition
+    from ottla.protocol.schemas.sent import (
+        FetchableTopicResponse,
+        FetchResponse,
+        FetchResponsePartitionData,
+    )
 
 FETCH_BYTES_MAX = 8 << 20
 """Bytes of the log in one answer, at least a batch: the maximum of a batch of the metadata log."""
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def on_error(context: RequestContext, request: FetchRequest, error: KafkaError) -> FetchResponse:
     """Versions before 13 have the error at every partition too."""
     if context.api_version >= 13:
         return {"error_code": error.code, "responses": ()}
-    rows = [
+    rows: list[FetchableTopicResponse] = [
         {"topic": topic.topic, "partitions": [_failed(each.partition, error.code) for each in topic.partitions]}
         for topic in request.topics
     ]
     return {"error_code": error.code, "responses": rows}
 
 
-def _failed(number: int, code: ErrorCode) -> dict[str, Any]:
+def _failed(number: int, code: ErrorCode) -> FetchResponsePartitionData:
     return {"partition_index": number, "error_code": code, "high_watermark": -1, "records": b""}
 
 
 @api(ApiKey.FETCH, versions=(4, 18), needs=(cluster(Operation.CLUSTER_ACTION),), on_error=on_error)
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: FetchRequest) -> FetchResponse:
     node = context.node
-    if has_other_cluster(node, getattr(request, "cluster_id", None)):
+    if has_other_cluster(node, request.cluster_id):
         return {"error_code": ErrorCode.inconsistent_cluster_id}
     asked = _metadata_partition(request)
     if asked is None:
         return {"error_code": ErrorCode.invalid_request}
-    epoch = getattr(asked, "current_leader_epoch", -1)
-    last_epoch = getattr(asked, "last_fetched_epoch", -1)
+    epoch = asked.current_leader_epoch
+    last_epoch = asked.last_fetched_epoch
     max_wait_ms = request.max_wait
     if max_wait_ms < 0 or asked.fetch_offset < 0 or not 0 <= last_epoch <= epoch:
         return _response(context, request, ErrorCode.invalid_request)
     quorum, loop = node.metadata.quorum, asyncio.get_running_loop()
     deadline = loop.time() + max_wait_ms / 1000
-    known = getattr(asked, "high_watermark", (1 << 63) - 1)
+    known = asked.high_watermark
     while True:
         try:
             await quorum.persisted()
@@ -91,7 +97,7 @@ async def _news(quorum: QuorumNode, seconds_max: float) -> None:
         quorum.on_append.remove(moved.set)
 
 
-def _metadata_partition(request: Any) -> Any:
+def _metadata_partition(request: FetchRequest) -> FetchRequestFetchPartition | None:
     """The part of a request that is about the metadata log; None if it is about anything else too."""
     if len(request.topics) != 1 or len(request.topics[0].partitions) != 1:
         return None
@@ -101,15 +107,15 @@ def _metadata_partition(request: Any) -> Any:
     return partition if is_it and partition.partition == 0 else None
 
 
-def _replica(request: Any, asked: Any) -> ReplicaKey:
+def _replica(request: FetchRequest, asked: FetchRequestFetchPartition) -> ReplicaKey:
     replica_id = request.replica_state.replica_id if request.replica_id < 0 else request.replica_id
     return ReplicaKey(replica_id, asked.replica_directory_id)
 
 
 def _response(
-    context: RequestContext, request: Any, error: ErrorCode, found: QuorumFetch | None = None
-) -> dict[str, Any]:
-    row: dict[str, Any] = {
+    context: RequestContext, request: FetchRequest, error: ErrorCode, found: QuorumFetch | None = None
+) -> FetchResponse:
+    row: FetchResponsePartitionData = {
         "partition_index": 0,
         "error_code": error,
         "high_watermark": -1,
@@ -120,7 +126,7 @@ def _response(
         "current_leader": current_leader(context.node),
     }
     if found is not None:
-        row.update(high_watermark=found.high_watermark, log_start_offset=found.log_start_offset)
+        row["high_watermark"], row["log_start_offset"] = found.high_watermark, found.log_start_offset
         if found.diverging is not None:
             diverging_epoch, end_offset = found.diverging
             row["diverging_epoch"] = {"epoch": diverging_epoch, "end_offset": end_offset}
@@ -128,5 +134,5 @@ def _response(
             row["snapshot_id"] = {"end_offset": found.snapshot.end_offset, "epoch": found.snapshot.epoch}
         elif found.records is not None:
             row["records"] = found.records.read()
-    topic = {"topic": METADATA_TOPIC, "topic_id": METADATA_TOPIC_ID, "partitions": [row]}
+    topic: FetchableTopicResponse = {"topic": METADATA_TOPIC, "topic_id": METADATA_TOPIC_ID, "partitions": [row]}
     return {"error_code": ErrorCode.none, "responses": [topic], "node_endpoints": leader_endpoints(context)}

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers import quorum_requests
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import METADATA_TOPIC, ZERO_UUID
+from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey
 from ottla.quorum.snapshot import SnapshotId
 from ottla.quorum.voters import ReplicaKey
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.quorum_requests import (
     current_leader,
     has_other_cluster,
@@ -20,12 +20,16 @@ from ottla.server.controller_handlers.quorum_requests import (
 )
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import FetchSnapshotRequest
+    from ottla.protocol.schemas.sent import FetchSnapshotResponse, FetchSnapshotResponsePartitionSnapshot
+
 PIECE_BYTES_MAX = 8 << 20
 """A larger answer would keep the loop from other work."""
 
 
 @api(ApiKey.FETCH_SNAPSHOT, versions=(0, 1), needs=(cluster(Operation.CLUSTER_ACTION),))
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: FetchSnapshotRequest) -> FetchSnapshotResponse:
     node = context.node
     if has_other_cluster(node, request.cluster_id):
         return {"error_code": ErrorCode.inconsistent_cluster_id}
@@ -33,7 +37,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
         return {"error_code": ErrorCode.invalid_request}
     topic = request.topics[0]
     asked = topic.partitions[0]
-    row: dict[str, Any] = {
+    row: FetchSnapshotResponsePartitionSnapshot = {
         "index": asked.partition,
         "snapshot_id": {"end_offset": 0, "epoch": 0},
         "current_leader": current_leader(node),
@@ -49,12 +53,15 @@ async def handle(context: RequestContext, request: Any) -> Response:
             size_max = min(request.max_bytes, PIECE_BYTES_MAX)
             quorum = node.metadata.quorum
             await quorum.persisted()
-            replica = ReplicaKey(request.replica_id, getattr(asked, "replica_directory_id", None) or ZERO_UUID)
+            replica = ReplicaKey(request.replica_id, asked.replica_directory_id)
             data, size = await quorum_requests.read_snapshot(quorum, replica, wanted, asked.position, size_max)
         except KafkaError as refused:
             row["error_code"] = refused.code
         else:
             row["snapshot_id"] = {"end_offset": wanted.end_offset, "epoch": wanted.epoch}
-            row.update(size=size, position=asked.position, unaligned_records=data)
-    topics = [{"name": topic.name, "partitions": [row]}]
-    return {"error_code": ErrorCode.none, "topics": topics, "node_endpoints": leader_endpoints(context)}
+            row["size"], row["position"], row["unaligned_records"] = size, asked.position, data
+    return {
+        "error_code": ErrorCode.none,
+        "topics": [{"name": topic.name, "partitions": [row]}],
+        "node_endpoints": leader_endpoints(context),
+    }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from ottla.drivers.quorum_requests import VoterAnswer
 from ottla.errors import ErrorCode, KafkaError
@@ -13,6 +14,18 @@ from ottla.quorum.voters import ReplicaKey
 from ottla.server.api import RequestContext
 
 if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import (
+        BeginQuorumEpochRequest,
+        EndQuorumEpochRequest,
+        LeaderEndpoint,
+        VoteRequest,
+    )
+    from ottla.protocol.schemas.sent import (
+        BeginQuorumEpochResponse,
+        BeginQuorumEpochResponsePartitionData,
+        FetchResponseNodeEndpoint,
+        LeaderIdAndEpoch,
+    )
     from ottla.server.ports import NodePorts
 
 
@@ -21,19 +34,17 @@ def has_other_cluster(node: NodePorts, cluster_id: str | None) -> bool:
     return cluster_id is not None and cluster_id != node.cluster_id
 
 
-def asked_partition(context: RequestContext, request: Any) -> Any:
-    """The part of Vote, BeginQuorumEpoch or EndQuorumEpoch that is about the metadata log of this cluster.
-
-    Raises KafkaError: INCONSISTENT_CLUSTER_ID, INVALID_REQUEST if it is about anything else too.
-    """
+def check_partition(
+    context: RequestContext, request: VoteRequest | BeginQuorumEpochRequest | EndQuorumEpochRequest
+) -> None:
+    """Raises KafkaError where a request is not about the partition of this cluster's metadata log, and it alone."""
     if has_other_cluster(context.node, request.cluster_id):
         raise KafkaError(ErrorCode.inconsistent_cluster_id)
     topics = request.topics
-    if len(topics) == 1 and topics[0].topic_name == METADATA_TOPIC and len(topics[0].partitions) == 1:
-        partition = topics[0].partitions[0]
-        if partition.partition_index == 0:
-            return partition
-    raise KafkaError(ErrorCode.invalid_request)
+    if len(topics) != 1 or topics[0].topic_name != METADATA_TOPIC or len(topics[0].partitions) != 1:
+        raise KafkaError(ErrorCode.invalid_request)
+    if topics[0].partitions[0].partition_index != 0:
+        raise KafkaError(ErrorCode.invalid_request)
 
 
 def leader_error(node: NodePorts, epoch: int) -> ErrorCode:
@@ -46,11 +57,11 @@ def leader_error(node: NodePorts, epoch: int) -> ErrorCode:
     return ErrorCode.none if quorum.serves else ErrorCode.not_leader_or_follower
 
 
-def current_leader(node: NodePorts) -> dict[str, int]:
+def current_leader(node: NodePorts) -> LeaderIdAndEpoch:
     return {"leader_id": node.metadata.quorum.leader_id, "leader_epoch": node.metadata.quorum.epoch}
 
 
-def leader_endpoints(context: RequestContext) -> list[dict[str, Any]]:
+def leader_endpoints(context: RequestContext) -> list[FetchResponseNodeEndpoint]:
     """Where the leader is reached by who came through this listener."""
     node = context.node
     leader_id = node.metadata.quorum.leader_id
@@ -62,31 +73,33 @@ def leader_endpoints(context: RequestContext) -> list[dict[str, Any]]:
     return [] if endpoint is None else [{"node_id": leader_id, "host": endpoint.host, "port": endpoint.port}]
 
 
-def voter_asked(request: Any, row: Any) -> ReplicaKey | None:
+def voter_asked(voter_id: NodeId, directory_id: UUID) -> ReplicaKey | None:
     """The replica that a request is meant for; before KIP-853 it did not say."""
-    if request.voter_id < 0:
-        return None
-    return ReplicaKey(request.voter_id, row.voter_directory_id)
+    return None if voter_id < 0 else ReplicaKey(voter_id, directory_id)
 
 
-def named_endpoints(context: RequestContext, leader_id: NodeId, listeners: Iterable[Any]) -> dict[NodeId, Address]:
+def named_endpoints(
+    context: RequestContext, leader_id: NodeId, listeners: Iterable[LeaderEndpoint]
+) -> dict[NodeId, Address]:
     """Where the node that says so itself can be reached, by who talks to controllers as this node does."""
     name = context.node.metadata.quorum.settings.listener
     found = next((each for each in listeners if each.name == name), None)
     return {} if found is None else {leader_id: Address(found.host, found.port)}
 
 
-def voter_answer(context: RequestContext, answer: VoterAnswer, **more: Any) -> dict[str, Any]:
-    """The response to Vote, BeginQuorumEpoch or EndQuorumEpoch."""
-    row = {
+def voter_row(answer: VoterAnswer) -> BeginQuorumEpochResponsePartitionData:
+    return {
         "partition_index": 0,
         "error_code": answer.error,
         "leader_id": answer.leader_id,
         "leader_epoch": answer.epoch,
-        **more,
     }
+
+
+def voter_answer(context: RequestContext, answer: VoterAnswer) -> BeginQuorumEpochResponse:
+    """The response to BeginQuorumEpoch or EndQuorumEpoch."""
     return {
         "error_code": ErrorCode.none,
-        "topics": [{"topic_name": METADATA_TOPIC, "partitions": [row]}],
+        "topics": [{"topic_name": METADATA_TOPIC, "partitions": [voter_row(answer)]}],
         "node_endpoints": leader_endpoints(context),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers import quorum_changes
 from ottla.errors import ErrorCode, KafkaError
@@ -10,14 +10,18 @@ from ottla.model import ZERO_UUID
 from ottla.protocol.internal.quorum_records import KRaftVersionRange, Voter, VoterEndpoint
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.quorum_requests import has_other_cluster, leader_endpoints
 from ottla.server.handlers.add_raft_voter import LISTENERS_MAX
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import UpdateRaftVoterRequest
+    from ottla.protocol.schemas.sent import CurrentLeader, UpdateRaftVoterResponse
+
 
 @api(ApiKey.UPDATE_RAFT_VOTER, versions=(0, 0), needs=(cluster(Operation.CLUSTER_ACTION),))
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: UpdateRaftVoterRequest) -> UpdateRaftVoterResponse:
     node = context.node
     if has_other_cluster(node, request.cluster_id):
         return _answer(context, ErrorCode.inconsistent_cluster_id)
@@ -38,9 +42,9 @@ async def handle(context: RequestContext, request: Any) -> Response:
     return _answer(context, code)
 
 
-def _answer(context: RequestContext, code: ErrorCode) -> Response:
+def _answer(context: RequestContext, code: ErrorCode) -> UpdateRaftVoterResponse:
     quorum = context.node.metadata.quorum
-    leader: dict[str, Any] = {"leader_id": quorum.leader_id, "leader_epoch": quorum.epoch}
+    leader: CurrentLeader = {"leader_id": quorum.leader_id, "leader_epoch": quorum.epoch}
     for each in leader_endpoints(context):
-        leader.update(host=each["host"], port=each["port"])
+        leader["host"], leader["port"] = each["host"], each["port"]
     return {"error_code": code, "current_leader": leader}

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers import quorum_requests
-from ottla.model import ZERO_UUID
+from ottla.errors import ErrorCode
+from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey
 from ottla.quorum.election import LogEnd
 from ottla.quorum.voters import ReplicaKey
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
-from ottla.server.controller_handlers.quorum_requests import asked_partition, voter_answer, voter_asked
+from ottla.server.api import RequestContext, api
+from ottla.server.controller_handlers.quorum_requests import check_partition, leader_endpoints, voter_asked, voter_row
 from ottla.server.permissions import cluster
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import VoteRequest
+    from ottla.protocol.schemas.sent import VoteResponse
 
 
 @api(ApiKey.VOTE, versions=(0, 2), needs=(cluster(Operation.CLUSTER_ACTION),))
-async def handle(context: RequestContext, request: Any) -> Response:
-    partition = asked_partition(context, request)
-    candidate = ReplicaKey(partition.replica_id, getattr(partition, "replica_directory_id", None) or ZERO_UUID)
+async def handle(context: RequestContext, request: VoteRequest) -> VoteResponse:
+    check_partition(context, request)
+    partition = request.topics[0].partitions[0]
+    candidate = ReplicaKey(partition.replica_id, partition.replica_directory_id)
     answer = await quorum_requests.vote(
         context.node.metadata.quorum,
         candidate,
         partition.replica_epoch,
         LogEnd(partition.last_offset_epoch, partition.last_offset),
-        pre_vote=getattr(partition, "pre_vote", False),
-        voter=voter_asked(request, partition),
+        pre_vote=partition.pre_vote,
+        voter=voter_asked(request.voter_id, partition.voter_directory_id),
     )
-    return voter_answer(context, answer, vote_granted=answer.granted)
+    return {
+        "error_code": ErrorCode.none,
+        "topics": [
+            {
+                "topic_name": METADATA_TOPIC,
+                "partitions": [{**voter_row(answer), "vote_granted": answer.granted}],
+            }
+        ],
+        "node_endpoints": leader_endpoints(context),
+    }

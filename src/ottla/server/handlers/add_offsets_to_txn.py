@@ -6,21 +6,24 @@ of KIP-890 leave it to TxnOffsetCommit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.transaction.requests import AddPartitions
 from ottla.errors import KafkaError
 from ottla.model import OFFSETS_TOPIC, TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.api import Deferred, RequestContext, api
 from ottla.server.coordinator_replies import DeferredReply
 from ottla.server.permissions import group, transactional_id
 from ottla.server.transactional import fenced_before
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import AddOffsetsToTxnRequest
+    from ottla.protocol.schemas.sent import AddOffsetsToTxnResponse
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def _on_error(context: RequestContext, request: AddOffsetsToTxnRequest, error: KafkaError) -> AddOffsetsToTxnResponse:
     return {"error_code": fenced_before(2, context, error.code)}
 
 
@@ -30,8 +33,8 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     needs=(transactional_id(Operation.WRITE), group(Operation.READ)),
     on_error=_on_error,
 )
-def handle(context: RequestContext, request: Any) -> Deferred:
-    def finish(answer: Mapping[str, Any]) -> Response:
+def handle(context: RequestContext, request: AddOffsetsToTxnRequest) -> Deferred:
+    def finish(answer: AddOffsetsToTxnResponse) -> AddOffsetsToTxnResponse:
         return {"error_code": fenced_before(2, context, answer["error_code"])}
 
     reply = DeferredReply(finish)

@@ -8,18 +8,27 @@ one partition does not exist, none of its transaction is added.
 from __future__ import annotations
 
 from collections.abc import Container, Generator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.coordinator.transaction.requests import AddPartitions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS, TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.authorization import EVERYTHING, allowed
 from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.permissions import cluster, of_topics, transactional_id
 from ottla.server.transactional import fenced_before
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+    from ottla.protocol.schemas.sent import (
+        AddPartitionsToTxnPartitionResult,
+        AddPartitionsToTxnResponse,
+        AddPartitionsToTxnResult,
+        AddPartitionsToTxnTopicResult,
+    )
 
 TRANSACTION_COST: Final = 50
 """Cost of logging a change of a transaction."""
@@ -27,11 +36,13 @@ TRANSACTION_COST: Final = 50
 Errors = Mapping[TopicPartition, int]
 
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def _on_error(
+    context: RequestContext, request: AddPartitionsToTxnRequest, error: KafkaError
+) -> AddPartitionsToTxnResponse:
     code = fenced_before(2, context, error.code)
     if context.api_version >= 4:
         return {"error_code": code, "results_by_transaction": ()}
-    rows = [
+    rows: list[AddPartitionsToTxnTopicResult] = [
         {
             "name": topic.name,
             "results_by_partition": [
@@ -51,7 +62,7 @@ NEEDS: Final = (
 
 
 @api(ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), needs=NEEDS, on_error=_on_error)
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: AddPartitionsToTxnRequest) -> Handling[AddPartitionsToTxnResponse]:
     if context.api_version >= 4:
         return (yield from _for_brokers(context, request))
     writable = allowed(context, Operation.WRITE)
@@ -70,7 +81,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
     return {"results_by_topic_v3_and_below": (yield from _rows(errors))}
 
 
-def _for_brokers(context: RequestContext, request: Any) -> Handling:
+def _for_brokers(context: RequestContext, request: AddPartitionsToTxnRequest) -> Handling[AddPartitionsToTxnResponse]:
     waiting = []
     for each in request.transactions:
         partitions, errors = yield from _partitions(context, each.topics, EVERYTHING)
@@ -83,7 +94,7 @@ def _for_brokers(context: RequestContext, request: Any) -> Handling:
             )
         waiting.append(waiter)
         yield TRANSACTION_COST
-    results = []
+    results: list[AddPartitionsToTxnResult] = []
     for each, waiter in zip(request.transactions, waiting, strict=True):
         answer = waiter.result
         rows = yield from _rows(answer.result() if answer.done() else (yield answer))
@@ -93,8 +104,12 @@ def _for_brokers(context: RequestContext, request: Any) -> Handling:
 
 
 def _partitions(
-    context: RequestContext, topics: Sequence[Any], writable: Container[str], *, may_be_internal: bool = True
-) -> Generator[int, None, tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]]:
+    context: RequestContext,
+    topics: Sequence[AddPartitionsToTxnTopic],
+    writable: Container[str],
+    *,
+    may_be_internal: bool = True,
+) -> Generator[int, None, tuple[list[TopicPartition], dict[TopicPartition, ErrorCode]]]:  # fmt: skip
     """The partitions that a request names; with their errors if one does not exist or must not be written to, as then
     no other is added. Clients may not write to internal topics, whatever they are allowed."""
     image, partitions, failed = context.node.image, [], {}
@@ -113,8 +128,8 @@ def _partitions(
     return partitions, {each: failed.get(each, ErrorCode.operation_not_attempted) for each in partitions}
 
 
-def _rows(errors: Errors) -> Generator[int, None, list[dict[str, Any]]]:
-    topics: dict[str, list[dict[str, Any]]] = {}
+def _rows(errors: Errors) -> Generator[int, None, list[AddPartitionsToTxnTopicResult]]:
+    topics: dict[str, list[AddPartitionsToTxnPartitionResult]] = {}
     for (name, number), error in errors.items():
         topics.setdefault(name, []).append({"partition_index": number, "partition_error_code": error})
         yield 1

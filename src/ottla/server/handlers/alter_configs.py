@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ottla.controller.configs import changed_by, refused_by_broker
 from ottla.drivers.cooperative import run_yielding
@@ -12,15 +12,25 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authorization import authorize_cluster, authorize_config, decides_here
 from ottla.server.forwarding import to_controller
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import Need, Refused, of_groups, of_topics
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import received, sent
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    row = {"error_code": error.code, "error_message": error.message}
+    _Request: TypeAlias = sent.AlterConfigsRequest | sent.IncrementalAlterConfigsRequest
+    _Resource: TypeAlias = (
+        sent.AlterConfigsRequestAlterConfigsResource | sent.IncrementalAlterConfigsRequestAlterConfigsResource
+    )
+
+
+def on_error(
+    context: RequestContext, request: received.AlterConfigsRequest, error: KafkaError
+) -> sent.AlterConfigsResponse:
+    row: sent.AlterConfigsResourceResponse = {"error_code": error.code, "error_message": error.message}
     return {
         "responses": RowsOf(
             request.resources,
@@ -42,14 +52,16 @@ NEEDS: Final = (
 
 
 @api(ApiKey.ALTER_CONFIGS, versions=(0, 2), needs=NEEDS, on_error=on_error)
-async def handle(context: RequestContext, request: Any) -> Response:
-    asked = await run_yielding(plain_in_steps(request))
+async def handle(context: RequestContext, request: received.AlterConfigsRequest) -> sent.AlterConfigsResponse:
+    asked: sent.AlterConfigsRequest = await run_yielding(plain_in_steps(request))
     return {"responses": list((await altered(context, asked)).values())}
 
 
 async def altered(
-    context: RequestContext, asked: dict[str, Any], here: ConfigResourceType | None = None
-) -> dict[int, dict[str, Any]]:
+    context: RequestContext,
+    asked: _Request,
+    here: ConfigResourceType | None = None,
+) -> dict[int, sent.AlterConfigsResourceResponse]:
     """Rows of the answer by place in the request: what this broker refuses, and what the controller says of the rest.
     Resources of the type `here`, which concern this process alone, have none.
 
@@ -60,7 +72,9 @@ async def altered(
     refused = await run_yielding(_unauthorized(context, resources, at_broker=at_broker))
     if at_broker:
         places = [place for place in range(len(resources)) if place not in refused]
-        checked = {**asked, "resources": [resources[place] for place in places]} if refused else asked
+        checked: Mapping[str, Any] = asked
+        if refused:
+            checked = {**asked, "resources": [resources[place] for place in places]}
         incremental = here is not None
         found = await run_yielding(
             refused_by_broker(node.image, checked, node.node_id, incremental=incremental, log_dirs=node.config.log_dirs)
@@ -76,11 +90,14 @@ async def altered(
     stored = [each for place, each in enumerate(resources) if place not in refused and each["resource_type"] != here]
     answered = {}
     if stored:
-        answer = await to_controller(context, {**asked, "resources": stored})
-        answered = {(each["resource_type"], each["resource_name"]): each for each in answer["responses"]}
-    rows = {}
+        answer: sent.AlterConfigsResponse = await to_controller(context, {**asked, "resources": stored})
+        answered = {(row["resource_type"], row["resource_name"]): row for row in answer["responses"]}
+    rows: dict[int, sent.AlterConfigsResourceResponse] = {}
     for place, each in enumerate(resources):
-        resource = {"resource_type": each["resource_type"], "resource_name": each["resource_name"]}
+        resource: sent.AlterConfigsResourceResponse = {
+            "resource_type": each["resource_type"],
+            "resource_name": each["resource_name"],
+        }
         error = refused.get(place)
         if error is not None:
             rows[place] = {**resource, "error_code": error.code, "error_message": error.message}
@@ -116,7 +133,7 @@ _AT_BROKER: Final = frozenset({ConfigResourceType.BROKER, ConfigResourceType.BRO
 
 
 def _unauthorized(
-    context: RequestContext, resources: Sequence[Mapping[str, Any]], *, at_broker: bool
+    context: RequestContext, resources: Sequence[_Resource], *, at_broker: bool
 ) -> Generator[int, None, dict[int, KafkaError]]:
     """The refusals by place in the request. Log levels of a controller take CLUSTER_ACTION."""
     refused: dict[int, KafkaError] = {}

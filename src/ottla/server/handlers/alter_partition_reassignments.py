@@ -3,26 +3,38 @@ can say that there are to be as many replicas as before, KIP-860)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.forwarding import to_controller
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import AlterPartitionReassignmentsRequest, ReassignableTopic
+    from ottla.protocol.schemas.sent import (
+        AlterPartitionReassignmentsResponse,
+        ReassignablePartitionResponse,
+        ReassignableTopicResponse,
+    )
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    row = {"error_code": error.code, "error_message": error.message}
 
-    def row_of(topic: Any) -> Response:
-        rows = [{"partition_index": each.partition_index, **row} for each in topic.partitions]
+def _on_error(
+    context: RequestContext, request: AlterPartitionReassignmentsRequest, error: KafkaError
+) -> AlterPartitionReassignmentsResponse:
+    row: ReassignablePartitionResponse = {"error_code": error.code, "error_message": error.message}
+
+    def row_of(topic: ReassignableTopic) -> ReassignableTopicResponse:
+        rows: list[ReassignablePartitionResponse] = [
+            {"partition_index": each.partition_index, **row} for each in topic.partitions
+        ]
         return {"name": topic.name, "partitions": rows}
 
-    return {**row, "responses": RowsOf(request.topics, row_of)}
+    return {"error_code": error.code, "error_message": error.message, "responses": RowsOf(request.topics, row_of)}
 
 
 @api(
@@ -31,5 +43,10 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     needs=(cluster(Operation.ALTER, at_controller=True),),
     on_error=_on_error,
 )
-async def handle(context: RequestContext, request: Any) -> Response:
-    return await to_controller(context, await run_yielding(plain_in_steps(request)))
+async def handle(
+    context: RequestContext, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    answer: AlterPartitionReassignmentsResponse = await to_controller(
+        context, await run_yielding(plain_in_steps(request))
+    )
+    return answer

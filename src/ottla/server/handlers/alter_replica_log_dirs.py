@@ -8,31 +8,41 @@ from __future__ import annotations
 
 import os
 import posixpath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import cluster
 from ottla.storage.future_logs import check_name
 
 if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import AlterReplicaLogDirsRequest, AlterReplicaLogDirTopic
+    from ottla.protocol.schemas.sent import (
+        AlterReplicaLogDirPartitionResult,
+        AlterReplicaLogDirsResponse,
+        AlterReplicaLogDirTopicResult,
+    )
     from ottla.server.ports import NodePorts
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    def refused(topic: Any) -> dict[str, Any]:
-        rows = RowsOf(topic.partitions, lambda number: {"partition_index": number, "error_code": error.code})
+def on_error(
+    context: RequestContext, request: AlterReplicaLogDirsRequest, error: KafkaError
+) -> AlterReplicaLogDirsResponse:
+    def refused(topic: AlterReplicaLogDirTopic) -> AlterReplicaLogDirTopicResult:
+        rows: RowsOf[AlterReplicaLogDirPartitionResult] = RowsOf(
+            topic.partitions, lambda number: {"partition_index": number, "error_code": error.code}
+        )
         return {"topic_name": topic.name, "partitions": rows}
 
     return {"results": RowsOf([topic for each in request.dirs for topic in each.topics], refused)}
 
 
 @api(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2), needs=(cluster(Operation.ALTER),), on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> Handling[AlterReplicaLogDirsResponse]:
     node = context.node
     wanted: dict[TopicPartition, str] = {}
     for directory in request.dirs:

@@ -6,21 +6,27 @@ each user.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.forwarding import to_controller
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import AlterUserScramCredentialsRequest
+    from ottla.protocol.schemas.sent import AlterUserScramCredentialsResponse, AlterUserScramCredentialsResult
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    row = {"error_code": error.code, "error_message": error.message}
-    names = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+
+def _on_error(
+    context: RequestContext, request: AlterUserScramCredentialsRequest, error: KafkaError
+) -> AlterUserScramCredentialsResponse:
+    row: AlterUserScramCredentialsResult = {"error_code": error.code, "error_message": error.message}
+    names = dict.fromkeys([each.name for each in request.deletions] + [each.name for each in request.upsertions])
     return {"results": RowsOf(tuple(names), lambda name: {"user": name, **row})}
 
 
@@ -30,5 +36,10 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     needs=(cluster(Operation.ALTER, at_controller=True),),
     on_error=_on_error,
 )
-async def handle(context: RequestContext, request: Any) -> Response:
-    return await to_controller(context, await run_yielding(plain_in_steps(request)))
+async def handle(
+    context: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    answer: AlterUserScramCredentialsResponse = await to_controller(
+        context, await run_yielding(plain_in_steps(request))
+    )
+    return answer

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode
 from ottla.metadata.features import SUPPORTED
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.client_facts import introduced
 from ottla.server.controller_handlers import FORWARDABLE
 from ottla.server.handlers import TABLE
@@ -23,6 +23,8 @@ from ottla.server.listener import UNKNOWN
 from ottla.server.permissions import Open
 
 if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ApiVersionsRequest
+    from ottla.protocol.schemas.sent import ApiVersionsResponse
     from ottla.server.ports import NodePorts
     from ottla.server.telemetry import NodeTelemetry
 
@@ -35,7 +37,7 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 @api(ApiKey.API_VERSIONS, versions=(0, 4), needs=Open("a client has to know the versions before it can log in"))
-def handle(context: RequestContext, request: Any) -> Response:
+def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     version = context.api_version
     if version >= 3:
         name, software_version = request.client_software_name, request.client_software_version

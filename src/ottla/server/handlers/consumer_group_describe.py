@@ -5,23 +5,34 @@ Version 1 says of each member which protocol it uses (KIP-1099).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
+from ottla.coordinator.group.kinds import kind_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.authorization import allowed, authorize
-from ottla.server.handlers.consumer_group_heartbeat import check_enabled
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.handlers.describe_groups import NOT_ASKED, operations_on
 from ottla.server.long_answers import RowsOf, row_by_row
 from ottla.server.permissions import of_groups, of_topics
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ConsumerGroupDescribeRequest
+    from ottla.protocol.schemas.sent import (
+        ConsumerGroupDescribeResponse,
+        ConsumerGroupDescribeResponseAssignment,
+        ConsumerGroupDescribeResponseDescribedGroup,
+    )
+
 HIDDEN: Final = "The group has described topic(s) that the client is not authorized to describe."
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def on_error(
+    context: RequestContext, request: ConsumerGroupDescribeRequest, error: KafkaError
+) -> ConsumerGroupDescribeResponse:
     return {"groups": RowsOf(request.group_ids, lambda group_id: _failed(group_id, error))}
 
 
@@ -29,33 +40,33 @@ NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.
 
 
 @api(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), needs=NEEDS, on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
-    check_enabled(context)
+def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> Response | Awaitable[Response]:
+    check_enabled(context, "consumer")
     return row_by_row("groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
 
 
-def _describe(context: RequestContext, request: Any, group_id: str) -> dict[str, Any]:
-    from ottla.coordinator.group.consumer.describe import describe
-
+def _describe(
+    context: RequestContext, request: ConsumerGroupDescribeRequest, group_id: str
+) -> ConsumerGroupDescribeResponseDescribedGroup:
+    describe = kind_of("consumer").describe
     try:
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
-        found = context.node.groups.read(describe, group_id)
-        check_topics(context, assigned_topics(found["members"]), HIDDEN)
+        found: ConsumerGroupDescribeResponseDescribedGroup = context.node.groups.read(describe, group_id)
+        check_topics(context, topics_of(each["assignment"] for each in found["members"]), HIDDEN)
+        check_topics(context, topics_of(each["target_assignment"] for each in found["members"]), HIDDEN)
     except KafkaError as error:
         return _failed(group_id, error)
     operations = operations_on(context, group_id) if request.include_authorized_operations else NOT_ASKED
     return {"error_code": ErrorCode.none, "error_message": None, **found, "authorized_operations": operations}
 
 
-def assigned_topics(members: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+def topics_of(assignments: Iterable[ConsumerGroupDescribeResponseAssignment]) -> Iterator[str]:
     """The names of the topics that members have, or are to have."""
-    for member in members:
-        for assignment in (member["assignment"], member.get("target_assignment")):
-            if assignment is not None:
-                for each in assignment["topic_partitions"]:
-                    yield each["topic_name"]
+    for assignment in assignments:
+        for each in assignment["topic_partitions"]:
+            yield each["topic_name"]
 
 
 def check_topics(context: RequestContext, names: Iterable[str], message: str) -> None:
@@ -67,7 +78,7 @@ def check_topics(context: RequestContext, names: Iterable[str], message: str) ->
         raise KafkaError(ErrorCode.topic_authorization_failed, message)
 
 
-def _failed(group_id: str, error: KafkaError) -> dict[str, Any]:
+def _failed(group_id: str, error: KafkaError) -> ConsumerGroupDescribeResponseDescribedGroup:
     return {
         "error_code": error.code, "error_message": error.message, "group_id": group_id, "group_state": "",
         "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": (),

@@ -11,13 +11,12 @@ decoded once in each of its epochs.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, TypedDict
 from uuid import UUID
 
 from ottla.coordinator.group.requests import ConsumerBeat, ConsumerHeartbeat
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.features import GROUP_VERSION
 from ottla.model import ZERO_UUID, Millis
 from ottla.protocol.group_responses import encode_consumer_heartbeat
 from ottla.protocol.messages import ApiKey, response_header
@@ -25,7 +24,22 @@ from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, RequestContext, Response, api
 from ottla.server.authorization import allowed, authorize, refusal, visible_topics
 from ottla.server.coordinator_replies import DeferredReply, encoded
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.permissions import Refused, of_groups, of_topics
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ConsumerGroupHeartbeatRequest
+    from ottla.protocol.schemas.sent import ConsumerGroupHeartbeatResponse
+
+    class _Answer(TypedDict):
+        """What the coordinator says."""
+
+        error_code: ErrorCode
+        member_id: str
+        member_epoch: int
+        heartbeat_interval: int
+        assignment: Mapping[UUID, Collection[int]] | None
+
 
 BEATS_MAX: Final = 64
 """Different heartbeats of one connection that are remembered; a consumer has one, a proxy many."""
@@ -36,7 +50,9 @@ PARTITIONS_AT_ONCE: Final = 1_000
 _INT32 = struct.Struct(">i")
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def on_error(
+    context: RequestContext, request: ConsumerGroupHeartbeatRequest, error: KafkaError
+) -> ConsumerGroupHeartbeatResponse:
     return {
         "error_code": error.code, "error_message": error.message, "member_id": None, "member_epoch": 0,
         "heartbeat_interval": 0, "assignment": None,
@@ -58,7 +74,7 @@ class _Beats:
         if heard is None:
             return None
         try:
-            check_enabled(self._context)
+            check_enabled(self._context, "consumer")
             interval_ms = self._context.node.groups.consumer_beat(heard)
         except KafkaError:
             return None  # said by the handler, which asks again
@@ -85,7 +101,7 @@ class _Beats:
         self.known[beat] = heard
 
 
-def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
+def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame: memoryview) -> None:
     shortcuts = getattr(context.session, "shortcuts", None)
     if shortcuts is None or len(frame) > BEAT_BYTES_MAX or _says_more(request):
         return
@@ -98,13 +114,17 @@ def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
     beats.learn(bytes(frame[8:]), heard)
 
 
-def _says_more(request: Any) -> bool:
+def _says_more(request: ConsumerGroupHeartbeatRequest) -> bool:
     """Whether there is more in it than who sends it."""
-    said = (
-        request.rack_id, request.subscribed_topic_names, request.server_assignor, request.topic_partitions,
-        getattr(request, "subscribed_topic_regex", None),
-    )  # fmt: skip
-    return request.member_epoch <= 0 or request.rebalance_timeout != -1 or any(x is not None for x in said)
+    return (
+        request.member_epoch <= 0
+        or request.rebalance_timeout != -1
+        or request.topic_partitions is not None
+        or request.subscribed_topic_names is not None
+        or request.subscribed_topic_regex is not None
+        or request.server_assignor is not None
+        or request.rack_id is not None
+    )
 
 
 NEEDS: Final = (
@@ -114,8 +134,8 @@ NEEDS: Final = (
 
 
 @api(ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), needs=NEEDS, on_error=on_error, learn=learn)
-def handle(context: RequestContext, request: Any) -> Deferred:
-    check_enabled(context)
+def handle(context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> Deferred:
+    check_enabled(context, "consumer")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     check_subscription(context, request.subscribed_topic_names)
     owned: dict[UUID, frozenset[int]] | None = None
@@ -131,7 +151,7 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         client_host=f"/{context.client_host}",
         rebalance_timeout_ms=request.rebalance_timeout,
         topics=request.subscribed_topic_names,
-        pattern=getattr(request, "subscribed_topic_regex", None),
+        pattern=request.subscribed_topic_regex,
         assignor=request.server_assignor,
         owned=owned,
         needs_member_id=context.api_version >= 1,
@@ -152,17 +172,11 @@ def check_subscription(context: RequestContext, names: Iterable[str] | None) -> 
         raise refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, hidden)
 
 
-def check_enabled(context: RequestContext) -> None:
-    """Raises UNSUPPORTED_VERSION where the cluster or the node does not serve these groups."""
-    protocols = context.node.config["group.coordinator.rebalance.protocols"]
-    if not context.node.image.features.get(GROUP_VERSION) or "consumer" not in protocols:
-        raise KafkaError(ErrorCode.unsupported_version)
-
-
-def _response(context: RequestContext, answer: Mapping[str, Any]) -> Response:
+def _response(context: RequestContext, answer: _Answer) -> Response:
     assigned = answer["assignment"]
     response = {**answer, "error_message": None}
     if assigned is None or sum(map(len, assigned.values())) <= PARTITIONS_AT_ONCE:
         return encoded(context, encode_consumer_heartbeat, response)
     rows = tuple({"topic_id": topic_id, "partitions": tuple(found)} for topic_id, found in assigned.items())
-    return {**response, "assignment": {"topic_partitions": rows}}
+    response["assignment"] = {"topic_partitions": rows}
+    return response

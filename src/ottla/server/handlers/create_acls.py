@@ -5,27 +5,32 @@ Needs ALTER on the cluster, which the node that decides checks. Rows of the answ
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation
 from ottla.server.acls import check_enabled
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authorization import decides_here
 from ottla.server.forwarding import to_controller
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import CreateAclsRequest
+    from ottla.protocol.schemas.sent import AclCreationResult, CreateAclsResponse
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    row = {"error_code": error.code, "error_message": error.message}
+
+def _on_error(context: RequestContext, request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
+    row: AclCreationResult = {"error_code": error.code, "error_message": error.message}
     return {"results": RowsOf(request.creations, lambda creation: row)}
 
 
 @api(ApiKey.CREATE_ACLS, versions=(1, 3), needs=(cluster(Operation.ALTER, at_controller=True),), on_error=_on_error)
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
     if decides_here(context.node):
         check_enabled(context)
-    return await to_controller(context, await run_yielding(plain_in_steps(request)))
+    answer: CreateAclsResponse = await to_controller(context, await run_yielding(plain_in_steps(request)))
+    return answer

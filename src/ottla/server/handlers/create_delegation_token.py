@@ -6,27 +6,32 @@ here, once, and else only by DescribeDelegationToken.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.controller.tokens import not_created, principals_of
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.delegation_tokens import check_may_ask, may_create_for
 from ottla.server.forwarding import to_controller
 from ottla.server.permissions import Need
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import received, sent
 
-def _asked(request: Any) -> dict[str, Any]:
+
+def _asked(request: received.CreateDelegationTokenRequest) -> sent.CreateDelegationTokenRequest:
     return {
-        "owner_principal_type": getattr(request, "owner_principal_type", None),
-        "owner_principal_name": getattr(request, "owner_principal_name", None),
+        "owner_principal_type": request.owner_principal_type,
+        "owner_principal_name": request.owner_principal_name,
     }
 
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def _on_error(
+    context: RequestContext, request: received.CreateDelegationTokenRequest, error: KafkaError
+) -> sent.CreateDelegationTokenResponse:
     return not_created(_asked(request), context.principal, error.code)
 
 
@@ -41,11 +46,16 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     ),
     on_error=_on_error,
 )  # fmt: skip
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(
+    context: RequestContext, request: received.CreateDelegationTokenRequest
+) -> sent.CreateDelegationTokenResponse:
     check_may_ask(context)
     owner, _ = principals_of(_asked(request), context.principal)
     if not may_create_for(context, owner):
         raise KafkaError(ErrorCode.delegation_token_authorization_failed)
     if any(each.principal_type != "User" for each in request.renewers):
         raise KafkaError(ErrorCode.invalid_principal_type)
-    return await to_controller(context, await run_yielding(plain_in_steps(request)))
+    answer: sent.CreateDelegationTokenResponse = await to_controller(
+        context, await run_yielding(plain_in_steps(request))
+    )
+    return answer

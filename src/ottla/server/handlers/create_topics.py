@@ -7,23 +7,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authorization import allowed, decides_here, refusal
 from ottla.server.forwarding import to_controller
 from ottla.server.freeing import freeing, without_frames
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import Refused, of_topics
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import received, sent
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    row = {"error_code": error.code, "error_message": error.message}
+
+def _on_error(
+    context: RequestContext, request: received.CreateTopicsRequest, error: KafkaError
+) -> sent.CreateTopicsResponse:
+    row: sent.CreatableTopicResult = {"error_code": error.code, "error_message": error.message}
     return {"topics": RowsOf(request.topics, lambda topic: {"name": topic.name, **row})}
 
 
@@ -42,11 +47,11 @@ NEEDS: Final = (
 
 
 @api(ApiKey.CREATE_TOPICS, versions=(2, 7), needs=NEEDS, on_error=_on_error)
-async def handle(context: RequestContext, request: Any) -> Response:
-    asked = [await run_yielding(plain_in_steps(request))]
+async def handle(context: RequestContext, request: received.CreateTopicsRequest) -> sent.CreateTopicsResponse:
+    asked: list[sent.CreateTopicsRequest] = [await run_yielding(plain_in_steps(request))]
     refused = await run_yielding(_unauthorized(context, asked[0]))
     try:
-        answer = await to_controller(context, asked[0])
+        answer: sent.CreateTopicsResponse = await to_controller(context, asked[0])
     except KafkaError as error:
         without_frames(error)  # they refer to what was asked
         raise
@@ -60,10 +65,12 @@ async def handle(context: RequestContext, request: Any) -> Response:
     return answer
 
 
-def _unauthorized(context: RequestContext, asked: dict[str, Any]) -> Generator[int, None, list[dict[str, Any]]]:
+def _unauthorized(
+    context: RequestContext, asked: sent.CreateTopicsRequest
+) -> Generator[int, None, list[sent.CreatableTopicResult]]:
     """The rows of topics that the client may not create, which are taken out of the request. What nobody may create is
     the controller's to refuse."""
-    refused: list[dict[str, Any]] = []
+    refused: list[sent.CreatableTopicResult] = []
     if context.node.authorizer is None or not decides_here(context.node):
         return refused
     creatable = allowed(context, Operation.CREATE, on_cluster=Operation.CREATE)
@@ -81,7 +88,9 @@ def _unauthorized(context: RequestContext, asked: dict[str, Any]) -> Generator[i
     return refused
 
 
-def _shown(context: RequestContext, rows: Sequence[dict[str, Any]]) -> Generator[int, None, list[dict[str, Any]]]:
+def _shown(
+    context: RequestContext, rows: Sequence[sent.CreatableTopicResult]
+) -> Generator[int, None, list[sent.CreatableTopicResult]]:
     """The rows of the controller, without the settings of topics whose settings the client may not see."""
     describable = allowed(context, Operation.DESCRIBE_CONFIGS, log_denial=False)
     shown = []
@@ -94,7 +103,7 @@ def _shown(context: RequestContext, rows: Sequence[dict[str, Any]]) -> Generator
     return shown
 
 
-_HIDDEN: Final = {
+_HIDDEN: sent.CreatableTopicResult = {
     "topic_config_error_code": ErrorCode.topic_authorization_failed,
     "num_partitions": -1,
     "replication_factor": -1,

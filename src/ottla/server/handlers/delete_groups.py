@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.requests import DeleteGroups
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authorization import authorize
 from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.long_answers import RowsOf, in_steps
 from ottla.server.permissions import of_groups
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DeleteGroupsRequest
+    from ottla.protocol.schemas.sent import DeletableGroupResult, DeleteGroupsResponse
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def on_error(context: RequestContext, request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
     code = error.code
     return {"results": RowsOf(request.groups_names, lambda group_id: {"group_id": group_id, "error_code": code})}
 
@@ -28,11 +32,11 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     needs=(of_groups(Operation.DELETE, "groups_names"),),
     on_error=on_error,
 )
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Groups are deleted one by one, as they live in different shards; the response goes out with the last answer."""
     group_ids = list(dict.fromkeys(request.groups_names))
     waiting = await run_yielding(in_steps(group_ids, partial(_delete, context)))
-    results = []
+    results: list[DeletableGroupResult] = []
     for group_id, waiter in zip(group_ids, waiting, strict=True):
         try:
             error: ErrorCode = (await waiter.result)["groups"][group_id]

@@ -7,17 +7,21 @@ asked for (Kafka's DelayedDeleteRecords). Internal topics are refused with INVAL
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS, Offset
 from ottla.protocol.messages import ApiKey
 from ottla.replication.partition import Partition
 from ottla.security.acls import Operation
-from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.authorization import allowed
 from ottla.server.permissions import of_topics
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DeleteRecordsRequest
+    from ottla.protocol.schemas.sent import DeleteRecordsPartitionResult, DeleteRecordsResponse
 
 DELETION_COST = 200
 """Files may have to be renamed."""
@@ -28,17 +32,21 @@ class _Behind(NamedTuple):
 
     partition: Partition
     offset: Offset
-    row: dict[str, Any]
+    row: DeleteRecordsPartitionResult
 
 
 @api(ApiKey.DELETE_RECORDS, versions=(0, 2), needs=(of_topics(Operation.DELETE, "topics.name"),))
-def handle(context: RequestContext, request: Any) -> Handling:
-    topics: dict[str, dict[int, dict[str, Any]]] = {}
+def handle(
+    context: RequestContext, request: DeleteRecordsRequest
+) -> Handling[DeleteRecordsResponse | Coroutine[None, None, DeleteRecordsResponse]]:
+    topics: dict[str, dict[int, DeleteRecordsPartitionResult]] = {}
     behind: dict[Partition, _Behind] = {}
     deletable = allowed(context, Operation.DELETE)
     for topic in request.topics:
         for asked in topic.partitions:
-            row = {"partition_index": asked.partition_index, "low_watermark": -1, "error_code": ErrorCode.none}
+            row: DeleteRecordsPartitionResult = {
+                "partition_index": asked.partition_index, "low_watermark": -1, "error_code": ErrorCode.none,
+            }  # fmt: skip
             before: Offset | None = None
             try:
                 if topic.name not in deletable:
@@ -58,17 +66,21 @@ def handle(context: RequestContext, request: Any) -> Handling:
                 change = (f"start of partition {asked.partition_index}", before, _start(context, topic.name, row))
                 context.node.audit.administered(context, "TOPIC", topic.name, row["error_code"], [change])
             yield ROW_COST if row["error_code"] else DELETION_COST
-    response = {"topics": [{"name": name, "partitions": list(rows.values())} for name, rows in topics.items()]}
+    response: DeleteRecordsResponse = {
+        "topics": [{"name": name, "partitions": list(rows.values())} for name, rows in topics.items()]
+    }
     return _when_deleted(response, list(behind.values()), request.timeout / 1000) if behind else response
 
 
-def _start(context: RequestContext, topic: str, row: Mapping[str, Any]) -> Offset | None:
+def _start(context: RequestContext, topic: str, row: DeleteRecordsPartitionResult) -> Offset | None:
     """Where the log begins now."""
     partition = None if row["error_code"] else context.node.replicas.get(topic, row["partition_index"])
     return None if partition is None else partition.log.log_start_offset
 
 
-async def _when_deleted(response: Response, behind: Sequence[_Behind], timeout_s: float) -> Response:
+async def _when_deleted(
+    response: DeleteRecordsResponse, behind: Sequence[_Behind], timeout_s: float
+) -> DeleteRecordsResponse:
     """The answer, when all living replicas have followed or the request's time is over."""
     loop = asyncio.get_running_loop()
     futures: list[asyncio.Future[ErrorCode]] = [loop.create_future() for _ in behind]

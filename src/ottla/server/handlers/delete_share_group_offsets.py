@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authorization import allowed, authorize, refusal
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.permissions import Refused, of_groups, of_topics
-from ottla.server.share_groups import check_enabled
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DeleteShareGroupOffsetsRequest
+    from ottla.protocol.schemas.sent import DeleteShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponseTopic
 
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def _on_error(
+    context: RequestContext, request: DeleteShareGroupOffsetsRequest, error: KafkaError
+) -> DeleteShareGroupOffsetsResponse:
     return {"error_code": error.code, "error_message": error.message or None, "responses": ()}
 
 
@@ -24,13 +30,14 @@ NEEDS: Final = (
 
 
 @api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, versions=(0, 0), needs=NEEDS, on_error=_on_error)
-async def handle(context: RequestContext, request: Any) -> Response:
-    check_enabled(context)
+async def handle(context: RequestContext, request: DeleteShareGroupOffsetsRequest) -> DeleteShareGroupOffsetsResponse:
+    check_enabled(context, "share")
     authorize(context, Operation.DELETE, ResourceType.GROUP, request.group_id)
     if not request.group_id:
         raise KafkaError(ErrorCode.invalid_group_id, "The group id is invalid.")
     readable = allowed(context, Operation.READ)
-    names, refused = [], []
+    names: list[str] = []
+    refused: list[DeleteShareGroupOffsetsResponseTopic] = []
     for topic in request.topics:
         if topic.topic_name in readable:
             names.append(topic.topic_name)
@@ -40,7 +47,8 @@ async def handle(context: RequestContext, request: Any) -> Response:
     return {"error_code": ErrorCode.none, "error_message": None, "responses": [*refused, *rows]}
 
 
-def _refused(context: RequestContext, name: str) -> dict[str, Any]:
+def _refused(context: RequestContext, name: str) -> DeleteShareGroupOffsetsResponseTopic:
     error = refusal(context, Operation.READ, ResourceType.TOPIC, name)
-    row = {"error_code": error.code, "error_message": error.message}
-    return {"topic_name": name, "topic_id": ZERO_UUID, **row}
+    return {
+        "topic_name": name, "topic_id": ZERO_UUID, "error_code": error.code, "error_message": error.message,
+    }  # fmt: skip

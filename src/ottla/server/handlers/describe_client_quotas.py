@@ -7,14 +7,18 @@ no component asks for unless the filter is strict.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.quotas.limits import CLIENT_ID, IP, USER
 from ottla.security.acls import Operation
-from ottla.server.api import Handling, RequestContext, Response, api
+from ottla.server.api import Handling, RequestContext, api
 from ottla.server.permissions import cluster
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ComponentData, DescribeClientQuotasRequest
+    from ottla.protocol.schemas.sent import DescribeClientQuotasResponse, DescribeClientQuotasResponseEntryData
 
 EXACT, DEFAULT, SPECIFIED = range(3)
 """How a component matches."""
@@ -23,14 +27,16 @@ LOOK_COST = 1
 ROW_COST = 8
 
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def _on_error(
+    context: RequestContext, request: DescribeClientQuotasRequest, error: KafkaError
+) -> DescribeClientQuotasResponse:
     return {"error_code": error.code, "error_message": error.message, "entries": None}
 
 
 @api(ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1), needs=(cluster(Operation.DESCRIBE_CONFIGS),), on_error=_on_error)
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: DescribeClientQuotasRequest) -> Handling[DescribeClientQuotasResponse]:
     wanted = _wanted(request.components)
-    entries = []
+    entries: list[DescribeClientQuotasResponseEntryData] = []
     for entity, quotas in context.node.image.client_quotas.items():
         yield LOOK_COST
         names = dict(entity)
@@ -48,7 +54,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
     return {"error_code": ErrorCode.none, "error_message": "", "entries": entries}
 
 
-def _wanted(components: Iterable[Any]) -> dict[str, tuple[bool, str | None]]:
+def _wanted(components: Iterable[ComponentData]) -> dict[str, tuple[bool, str | None]]:
     """(whether any name will do, name) by type. Raises KafkaError."""
     wanted: dict[str, tuple[bool, str | None]] = {}
     for each in components:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.config import describe
 from ottla.config.validation import validate_topic_name
@@ -17,12 +17,15 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authorization import authorize_config
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import Need, Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DescribeConfigsRequest, DescribeConfigsResource
+    from ottla.protocol.schemas.sent import DescribeConfigsResourceResult as Entry
+    from ottla.protocol.schemas.sent import DescribeConfigsResponse, DescribeConfigsResult
     from ottla.server.ports import NodePorts
 
 RESOURCES_AT_ONCE_MAX = 16
@@ -36,7 +39,7 @@ _MALFORMED = (
 """Kafka's standard sentence for INVALID_REQUEST, which clients print."""
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def on_error(context: RequestContext, request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
     return {"results": RowsOf(request.resources, lambda resource: _failed(resource, error))}
 
 
@@ -53,7 +56,9 @@ NEEDS: Final = (
 
 
 @api(ApiKey.DESCRIBE_CONFIGS, versions=(1, 4), needs=NEEDS, on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
+def handle(
+    context: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
     if any(resource.resource_type not in _KNOWN_TYPES for resource in request.resources):
         raise KafkaError(ErrorCode.invalid_request, _MALFORMED)
     if len(request.resources) > RESOURCES_AT_ONCE_MAX:
@@ -62,8 +67,8 @@ def handle(context: RequestContext, request: Any) -> Response | Awaitable[Respon
     return {"results": [rows.row(resource) for resource in request.resources]}
 
 
-async def _describe_many(context: RequestContext, request: Any) -> Response:
-    def results() -> Generator[None, None, list[dict[str, Any]]]:
+async def _describe_many(context: RequestContext, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    def results() -> Generator[None, None, list[DescribeConfigsResult]]:
         rows = _Rows(context, request)
         done = []
         for resource in request.resources:
@@ -78,13 +83,13 @@ async def _describe_many(context: RequestContext, request: Any) -> Response:
 class _Rows:
     """The rows of one answer. Topics with the same settings of their own share a list."""
 
-    def __init__(self, context: RequestContext, request: Any) -> None:
+    def __init__(self, context: RequestContext, request: DescribeConfigsRequest) -> None:
         self._context = context
         self._node = context.node
         self._request = request
-        self._known: dict[tuple[Any, ...], list[describe.Entry]] = {}
+        self._known: dict[tuple[frozenset[tuple[str, str]], tuple[str, ...] | None], list[Entry]] = {}
 
-    def row(self, resource: Any) -> dict[str, Any]:
+    def row(self, resource: DescribeConfigsResource) -> DescribeConfigsResult:
         try:
             return {
                 "error_code": ErrorCode.none,
@@ -95,7 +100,7 @@ class _Rows:
         except KafkaError as error:
             return _failed(resource, error)
 
-    def _configs(self, resource: Any) -> list[describe.Entry]:
+    def _configs(self, resource: DescribeConfigsResource) -> list[Entry]:
         """Raises KafkaError."""
         authorize_config(self._context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
         entries = _entries(self._node, resource.resource_type, resource.resource_name)
@@ -109,14 +114,14 @@ class _Rows:
             found = self._known[same] = self._list(entries, keys)
         return found
 
-    def _list(self, entries: Iterable[describe.Entry], keys: Iterable[str] | None) -> list[describe.Entry]:
-        with_documentation = getattr(self._request, "include_documentation", False)
+    def _list(self, entries: Iterable[Entry], keys: Iterable[str] | None) -> list[Entry]:
+        with_documentation = self._request.include_documentation
         return list(_asked(entries, keys, self._request.include_synonyms, with_documentation))
 
 
 def _asked(
-    entries: Iterable[describe.Entry], keys: Iterable[str] | None, with_synonyms: bool, with_documentation: bool
-) -> Iterator[describe.Entry]:
+    entries: Iterable[Entry], keys: Iterable[str] | None, with_synonyms: bool, with_documentation: bool
+) -> Iterator[Entry]:
     wanted = frozenset(keys or ())
     for entry in entries:
         if wanted and entry["name"] not in wanted:
@@ -128,7 +133,7 @@ def _asked(
         yield entry
 
 
-def _failed(resource: Any, error: KafkaError) -> dict[str, Any]:
+def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
     return {
         "error_code": error.code,
         "error_message": error.message or "",
@@ -138,7 +143,7 @@ def _failed(resource: Any, error: KafkaError) -> dict[str, Any]:
     }
 
 
-def _entries(node: NodePorts, resource_type: int, name: str) -> Iterable[describe.Entry]:
+def _entries(node: NodePorts, resource_type: int, name: str) -> Iterable[Entry]:
     """The settings of one resource. Raises KafkaError."""
     image, config = node.image, node.config.effective
     if resource_type == ConfigResourceType.TOPIC:

@@ -6,23 +6,29 @@ are among what is told: who may describe a token may use it, as in Kafka. An emp
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.controller.tokens import said_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.security.tokens import Token, hmac_of, may_see
-from ottla.server.api import Handling, RequestContext, Response, api
+from ottla.security.tokens import Token, may_see
+from ottla.server.api import Handling, RequestContext, api
 from ottla.server.authorization import is_allowed
 from ottla.server.delegation_tokens import check_may_ask
 from ottla.server.permissions import Need, Refused
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DescribeDelegationTokenRequest
+    from ottla.protocol.schemas.sent import DescribedDelegationToken, DescribeDelegationTokenResponse
 
 LOOK_COST = 1
 ROW_COST = 10
 
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def _on_error(
+    context: RequestContext, request: DescribeDelegationTokenRequest, error: KafkaError
+) -> DescribeDelegationTokenResponse:
     return {"error_code": error.code, "tokens": []}
 
 
@@ -41,10 +47,12 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     ),
     on_error=_on_error,
 )  # fmt: skip
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(
+    context: RequestContext, request: DescribeDelegationTokenRequest
+) -> Handling[DescribeDelegationTokenResponse]:
     check_may_ask(context)
     node = context.node
-    secret = node.config["delegation.token.secret.key"]
+    secret = node.config.delegation_token_secret_key
     if not secret:
         raise KafkaError(ErrorCode.delegation_token_auth_disabled)
     owners = None
@@ -52,11 +60,11 @@ def handle(context: RequestContext, request: Any) -> Handling:
         owners = {f"{each.principal_type}:{each.principal_name}" for each in request.owners}
         if not owners:
             return {"error_code": ErrorCode.none, "tokens": []}
-    rows = []
+    rows: list[DescribedDelegationToken] = []
     for token in node.image.delegation_tokens.values():
         yield LOOK_COST
         if is_shown(context, token, owners):
-            rows.append({**said_of(token), "hmac": hmac_of(secret, token.token_id)})
+            rows.append(said_of(token, secret))
             yield ROW_COST
     return {"error_code": ErrorCode.none, "tokens": rows}
 

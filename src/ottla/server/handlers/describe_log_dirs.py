@@ -8,23 +8,27 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.permissions import cluster
 from ottla.storage.log import Log
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DescribeLogDirsRequest
+    from ottla.protocol.schemas.sent import DescribeLogDirsPartition, DescribeLogDirsResponse, DescribeLogDirsResult
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def on_error(context: RequestContext, request: DescribeLogDirsRequest, error: KafkaError) -> DescribeLogDirsResponse:
     return {"error_code": error.code, "results": ()}
 
 
 @api(ApiKey.DESCRIBE_LOG_DIRS, versions=(1, 5), needs=(cluster(Operation.DESCRIBE),), on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: DescribeLogDirsRequest) -> Handling[DescribeLogDirsResponse]:
     node = context.node
     logs: Iterable[Log] = list(node.logs)
     if request.topics is not None:
@@ -44,8 +48,8 @@ def handle(context: RequestContext, request: Any) -> Handling:
     online = {os.path.abspath(path) for path in node.logs.online_dirs}
     registration = node.image.brokers.get(node.node_id)
     cordoned = () if registration is None else registration.cordoned_log_dirs
-    ids = {os.path.abspath(path): directory_id for path, directory_id in node.directory_ids.items()}
-    results = []
+    ids = {os.path.abspath(path): directory_id for path, directory_id in node.metadata.directory_ids.items()}
+    results: list[DescribeLogDirsResult] = []
     for path in map(os.path.abspath, node.config.log_dirs):
         if path in online:
             found = by_directory.get(path, [])
@@ -55,12 +59,14 @@ def handle(context: RequestContext, request: Any) -> Handling:
     return {"results": results}
 
 
-def _directory(context: RequestContext, path: str, logs: list[Log], *, is_cordoned: bool) -> Handling:
+def _directory(
+    context: RequestContext, path: str, logs: list[Log], *, is_cordoned: bool
+) -> Handling[DescribeLogDirsResult]:
     try:
         total, usable = context.node.fs.free_bytes(path)
     except OSError:
         return {"error_code": ErrorCode.kafka_storage_error, "log_dir": path, "topics": []}
-    topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    topics: dict[str, list[DescribeLogDirsPartition]] = defaultdict(list)
     served = context.node.logs
     for log in logs:
         current = served.get(log.topic_partition)

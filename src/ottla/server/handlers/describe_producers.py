@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Generator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.config.validation import validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
@@ -13,10 +13,14 @@ from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.authorization import allowed, refusal
 from ottla.server.permissions import of_topics
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DescribeProducersRequest
+    from ottla.protocol.schemas.sent import DescribeProducersResponse, PartitionResponse, ProducerState, TopicResponse
+
 
 @api(ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), needs=(of_topics(Operation.READ, "topics.name"),))
-def handle(context: RequestContext, request: Any) -> Handling:
-    topics = []
+def handle(context: RequestContext, request: DescribeProducersRequest) -> Handling[DescribeProducersResponse]:
+    topics: list[TopicResponse] = []
     readable = allowed(context, Operation.READ)
     for topic in request.topics:
         partitions = []
@@ -29,8 +33,8 @@ def handle(context: RequestContext, request: Any) -> Handling:
 
 def _describe(
     context: RequestContext, topic: str, number: int, readable: Container[str]
-) -> Generator[int, None, dict[str, Any]]:
-    answer: dict[str, Any] = {"partition_index": number, "error_code": ErrorCode.none, "active_producers": []}
+) -> Generator[int, None, PartitionResponse]:
+    answer: PartitionResponse = {"partition_index": number, "error_code": ErrorCode.none, "active_producers": []}
     try:
         validate_topic_name(topic)
         if topic not in readable:
@@ -43,9 +47,9 @@ def _describe(
         answer["error_code"] = refused.code
         answer["error_message"] = refused.message
         return answer
-    rows = []
+    rows: list[ProducerState] = []
     for producer_id, entry in list(partition.log.producer_state.active_producers()):
-        row = {
+        row: ProducerState = {
             "producer_id": producer_id,
             "producer_epoch": entry.producer_epoch,
             "last_sequence": entry.last_sequence,

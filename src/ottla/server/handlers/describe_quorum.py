@@ -5,8 +5,8 @@ Only the leader knows: who is asked by clients and is not the leader asks it; wh
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
@@ -14,45 +14,60 @@ from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.quorum.leader import Replica
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.forwarding import forwards_quorum_request, to_controller
 from ottla.server.permissions import cluster
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DescribeQuorumRequest
+    from ottla.protocol.schemas.sent import (
+        DescribeQuorumResponse,
+        DescribeQuorumResponsePartitionData,
+        DescribeQuorumResponseReplicaState,
+        DescribeQuorumResponseTopicData,
+        Node,
+    )
 
 NOT_LEADER = (
     "For requests intended only for the leader, this error indicates that the broker is not the current leader."
 )
-NOTHING_KNOWN = {"leader_id": 0, "leader_epoch": 0, "high_watermark": 0}
+NOTHING_KNOWN: DescribeQuorumResponsePartitionData = {"leader_id": 0, "leader_epoch": 0, "high_watermark": 0}
 
 
 @api(ApiKey.DESCRIBE_QUORUM, versions=(0, 2), needs=(cluster(Operation.DESCRIBE, at_controller=True),))
-def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
+def handle(
+    context: RequestContext, request: DescribeQuorumRequest
+) -> DescribeQuorumResponse | Awaitable[DescribeQuorumResponse]:
     if forwards_quorum_request(context):
         return _asked_of_leader(context, request)
     return _described(context, request)
 
 
-async def _asked_of_leader(context: RequestContext, request: Any) -> Response:
+async def _asked_of_leader(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     try:
-        return await to_controller(context, await run_yielding(plain_in_steps(request)))
+        answer: DescribeQuorumResponse = await to_controller(context, await run_yielding(plain_in_steps(request)))
+        return answer
     except KafkaError:
         if not context.node.metadata.quorum.is_leader:  # it has become that meanwhile
             raise
     return _described(context, request)
 
 
-def _described(context: RequestContext, request: Any) -> Response:
+def _described(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     node = context.node
     asked = [(topic.topic_name, [each.partition_index for each in topic.partitions]) for topic in request.topics]
     if not asked:
-        return {"error_code": ErrorCode.none, "error_message": "", "topics": (), "nodes": ()}
+        return _answer(())
     if asked != [(METADATA_TOPIC, [0])]:
-        return {"error_code": ErrorCode.none, "error_message": "", "topics": _unknown(asked), "nodes": ()}
+        return _answer(_unknown(asked))
     if not node.metadata.quorum.is_leader:
-        row = {"partition_index": 0, "error_code": ErrorCode.not_leader_or_follower, "error_message": NOT_LEADER}
-        topics = [{"topic_name": METADATA_TOPIC, "partitions": [{**row, **NOTHING_KNOWN}]}]
-        return {"error_code": ErrorCode.none, "error_message": "", "topics": topics, "nodes": ()}
+        refused: DescribeQuorumResponsePartitionData = {
+            "partition_index": 0, "error_code": ErrorCode.not_leader_or_follower, "error_message": NOT_LEADER,
+            **NOTHING_KNOWN,
+        }  # fmt: skip
+        return _answer([{"topic_name": METADATA_TOPIC, "partitions": [refused]}])
     info = node.metadata.quorum.info()
-    partition = {
+    partition: DescribeQuorumResponsePartitionData = {
         "partition_index": 0,
         "error_code": ErrorCode.none,
         "error_message": "",
@@ -62,18 +77,21 @@ def _described(context: RequestContext, request: Any) -> Response:
         "current_voters": [_replica(each) for each in info.voters],
         "observers": [_replica(each) for each in info.observers],
     }
-    nodes = [
+    nodes: list[Node] = [
         {
             "node_id": node_id,
             "listeners": [{"name": name, "host": end.host, "port": end.port} for name, end in endpoints.items()],
         }
         for node_id, endpoints in ((each.id, each.endpoints) for each in node.image.controllers.values())
     ]
-    topics = [{"topic_name": METADATA_TOPIC, "partitions": [partition]}]
+    return _answer([{"topic_name": METADATA_TOPIC, "partitions": [partition]}], nodes)
+
+
+def _answer(topics: Sequence[DescribeQuorumResponseTopicData], nodes: Sequence[Node] = ()) -> DescribeQuorumResponse:
     return {"error_code": ErrorCode.none, "error_message": "", "topics": topics, "nodes": nodes}
 
 
-def _replica(replica: Replica) -> dict[str, Any]:
+def _replica(replica: Replica) -> DescribeQuorumResponseReplicaState:
     return {
         "replica_id": replica.key.node_id,
         "replica_directory_id": replica.key.directory_id,
@@ -83,9 +101,9 @@ def _replica(replica: Replica) -> dict[str, Any]:
     }
 
 
-def _unknown(asked: list[tuple[str, list[int]]]) -> list[dict[str, Any]]:
+def _unknown(asked: list[tuple[str, list[int]]]) -> list[DescribeQuorumResponseTopicData]:
     """Kafka answers so for every partition when the request names anything but the metadata partition alone."""
-    row = {
+    row: DescribeQuorumResponsePartitionData = {
         "error_code": ErrorCode.unknown_topic_or_partition,
         "error_message": "This server does not host this topic-partition.",
         **NOTHING_KNOWN,

@@ -4,7 +4,8 @@ are still to be delivered (KIP-1226)."""
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from ottla.drivers.cooperative import scheduler_of
 from ottla.drivers.share_groups import NOTHING_KNOWN
@@ -12,20 +13,31 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authorization import allowed, authorize, refusal
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import Refused, of_groups, of_topics
-from ottla.server.share_groups import check_enabled
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsRequestTopic
+    from ottla.protocol.schemas.sent import (
+        DescribeShareGroupOffsetsResponse,
+        DescribeShareGroupOffsetsResponseGroup,
+        DescribeShareGroupOffsetsResponsePartition,
+        DescribeShareGroupOffsetsResponseTopic,
+    )
 
 GROUPS_AT_ONCE: Final = 16
 
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def _on_error(
+    context: RequestContext, request: DescribeShareGroupOffsetsRequest, error: KafkaError
+) -> DescribeShareGroupOffsetsResponse:
     return {"groups": RowsOf(request.groups, lambda group: _failed(group.group_id, error))}
 
 
-def _failed(group_id: str, error: KafkaError) -> dict[str, Any]:
+def _failed(group_id: str, error: KafkaError) -> DescribeShareGroupOffsetsResponseGroup:
     return {"group_id": group_id, "topics": (), "error_code": error.code, "error_message": error.message or None}
 
 
@@ -36,22 +48,33 @@ NEEDS: Final = (
 )
 
 
-def _refused(context: RequestContext, topic: Any) -> dict[str, Any]:
+def _refused(
+    context: RequestContext, topic: DescribeShareGroupOffsetsRequestTopic
+) -> DescribeShareGroupOffsetsResponseTopic:
     error = refusal(context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic_name)
-    row = {**NOTHING_KNOWN, "error_code": error.code, "error_message": error.message}
-    rows = [{"partition_index": number, **row} for number in topic.partitions]
+    row: DescribeShareGroupOffsetsResponsePartition = {
+        **NOTHING_KNOWN,
+        "error_code": error.code,
+        "error_message": error.message,
+    }
+    rows: list[DescribeShareGroupOffsetsResponsePartition] = [
+        {"partition_index": number, **row} for number in topic.partitions
+    ]
     return {"topic_name": topic.topic_name, "topic_id": ZERO_UUID, "partitions": rows}
 
 
 @api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, versions=(0, 1), needs=NEEDS, on_error=_on_error)
-async def handle(context: RequestContext, request: Any) -> Response:
-    check_enabled(context)
-    rows: list[dict[str, Any]] = []
+async def handle(
+    context: RequestContext, request: DescribeShareGroupOffsetsRequest
+) -> DescribeShareGroupOffsetsResponse:
+    check_enabled(context, "share")
+    rows: list[DescribeShareGroupOffsetsResponseGroup] = []
     for number, group in enumerate(request.groups, start=1):
         if number % GROUPS_AT_ONCE == 0:
             await scheduler_of(asyncio.get_running_loop()).next_slice()
         visible = allowed(context, Operation.DESCRIBE, log_denial=group.topics is not None)
-        wanted, refused = None, []
+        wanted: dict[str, Sequence[int]] | None = None
+        refused: list[DescribeShareGroupOffsetsResponseTopic] = []
         try:
             authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
             if group.topics is not None:

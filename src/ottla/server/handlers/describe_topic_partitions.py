@@ -7,7 +7,7 @@ are in a response; its cursor says where the next request goes on.
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.config.validation import validate_topic_name
 from ottla.errors import ErrorCode, KafkaError
@@ -15,18 +15,31 @@ from ottla.metadata.image import TopicImage
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.authorization import EVERYTHING, allowed, authorized_operations
 from ottla.server.long_answers import RowsOf, sorting
 from ottla.server.metadata_view import OPERATIONS_NOT_ASKED, MetadataView
 from ottla.server.permissions import Refused, of_topics
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DescribeTopicPartitionsRequest
+    from ottla.protocol.schemas.sent import (
+        DescribeTopicPartitionsResponse,
+        DescribeTopicPartitionsResponsePartition,
+        DescribeTopicPartitionsResponseTopic,
+    )
+
 NAMES_AT_ONCE = 1000
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def on_error(
+    context: RequestContext, request: DescribeTopicPartitionsRequest, error: KafkaError
+) -> DescribeTopicPartitionsResponse:
     """The error on every topic of the request."""
-    row = {"error_code": error.code, "topic_authorized_operations": OPERATIONS_NOT_ASKED}
+    row: DescribeTopicPartitionsResponseTopic = {
+        "error_code": error.code,
+        "topic_authorized_operations": OPERATIONS_NOT_ASKED,
+    }
     return {"topics": RowsOf(request.topics, lambda topic: {"name": topic.name, **row}), "next_cursor": None}
 
 
@@ -37,7 +50,9 @@ NEEDS: Final = (
 
 
 @api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), needs=NEEDS, on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(
+    context: RequestContext, request: DescribeTopicPartitionsRequest
+) -> Handling[DescribeTopicPartitionsResponse]:
     image = context.node.image
     cursor = request.cursor
     names = set(() if request.topics else image.topics_by_name)
@@ -52,11 +67,11 @@ def handle(context: RequestContext, request: Any) -> Handling:
             why = f"DescribeTopicPartitionsRequest cursor partition must be valid: {cursor.partition_index}"
             raise KafkaError(ErrorCode.invalid_request, why)
         names = {name for name in names if name >= cursor.topic_name}
-    limit = context.node.config["max.request.partition.size.limit"]
+    limit = context.node.config.max_request_partition_size_limit
     room = max(min(limit, request.response_partition_limit), 1)
     placement = MetadataView(image, context.listener_name, context.node.lost)
-    topics: list[dict[str, Any]] = []
-    denied: list[dict[str, Any]] = []
+    topics: list[DescribeTopicPartitionsResponseTopic] = []
+    denied: list[DescribeTopicPartitionsResponseTopic] = []
     visible = allowed(context, Operation.DESCRIBE, log_denial=bool(request.topics))
     if visible is not EVERYTHING:
         hidden = []
@@ -80,20 +95,24 @@ def handle(context: RequestContext, request: Any) -> Handling:
         partitions = _page(placement, topic, start, room)
         topics.append(_described(context, topic, partitions))
         if start + len(partitions) < len(topic.partitions):
-            cursor_after = {"topic_name": name, "partition_index": start + room}
-            return {"topics": topics + denied, "next_cursor": cursor_after}
+            return {
+                "topics": topics + denied,
+                "next_cursor": {"topic_name": name, "partition_index": start + room},
+            }
         room -= len(partitions)
         yield ROW_COST * len(partitions)
     return {"topics": topics + denied, "next_cursor": None}
 
 
-def _denied(name: str) -> dict[str, Any]:
+def _denied(name: str) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.topic_authorization_failed
     operations = OPERATIONS_NOT_ASKED
     return {"error_code": code, "name": name, "partitions": [], "topic_authorized_operations": operations}
 
 
-def _page(placement: MetadataView, topic: TopicImage, start: int, room: int) -> list[dict[str, Any]]:
+def _page(
+    placement: MetadataView, topic: TopicImage, start: int, room: int
+) -> list[DescribeTopicPartitionsResponsePartition]:
     return [
         {
             **placement.partition(number, partition),
@@ -104,7 +123,9 @@ def _page(placement: MetadataView, topic: TopicImage, start: int, room: int) -> 
     ]
 
 
-def _described(context: RequestContext, topic: TopicImage, partitions: list[dict[str, Any]]) -> dict[str, Any]:
+def _described(
+    context: RequestContext, topic: TopicImage, partitions: list[DescribeTopicPartitionsResponsePartition]
+) -> DescribeTopicPartitionsResponseTopic:
     return {
         "error_code": ErrorCode.none,
         "name": topic.name,
@@ -115,7 +136,7 @@ def _described(context: RequestContext, topic: TopicImage, partitions: list[dict
     }
 
 
-def _missing(context: RequestContext, name: str) -> dict[str, Any]:
+def _missing(context: RequestContext, name: str) -> DescribeTopicPartitionsResponseTopic:
     code = ErrorCode.unknown_topic_or_partition
     try:
         validate_topic_name(name)

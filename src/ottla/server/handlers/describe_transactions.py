@@ -4,7 +4,7 @@ those that have no marker yet."""
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
@@ -14,8 +14,15 @@ from ottla.server.authorization import allowed, authorize
 from ottla.server.long_answers import RowsOf, row_by_row
 from ottla.server.permissions import Refused, of_ids, of_topics
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DescribeTransactionsRequest
+    from ottla.protocol.schemas.sent import DescribeTransactionsResponse
+    from ottla.protocol.schemas.sent import DescribeTransactionsResponseTransactionState as TransactionState
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def _on_error(
+    context: RequestContext, request: DescribeTransactionsRequest, error: KafkaError
+) -> DescribeTransactionsResponse:
     return {"transaction_states": RowsOf(request.transactional_ids, lambda each: _failed(each, error))}
 
 
@@ -26,15 +33,15 @@ NEEDS: Final = (
 
 
 @api(ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), needs=NEEDS, on_error=_on_error)
-def handle(context: RequestContext, request: Any) -> Response | Awaitable[Response]:
+def handle(context: RequestContext, request: DescribeTransactionsRequest) -> Response | Awaitable[Response]:
     ids = request.transactional_ids
     return row_by_row("transaction_states", ids, lambda each: _describe(context, each))
 
 
-def _describe(context: RequestContext, transactional_id: str) -> dict[str, Any]:
+def _describe(context: RequestContext, transactional_id: str) -> TransactionState:
     try:
         authorize(context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id)
-        found: dict[str, Any] = context.node.transactions.describe(transactional_id)
+        found = context.node.transactions.describe(transactional_id)
         if context.node.authorizer is not None and "topics" in found:
             visible = allowed(context, Operation.DESCRIBE, log_denial=False)
             found = {**found, "topics": [each for each in found["topics"] if each["topic"] in visible]}
@@ -43,5 +50,5 @@ def _describe(context: RequestContext, transactional_id: str) -> dict[str, Any]:
         return _failed(transactional_id, error)
 
 
-def _failed(transactional_id: str, error: KafkaError) -> dict[str, Any]:
+def _failed(transactional_id: str, error: KafkaError) -> TransactionState:
     return {"error_code": error.code, "transactional_id": transactional_id}

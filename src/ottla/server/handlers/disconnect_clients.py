@@ -8,7 +8,7 @@ is that its user or its ACLs are gone.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -17,6 +17,10 @@ from ottla.security.acls import Operation
 from ottla.server.api import Handling, RequestContext, api
 from ottla.server.client_facts import connections_of
 from ottla.server.permissions import cluster
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import DisconnectClientsRequest
+    from ottla.protocol.schemas.sent import DisconnectClientsResponse
 
 _NETWORK = logging.getLogger("ottla.network")
 
@@ -27,7 +31,7 @@ ANSWER_SECONDS_MAX = 1.0
 
 
 @api(ApiKey.DISCONNECT_CLIENTS, versions=(0, 0), needs=(cluster(Operation.ALTER),))
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: DisconnectClientsRequest) -> Handling[DisconnectClientsResponse]:
     node = context.node
     if request.principal is None and request.client_id is None:
         raise KafkaError(ErrorCode.invalid_request, "Name a principal, a client id or both")

@@ -7,29 +7,32 @@ brought PRODUCER_FENCED. From version 5 on each transaction has an epoch of its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.transaction.requests import EndTxn
 from ottla.errors import KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.api import Deferred, RequestContext, api
 from ottla.server.coordinator_replies import DeferredReply
 from ottla.server.permissions import transactional_id
 from ottla.server.transactional import fenced_before
 
-NOTHING = {"producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import EndTxnRequest
+    from ottla.protocol.schemas.sent import EndTxnResponse
+
+NOTHING: EndTxnResponse = {"producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
 
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def _on_error(context: RequestContext, request: EndTxnRequest, error: KafkaError) -> EndTxnResponse:
     return {"error_code": fenced_before(2, context, error.code), **NOTHING}
 
 
 @api(ApiKey.END_TXN, versions=(0, 5), needs=(transactional_id(Operation.WRITE),), on_error=_on_error)
-def handle(context: RequestContext, request: Any) -> Deferred:
-    def finish(answer: Mapping[str, Any]) -> Response:
+def handle(context: RequestContext, request: EndTxnRequest) -> Deferred:
+    def finish(answer: EndTxnResponse) -> EndTxnResponse:
         return {**NOTHING, **answer, "error_code": fenced_before(2, context, answer["error_code"])}
 
     reply = DeferredReply(finish)

@@ -6,18 +6,24 @@ with the token stay open until their sessions end.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.controller.tokens import NO_TIMESTAMP
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey, plain
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.delegation_tokens import check_may_ask
 from ottla.server.forwarding import to_controller
 from ottla.server.permissions import Open
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ExpireDelegationTokenRequest
+    from ottla.protocol.schemas.sent import ExpireDelegationTokenResponse
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def _on_error(
+    context: RequestContext, request: ExpireDelegationTokenRequest, error: KafkaError
+) -> ExpireDelegationTokenResponse:
     return {"error_code": error.code, "expiry_timestamp": NO_TIMESTAMP}
 
 
@@ -27,6 +33,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     needs=Open("a token's owner and renewers may, and nobody else"),
     on_error=_on_error,
 )
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
     check_may_ask(context)
-    return await to_controller(context, plain(request))
+    answer: ExpireDelegationTokenResponse = await to_controller(context, plain(request))
+    return answer

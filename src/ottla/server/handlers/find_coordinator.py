@@ -8,9 +8,9 @@ KIP-932; brokers ask that). The first request creates `__consumer_offsets`, `__t
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
@@ -20,13 +20,17 @@ from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server import topic_creation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authorization import EVERYTHING, allowed, authorize_cluster, refusal
 from ottla.server.long_answers import RowsOf, in_steps
 from ottla.server.permissions import Need, of_groups, of_ids
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import FindCoordinatorRequest
+    from ottla.protocol.schemas.sent import Coordinator, FindCoordinatorResponse
+
 GROUP, TRANSACTION, SHARE = 0, 1, 2
-NO_NODE = {"node_id": -1, "host": "", "port": -1}
+NO_NODE: Coordinator = {"node_id": -1, "host": "", "port": -1}
 _TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_TOPIC, SHARE: SHARE_STATE_TOPIC}
 _NUMBER = re.compile(r"[+-]?\d{1,10}")
 _UNKNOWN = (
@@ -36,10 +40,10 @@ _UNKNOWN = (
 """The message of Kafka's clients for INVALID_REQUEST."""
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def on_error(context: RequestContext, request: FindCoordinatorRequest, error: KafkaError) -> FindCoordinatorResponse:
     if context.api_version < 4:
-        return {"error_code": error.code, "error_message": error.message, **NO_NODE}
-    row = {"error_code": error.code, "error_message": error.message, **NO_NODE}
+        return {"error_code": error.code, "error_message": error.message, "node_id": -1, "host": "", "port": -1}
+    row: Coordinator = {"error_code": error.code, "error_message": error.message, **NO_NODE}
     return {"coordinators": RowsOf(request.coordinator_keys, lambda key: {"key": key, **row})}
 
 
@@ -52,14 +56,18 @@ _KINDS: Final = {GROUP: ResourceType.GROUP, TRANSACTION: ResourceType.TRANSACTIO
 
 
 @api(ApiKey.FIND_COORDINATOR, versions=(0, 6), needs=NEEDS, on_error=on_error)
-async def handle(context: RequestContext, request: Any) -> Response:
-    key_type = getattr(request, "key_type", GROUP)
+async def handle(context: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    key_type = request.key_type
     keys = [request.key] if context.api_version < 4 else request.coordinator_keys
     visible = _visible(context, key_type, keys)
     if _is_needed(context, key_type, keys) and any(key in visible for key in keys):
         await topic_creation.create_own(context.node, [_TOPICS[key_type]])
     if context.api_version < 4:
-        return _find(context, key_type, visible, "NONE", "The coordinator is not available.", request.key)
+        row = _find(context, key_type, visible, "NONE", "The coordinator is not available.", request.key)
+        return {
+            "error_code": row["error_code"], "error_message": row["error_message"], "node_id": row["node_id"],
+            "host": row["host"], "port": row["port"],
+        }  # fmt: skip
     found = await run_yielding(in_steps(keys, partial(_find, context, key_type, visible, "", "")))
     return {"coordinators": found}
 
@@ -84,7 +92,7 @@ def _is_needed(context: RequestContext, key_type: int, keys: Sequence[str]) -> b
 
 def _find(
     context: RequestContext, key_type: int, visible: Container[str], ok: str, unavailable: str, key: str
-) -> Mapping[str, Any]:
+) -> Coordinator:
     if key not in visible:
         error = refusal(context, Operation.DESCRIBE, _KINDS[key_type], key)
         return {"key": key, "error_code": error.code, "error_message": error.message, **NO_NODE}

@@ -6,16 +6,20 @@ node would lose.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.permissions import Open
 from ottla.server.telemetry import telemetry_of
 from ottla.telemetry.clients import COMPRESSION_TYPES
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import GetTelemetrySubscriptionsRequest
+    from ottla.protocol.schemas.sent import GetTelemetrySubscriptionsResponse
 
 
 @api(
@@ -23,7 +27,7 @@ from ottla.telemetry.clients import COMPRESSION_TYPES
     versions=(0, 0),
     needs=Open("a client asks what it is to tell about itself"),
 )
-def handle(context: RequestContext, request: Any) -> Response:
+def handle(context: RequestContext, request: GetTelemetrySubscriptionsRequest) -> GetTelemetrySubscriptionsResponse:
     telemetry = telemetry_of(context.node)
     asked: UUID = request.client_instance_id
     instance = telemetry.instance(context, telemetry.new_id() if asked == ZERO_UUID else asked)

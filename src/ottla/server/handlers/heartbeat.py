@@ -7,7 +7,7 @@ A member sends the same bytes every few seconds, but for the correlation id: the
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_responses import encode_heartbeat
@@ -15,6 +15,9 @@ from ottla.protocol.messages import ApiKey, response_header
 from ottla.security.acls import Operation
 from ottla.server.api import EncodedResponse, RequestContext, api
 from ottla.server.permissions import group
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import HeartbeatRequest
 
 BEATS_MAX = 64
 """Different heartbeats of one connection that are remembered; a consumer has one, a proxy many."""
@@ -27,11 +30,9 @@ class _Beats:
     """The shortcut of one connection and version."""
 
     def __init__(self, context: RequestContext) -> None:
-        self._node = context.node
-        version = context.api_version
-        header = response_header(ApiKey.HEARTBEAT, version, 0)
-        good = encode_heartbeat(version, ErrorCode.none, header)
-        self._size, self._good = _INT32.pack(len(good)), good[4:]
+        self._context = context
+        self._answers: dict[ErrorCode, tuple[bytes, bytes]] = {}
+        """Length of an answer, and what is behind its correlation id."""
         self.known: dict[bytes, tuple[str, str, str | None, int]] = {}
         """Decoded heartbeats by the bytes behind the correlation id: group, member, instance, generation."""
 
@@ -39,14 +40,18 @@ class _Beats:
         beat = self.known.get(bytes(frame[8:]))
         if beat is None:
             return None
-        try:
-            self._node.groups.heartbeat(*beat)
-        except KafkaError:
-            return None  # said by the handler, which asks again
-        return b"".join((self._size, frame[4:8], self._good))
+        error = _heard(self._context, beat)
+        if error:
+            self._context.count_error(error)
+        found = self._answers.get(error)
+        if found is None:
+            version = self._context.api_version
+            answer = encode_heartbeat(version, error, response_header(ApiKey.HEARTBEAT, version, 0))
+            found = self._answers[error] = _INT32.pack(len(answer)), answer[4:]
+        return b"".join((found[0], frame[4:8], found[1]))
 
 
-def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
+def learn(context: RequestContext, request: HeartbeatRequest, frame: memoryview) -> None:
     shortcuts = getattr(context.session, "shortcuts", None)
     if shortcuts is None or len(frame) > BEAT_BYTES_MAX:
         return
@@ -59,22 +64,29 @@ def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
     beats.known[bytes(frame[8:])] = _asked(request)
 
 
-def _asked(request: Any) -> tuple[str, str, str | None, int]:
-    return request.group_id, request.member_id, getattr(request, "group_instance_id", None), request.generation_id
+def _asked(request: HeartbeatRequest) -> tuple[str, str, str | None, int]:
+    return request.group_id, request.member_id, request.group_instance_id, request.generation_id
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> EncodedResponse:
+def on_error(context: RequestContext, request: HeartbeatRequest, error: KafkaError) -> EncodedResponse:
     return _encoded(context, error.code)
 
 
 @api(ApiKey.HEARTBEAT, versions=(0, 4), needs=(group(Operation.READ),), on_error=on_error, learn=learn)
-def handle(context: RequestContext, request: Any) -> EncodedResponse:
+def handle(context: RequestContext, request: HeartbeatRequest) -> EncodedResponse:
+    error = _heard(context, _asked(request))
+    if error:
+        context.count_error(error)
+    return _encoded(context, error)
+
+
+def _heard(context: RequestContext, beat: tuple[str, str, str | None, int]) -> ErrorCode:
+    """What the coordinator says to a heartbeat. An error is nothing exceptional: in a rebalance all get one."""
     try:
-        context.node.groups.heartbeat(*_asked(request))
+        context.node.groups.heartbeat(*beat)
     except KafkaError as error:
-        if error.code is not ErrorCode.coordinator_load_in_progress:
-            raise
-    return _encoded(context, ErrorCode.none)
+        return ErrorCode.none if error.code is ErrorCode.coordinator_load_in_progress else error.code
+    return ErrorCode.none
 
 
 def _encoded(context: RequestContext, error: ErrorCode) -> EncodedResponse:

@@ -5,18 +5,21 @@ Settings go to the metadata log. Log levels of this process (BROKER_LOGGER, KIP-
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.metadata.image import ConfigResourceType
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.handlers import alter_configs
 from ottla.server.handlers.alter_configs import altered, on_error
 from ottla.server.log_levels import alter_log_levels
 from ottla.server.permissions import Refused, of_cluster
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas import received, sent
 
 NEEDS = (
     *alter_configs.NEEDS,
@@ -25,8 +28,10 @@ NEEDS = (
 
 
 @api(ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), needs=NEEDS, on_error=on_error)
-async def handle(context: RequestContext, request: Any) -> Response:
-    asked = await run_yielding(plain_in_steps(request))
+async def handle(
+    context: RequestContext, request: received.IncrementalAlterConfigsRequest
+) -> sent.IncrementalAlterConfigsResponse:
+    asked: sent.IncrementalAlterConfigsRequest = await run_yielding(plain_in_steps(request))
     rows = await altered(context, asked, ConfigResourceType.BROKER_LOGGER)
     responses = [
         rows[place] if place in rows else _logger_row(context, each, asked["validate_only"])
@@ -35,9 +40,14 @@ async def handle(context: RequestContext, request: Any) -> Response:
     return {"responses": responses}
 
 
-def _logger_row(context: RequestContext, resource: dict[str, Any], validate_only: bool) -> dict[str, Any]:
+def _logger_row(
+    context: RequestContext, resource: sent.IncrementalAlterConfigsRequestAlterConfigsResource, validate_only: bool
+) -> sent.AlterConfigsResourceResponse:
     node = context.node
-    row = {"resource_type": resource["resource_type"], "resource_name": resource["resource_name"]}
+    row: sent.AlterConfigsResourceResponse = {
+        "resource_type": resource["resource_type"],
+        "resource_name": resource["resource_name"],
+    }
     try:
         alter_log_levels(node.node_id, resource, validate_only=validate_only)
         if node.authorizer is not None:

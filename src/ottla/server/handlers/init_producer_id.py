@@ -7,24 +7,28 @@ brought PRODUCER_FENCED. Version 6 (two-phase commit, KIP-939) is not stable in 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final
 
 from ottla.coordinator.transaction.requests import InitProducerId, ProducerIdAndEpoch
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.api import Deferred, RequestContext, api
 from ottla.server.authorization import authorize, is_allowed_for_any, is_allowed_on_cluster, refusal
 from ottla.server.coordinator_replies import DeferredReply
 from ottla.server.permissions import Need
 from ottla.server.transactional import fenced_before
 
-NOTHING = {"producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import InitProducerIdRequest
+    from ottla.protocol.schemas.sent import InitProducerIdResponse
+
+NOTHING: InitProducerIdResponse = {"producer_id": NO_PRODUCER_ID, "producer_epoch": NO_PRODUCER_EPOCH}
 
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def _on_error(context: RequestContext, request: InitProducerIdRequest, error: KafkaError) -> InitProducerIdResponse:
     return {"error_code": fenced_before(4, context, error.code), **NOTHING}
 
 
@@ -40,18 +44,16 @@ NEEDS: Final = (
 
 
 @api(ApiKey.INIT_PRODUCER_ID, versions=(0, 5), needs=NEEDS, on_error=_on_error)
-def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Response]:
+def handle(context: RequestContext, request: InitProducerIdRequest) -> Deferred | Awaitable[InitProducerIdResponse]:
     _authorize(context, request.transactional_id)
-    given = ProducerIdAndEpoch(
-        getattr(request, "producer_id", NO_PRODUCER_ID), getattr(request, "producer_epoch", NO_PRODUCER_EPOCH)
-    )
+    given = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
     if (given.producer_id == NO_PRODUCER_ID) != (given.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.invalid_request)
     if request.transactional_id is None:
         return _idempotent(context)
     expected = None if given.producer_id == NO_PRODUCER_ID else given
 
-    def finish(answer: Mapping[str, Any]) -> Response:
+    def finish(answer: InitProducerIdResponse) -> InitProducerIdResponse:
         return {**NOTHING, **answer, "error_code": fenced_before(4, context, answer["error_code"])}
 
     reply = DeferredReply(finish)
@@ -73,6 +75,6 @@ def _authorize(context: RequestContext, transactional_id: str | None) -> None:
         raise refusal(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER)
 
 
-async def _idempotent(context: RequestContext) -> Response:
+async def _idempotent(context: RequestContext) -> InitProducerIdResponse:
     producer_id = await context.node.producer_ids.next()
     return {"error_code": ErrorCode.none, "producer_id": producer_id, "producer_epoch": 0}

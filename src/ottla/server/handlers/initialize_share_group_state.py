@@ -5,7 +5,7 @@ Its group coordinator asks, of the share coordinator of each partition.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.share.requests import InitializeState
 from ottla.protocol.internal.share_records import SharePartitionKey
@@ -15,6 +15,13 @@ from ottla.server.api import Handling, RequestContext, api
 from ottla.server.permissions import cluster
 from ottla.server.share_state import ask_each, on_error
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import (
+        InitializeShareGroupStateRequest,
+        InitializeShareGroupStateRequestPartitionData,
+    )
+    from ottla.protocol.schemas.sent import InitializeShareGroupStateResponse
+
 
 @api(
     ApiKey.INITIALIZE_SHARE_GROUP_STATE,
@@ -22,9 +29,11 @@ from ottla.server.share_state import ask_each, on_error
     needs=(cluster(Operation.CLUSTER_ACTION),),
     on_error=on_error,
 )
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(
+    context: RequestContext, request: InitializeShareGroupStateRequest
+) -> Handling[InitializeShareGroupStateResponse]:
     return ask_each(context, request, "initialize share group state", _read, needs_partitions=False)
 
 
-def _read(key: SharePartitionKey, row: Any) -> InitializeState:
+def _read(key: SharePartitionKey, row: InitializeShareGroupStateRequestPartitionData) -> InitializeState:
     return InitializeState(key, row.state_epoch, row.start_offset)

@@ -6,7 +6,7 @@ returning static leader skips the assignment (KIP-814). See `coordinator/group/j
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.requests import JoinGroup
@@ -14,23 +14,26 @@ from ottla.errors import KafkaError
 from ottla.protocol.group_responses import encode_join
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.api import Deferred, EncodedResponse, RequestContext, api
 from ottla.server.authorization import visible_topics
 from ottla.server.coordinator_replies import encoded, encoded_reply
 from ottla.server.permissions import group
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import JoinGroupRequest
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def on_error(context: RequestContext, request: JoinGroupRequest, error: KafkaError) -> EncodedResponse:
     return encoded(context, encode_join, replies.join_error(error.code))
 
 
 @api(ApiKey.JOIN_GROUP, versions=(0, 9), needs=(group(Operation.READ),), on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Deferred:
+def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred:
     session_timeout_ms = request.session_timeout
     asked = JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
+        instance_id=request.group_instance_id,
         client_id=context.client_id or "",
         client_host=f"/{context.client_host}",
         session_timeout_ms=session_timeout_ms,

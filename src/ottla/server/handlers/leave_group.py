@@ -7,24 +7,28 @@ whose error is the response's. Version 5 adds a reason (KIP-800).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.requests import LeaveGroup, Leaving
 from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.api import Deferred, RequestContext, api
 from ottla.server.coordinator_replies import AwaitedReply, DeferredReply
 from ottla.server.permissions import group
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import LeaveGroupRequest, MemberIdentity
+    from ottla.protocol.schemas.sent import LeaveGroupResponse, MemberResponse
 
 LEAVING_AT_ONCE = 200
 """Members, of which one costs a few microseconds."""
 
 
 @api(ApiKey.LEAVE_GROUP, versions=(0, 5), needs=(group(Operation.READ),))
-def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Response]:
+def handle(context: RequestContext, request: LeaveGroupRequest) -> Deferred | Awaitable[LeaveGroupResponse]:
     if context.api_version >= 3:
         if len(request.members) > LEAVING_AT_ONCE:
             return _many(context, request.group_id, request.members)
@@ -37,13 +41,13 @@ def handle(context: RequestContext, request: Any) -> Deferred | Awaitable[Respon
     return waiter.deferred
 
 
-def _leaving(members: Sequence[Any]) -> list[Leaving]:
+def _leaving(members: Sequence[MemberIdentity]) -> list[Leaving]:
     return [Leaving(member.member_id, member.group_instance_id) for member in members]
 
 
-async def _many(context: RequestContext, group_id: str, members: Sequence[Any]) -> Response:
+async def _many(context: RequestContext, group_id: str, members: Sequence[MemberIdentity]) -> LeaveGroupResponse:
     """The first begin a rebalance, which is not over before the last are gone: those have not joined it."""
-    rows: list[Mapping[str, Any]] = []
+    rows: list[MemberResponse] = []
     scheduler = scheduler_of(asyncio.get_running_loop())
     for start in range(0, len(members), LEAVING_AT_ONCE):
         if start:
@@ -55,5 +59,5 @@ async def _many(context: RequestContext, group_id: str, members: Sequence[Any]) 
     return {"error_code": ErrorCode.none, "members": rows}
 
 
-def _of_one(response: Mapping[str, Any]) -> Mapping[str, Any]:
+def _of_one(response: LeaveGroupResponse) -> LeaveGroupResponse:
     return {"error_code": response["members"][0]["error_code"]}

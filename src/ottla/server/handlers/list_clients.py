@@ -5,10 +5,11 @@ Behind `ottla client list`, which asks each broker. The connection of the asker 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ottla.clock import elapsed_s
 from ottla.errors import ErrorCode
+from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import Handling, RequestContext, api
@@ -16,6 +17,8 @@ from ottla.server.client_facts import connections_of, peer_port_of, tls_of, traf
 from ottla.server.permissions import cluster
 
 if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ListClientsRequest
+    from ottla.protocol.schemas.sent import ListClientsResponse, ListedClient
     from ottla.server.connection import CompiledConnection
     from ottla.server.ports import ClientFacts, NodeListener
     from ottla.telemetry.clients import Clients
@@ -26,11 +29,11 @@ ROW_COST = 15
 
 
 @api(ApiKey.LIST_CLIENTS, versions=(0, 0), needs=(cluster(Operation.DESCRIBE),))
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: ListClientsRequest) -> Handling[ListClientsResponse]:
     node = context.node
     telemetry = vars(node).get("telemetry")
     clients: Clients | None = None if telemetry is None else telemetry.clients
-    rows = []
+    rows: list[ListedClient] = []
     now_s = elapsed_s()
     for listener, connection, facts in connections_of(node, request.principal, request.client_id):
         yield LOOK_COST
@@ -42,7 +45,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
 
 def _row(
     listener: NodeListener, connection: CompiledConnection, facts: ClientFacts, clients: Clients | None, now_s: float
-) -> dict[str, Any]:
+) -> ListedClient:
     traffic = traffic_of(connection)
     version, cipher = tls_of(connection)
     pushed = None if clients is None or facts.instance_id is None else clients.pushed.get(facts.instance_id)
@@ -62,6 +65,6 @@ def _row(
         "idle_ms": -1 if traffic is None else traffic.idle_ms,
         "bytes_in": -1 if traffic is None else traffic.bytes_in,
         "bytes_out": -1 if traffic is None else traffic.bytes_out,
-        "client_instance_id": facts.instance_id,
+        "client_instance_id": facts.instance_id or ZERO_UUID,
         "pushed_metrics": 0 if pushed is None else len(pushed.points),
     }

@@ -6,25 +6,29 @@ Version 0 lists client metrics subscriptions only, which is what the API was mad
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.metadata_view import MetadataView
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ListConfigResourcesRequest
+    from ottla.protocol.schemas.sent import ConfigResource, ListConfigResourcesResponse
+
 
 @api(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1), needs=(cluster(Operation.DESCRIBE_CONFIGS),))
-def handle(context: RequestContext, request: Any) -> Response:
+def handle(context: RequestContext, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
     if context.api_version == 0:
         types: Iterable[int] = (ConfigResourceType.CLIENT_METRICS,)
     else:
         types = dict.fromkeys(request.resource_types) or _NAMES
     image = context.node.image
-    resources = []
+    resources: list[ConfigResource] = []
     for resource_type in types:
         names = _NAMES.get(resource_type)
         if names is None:

@@ -5,15 +5,19 @@ type (KIP-848); all that members can be in are classic.
 from __future__ import annotations
 
 from collections.abc import Container, Generator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authorization import allowed
 from ottla.server.permissions import Refused, of_groups
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ListGroupsRequest
+    from ottla.protocol.schemas.sent import ListedGroup, ListGroupsResponse
 
 NEEDS: Final = (
     of_groups(Operation.DESCRIBE, "groups.group_id", refused=Refused.OMITTED, instead=(Operation.DESCRIBE,)),
@@ -21,8 +25,8 @@ NEEDS: Final = (
 
 
 @api(ApiKey.LIST_GROUPS, versions=(0, 5), needs=NEEDS)
-async def handle(context: RequestContext, request: Any) -> Response:
-    states, types = getattr(request, "states_filter", ()), getattr(request, "types_filter", ())
+async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    states, types = request.states_filter, request.types_filter
     found = context.node.groups.list_groups(states, types)
     if context.node.authorizer is not None:
         operation, kind = Operation.DESCRIBE, ResourceType.GROUP
@@ -31,7 +35,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
     return {"error_code": ErrorCode.none, "groups": found}
 
 
-def _visible(rows: Sequence[dict[str, Any]], visible: Container[str]) -> Generator[int, None, list[dict[str, Any]]]:
+def _visible(rows: Sequence[ListedGroup], visible: Container[str]) -> Generator[int, None, list[ListedGroup]]:
     found = []
     for row in rows:
         if row["group_id"] in visible:

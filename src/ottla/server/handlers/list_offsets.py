@@ -8,50 +8,47 @@ version, or an unknown one, is UNSUPPORTED_VERSION. Nothing is tiered here, so -
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET, LeaderEpoch, Millis, Offset
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import LongWork
-from ottla.replication.partition import Partition
 from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.authorization import allowed
 from ottla.server.long_answers import RowsOf
-from ottla.server.partition_read import READ_COMMITTED
+from ottla.server.offset_lookup import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    LOG_END,
+    MAX_TIMESTAMP,
+    NOTHING,
+    Found,
+    find_offset,
+)
 from ottla.server.permissions import of_topics
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ListOffsetsPartition, ListOffsetsRequest
+    from ottla.protocol.schemas.sent import ListOffsetsPartitionResponse, ListOffsetsResponse, ListOffsetsTopicResponse
 
 SPECIAL_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9,
                  EARLIEST_PENDING_UPLOAD: 11}  # fmt: skip
 """The request version that brought each special timestamp."""
 
-LOG_END = -1
-"""Given in place of an isolation level for replicas, for which every record counts."""
-
-OFFSET_NOT_AVAILABLE_SINCE = 5
-
-LOOK_UP_COST = 200
-"""Cost of a look-up by timestamp: it reads an index, some headers and a batch."""
-
-Found = tuple[Millis, Offset, LeaderEpoch]
-NOTHING: Found = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
-
 
 @api(ApiKey.LIST_OFFSETS, versions=(1, 11), needs=(of_topics(Operation.DESCRIBE, "topics.name"),))
-def handle(context: RequestContext, request: Any) -> Handling:
-    isolation = LOG_END if request.replica_id >= 0 else getattr(request, "isolation_level", 0)
+def handle(context: RequestContext, request: ListOffsetsRequest) -> Handling[ListOffsetsResponse]:
+    isolation = LOG_END if request.replica_id >= 0 else request.isolation_level
     counts: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
         for asked in topic.partitions:
             counts[topic.name, asked.partition_index] += 1
             yield 1
-    topics: dict[str, dict[int, dict[str, Any]]] = {}
-    denied: list[dict[str, Any]] = []
+    topics: dict[str, dict[int, ListOffsetsPartitionResponse]] = {}
+    denied: list[ListOffsetsTopicResponse] = []
     visible = allowed(context, Operation.DESCRIBE)
     for topic in request.topics:
         if topic.name not in visible:
@@ -73,11 +70,13 @@ def handle(context: RequestContext, request: Any) -> Handling:
                 "leader_epoch": epoch,
             }  # fmt: skip
             yield ROW_COST
-    found = [{"name": name, "partitions": list(answers.values())} for name, answers in topics.items()]
+    found: list[ListOffsetsTopicResponse] = [
+        {"name": name, "partitions": list(answers.values())} for name, answers in topics.items()
+    ]
     return {"topics": found + denied}
 
 
-def _denied(asked: Any) -> dict[str, Any]:
+def _denied(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
     timestamp, offset, epoch = NOTHING
     return {
         "partition_index": asked.partition_index, "error_code": ErrorCode.topic_authorization_failed,
@@ -85,59 +84,10 @@ def _denied(asked: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _look_up(context: RequestContext, topic: str, asked: Any, isolation: int) -> Generator[Cost, Any, Found]:
+def _look_up(context: RequestContext, topic: str, asked: ListOffsetsPartition, isolation: int) -> Handling[Found]:
     timestamp = asked.timestamp
     if timestamp < 0 and context.api_version < SPECIAL_SINCE.get(timestamp, context.api_version + 1):
         raise KafkaError(ErrorCode.unsupported_version)
     partition = context.node.replicas.find(topic, asked.partition_index)
-    partition.check_leader(getattr(asked, "current_leader_epoch", -1))
+    partition.check_leader(asked.current_leader_epoch)
     return (yield from find_offset(context, partition, timestamp, isolation))
-
-
-def find_offset(
-    context: RequestContext, partition: Partition, timestamp: Millis, isolation: int
-) -> Generator[Cost, Any, Found]:
-    """(timestamp, offset, epoch) of what is asked for, NOTHING if there is no such record. Raises KafkaError."""
-    log = partition.log
-    if timestamp == LATEST:
-        _check_known(context, partition, isolation)
-        return NO_TIMESTAMP, _end(partition, isolation), partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.log_start_offset
-        # Where there is no record yet, it is the current epoch's that comes next.
-        epoch = log.epoch_for_offset(start) if start < log.log_end_offset else partition.leader_epoch
-        return NO_TIMESTAMP, start, epoch
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return NOTHING
-    found: Found | None = None
-    start = 0
-    while found is None:
-        try:
-            if timestamp == MAX_TIMESTAMP:
-                found = log.offset_of_max_timestamp(start)
-            else:
-                found = log.offset_for_timestamp(timestamp, start)
-            break
-        except LongWork as long:
-            work, start = long.do, long.next_offset
-        found = yield context.node.long_work(work)
-    yield LOOK_UP_COST
-    if found is None or found[1] >= _end(partition, isolation):
-        _check_known(context, partition, isolation)
-        return NOTHING
-    return found
-
-
-def _end(partition: Partition, isolation: int) -> Offset:
-    log = partition.log
-    if isolation == LOG_END:
-        return log.log_end_offset
-    return log.last_stable_offset if isolation == READ_COMMITTED else log.high_watermark
-
-
-def _check_known(context: RequestContext, partition: Partition, isolation: int) -> None:
-    """A new leader does not know what is committed before that reaches the start of its epoch: what it said could be
-    less than what its predecessor did (KIP-207)."""
-    if isolation != LOG_END and partition.log.high_watermark < partition.epoch_start:
-        known = context.api_version >= OFFSET_NOT_AVAILABLE_SINCE
-        raise KafkaError(ErrorCode.offset_not_available if known else ErrorCode.leader_not_available)

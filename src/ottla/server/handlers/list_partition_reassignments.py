@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.forwarding import to_controller
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ListPartitionReassignmentsRequest, ListPartitionReassignmentsTopics
+    from ottla.protocol.schemas.sent import ListPartitionReassignmentsResponse, OngoingTopicReassignment
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    def row_of(topic: Any) -> Response:
+
+def _on_error(
+    context: RequestContext, request: ListPartitionReassignmentsRequest, error: KafkaError
+) -> ListPartitionReassignmentsResponse:
+    def row_of(topic: ListPartitionReassignmentsTopics) -> OngoingTopicReassignment:
         return {"name": topic.name, "partitions": [{"partition_index": number} for number in topic.partition_indexes]}
 
     rows = RowsOf(request.topics or (), row_of)
@@ -28,5 +34,10 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     needs=(cluster(Operation.DESCRIBE, at_controller=True),),
     on_error=_on_error,
 )
-async def handle(context: RequestContext, request: Any) -> Response:
-    return await to_controller(context, await run_yielding(plain_in_steps(request)))
+async def handle(
+    context: RequestContext, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    answer: ListPartitionReassignmentsResponse = await to_controller(
+        context, await run_yielding(plain_in_steps(request))
+    )
+    return answer

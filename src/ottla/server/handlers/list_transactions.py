@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ottla.coordinator.transaction.admin import Filter
 from ottla.coordinator.transaction.transaction import STATES_BY_TITLE
@@ -14,24 +14,27 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.regular_expression import InvalidRegularExpression, RegularExpression
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.authorization import allowed
 from ottla.server.permissions import Refused, of_ids
 
-Rows: TypeAlias = list[dict[str, Any]]
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ListTransactionsRequest
+    from ottla.protocol.schemas.sent import ListTransactionsResponse, ListTransactionsResponseTransactionState
 
+    Rows: TypeAlias = list[ListTransactionsResponseTransactionState]
 
 NEEDS: Final = (of_ids(Operation.DESCRIBE, "transaction_states.transactional_id", refused=Refused.OMITTED),)
 
 
 @api(ApiKey.LIST_TRANSACTIONS, versions=(0, 2), needs=NEEDS)
-async def handle(context: RequestContext, request: Any) -> Response:
-    pattern = _pattern(getattr(request, "transactional_id_pattern", None))
+async def handle(context: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    pattern = _pattern(request.transactional_id_pattern)
     unknown = await run_yielding(_unknown_states(request.state_filters))
     wanted = Filter(
         frozenset(request.state_filters),
         frozenset(request.producer_id_filters),
-        getattr(request, "duration_filter", -1),
+        request.duration_filter,
     )
     found = await run_yielding(context.node.transactions.list_transactions(wanted))
     if pattern is not None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from ottla.config.validation import validate_topic_name
@@ -27,6 +27,9 @@ from ottla.server.authorization import EVERYTHING, allowed, authorized_cluster_o
 from ottla.server.long_answers import RowsOf
 from ottla.server.metadata_view import NO_CONTROLLER, OPERATIONS_NOT_ASKED, MetadataView
 from ottla.server.permissions import Refused, of_cluster, of_topics
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import MetadataRequest, MetadataRequestTopic
 
 K = TypeVar("K")
 
@@ -74,17 +77,17 @@ class Topics:
         return iter(self._topics)
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Handling:
+def on_error(context: RequestContext, request: MetadataRequest, error: KafkaError) -> Handling[EncodedResponse]:
     """The error on every topic of the request, and no brokers."""
     asked = request.topics or ()
-    topics = (_failed(each.name or "", error.code, getattr(each, "topic_id", None) or ZERO_UUID) for each in asked)
+    topics = (_failed(each.name or "", error.code, each.topic_id) for each in asked)
     return _encoded(
         context, brokers=(), cluster_id=None, controller_id=NO_CONTROLLER, topics=Topics(topics, len(asked)),
         cluster_authorized_operations=OPERATIONS_NOT_ASKED, error_code=error.code,
     )  # fmt: skip
 
 
-def _encoded(context: RequestContext, **values: Any) -> Generator[int, None, EncodedResponse]:
+def _encoded(context: RequestContext, **values: object) -> Generator[int, None, EncodedResponse]:
     version, correlation_id = context.api_version, context.correlation_id
     body = yield from encode_response_in_steps(ApiKey.METADATA, version, correlation_id, values)
     return EncodedResponse([body])
@@ -103,7 +106,7 @@ NEEDS: Final = (
 
 
 @api(ApiKey.METADATA, versions=(0, 13), needs=NEEDS, on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: MetadataRequest) -> Handling[EncodedResponse]:
     asked = request.topics
     image = context.node.image
     if asked is None or (not asked and context.api_version == 0):
@@ -111,13 +114,14 @@ def handle(context: RequestContext, request: Any) -> Handling:
         topics, _ = yield from _parted(image.topics, visible)
         return (yield from _response(context, request, image, [], topics, []))
     visible = allowed(context, Operation.DESCRIBE)
-    ids: dict[Any, None] = {}
+    ids: dict[UUID, None] = {}
     names: dict[str, None] = {}
     for topic in asked:
         topic_id = _checked_id(context, topic)
         if topic_id is not None:
             ids[topic_id] = None
-        names[topic.name] = None
+        elif topic.name is not None:
+            names[topic.name] = None
         yield 1
     if ids:
         known, unknown = yield from _known(ids, image.topic_by_id)
@@ -126,7 +130,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
         return (yield from _response(context, request, image, unknown, found, [], denied))
     denied = yield from _take_denied(names, visible)
     found, missing = yield from _known(names, image.topic)
-    creates = context.node.config["auto.create.topics.enable"] and getattr(request, "allow_auto_topic_creation", True)
+    creates = context.node.config.auto_create_topics_enable and request.allow_auto_topic_creation
     if missing and creates:
         permitted = allowed(context, Operation.CREATE, on_cluster=Operation.CREATE)
         uncreatable = yield from _take_denied(names, permitted, missing)
@@ -191,13 +195,13 @@ def _known(
     return found, missing
 
 
-def _checked_id(context: RequestContext, topic: Any) -> Any:
+def _checked_id(context: RequestContext, topic: MetadataRequestTopic) -> UUID | None:
     """The id by which a topic is asked for, None if it is by name. Raises KafkaError INVALID_REQUEST."""
-    topic_id = getattr(topic, "topic_id", None)
-    if context.api_version < _IDS_SINCE and topic_id not in (None, ZERO_UUID):
+    topic_id = topic.topic_id
+    if context.api_version < _IDS_SINCE and topic_id != ZERO_UUID:
         why = f"Topic IDs are not supported in requests for version {context.api_version}"
         raise KafkaError(ErrorCode.invalid_request, why)
-    if topic.name is None and (context.api_version < _IDS_SINCE or topic_id in (None, ZERO_UUID)):
+    if topic.name is None and (context.api_version < _IDS_SINCE or topic_id == ZERO_UUID):
         why = f"Topic name can not be null for version {context.api_version}"
         raise KafkaError(ErrorCode.invalid_request, why)
     return None if topic_id == ZERO_UUID else topic_id
@@ -205,16 +209,16 @@ def _checked_id(context: RequestContext, topic: Any) -> Any:
 
 def _response(
     context: RequestContext,
-    request: Any,
+    request: MetadataRequest,
     image: MetadataImage,
-    unknown_ids: Collection[Any],
+    unknown_ids: Collection[UUID],
     found: Collection[TopicImage],
     missing: Collection[str],
     denied: Collection[Topic] = (),
-) -> Handling:
+) -> Handling[EncodedResponse]:
     """The whole response shows one image, however long it takes."""
     placement = MetadataView(image, context.listener_name, context.node.lost, context.node.away)
-    asked_operations = getattr(request, "include_topic_authorized_operations", False)
+    asked_operations = request.include_topic_authorized_operations
 
     def operations(name: str) -> int:
         return authorized_operations(context, ResourceType.TOPIC, name) if asked_operations else OPERATIONS_NOT_ASKED
@@ -228,7 +232,7 @@ def _response(
             denied,
         ),
     )
-    with_operations = getattr(request, "include_cluster_authorized_operations", False)
+    with_operations = request.include_cluster_authorized_operations
     return _encoded(
         context,
         brokers=[Broker(each.id, each.host, each.port, each.rack) for each in placement.listed()],

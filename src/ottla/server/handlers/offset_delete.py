@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.requests import OffsetDelete
 from ottla.errors import ErrorCode, KafkaError
@@ -15,11 +15,15 @@ from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import group, of_topics
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import OffsetDeleteRequest
+    from ottla.protocol.schemas.sent import OffsetDeleteResponse, OffsetDeleteResponsePartition
+
 DELETED_AT_ONCE = 200
 
 
 @api(ApiKey.OFFSET_DELETE, versions=(0, 0), needs=(group(Operation.DELETE), of_topics(Operation.READ, "topics.name")))
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: OffsetDeleteRequest) -> Handling[OffsetDeleteResponse]:
     if not request.group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
     image = context.node.image
@@ -40,12 +44,12 @@ def handle(context: RequestContext, request: Any) -> Handling:
     for part in _parts(known) or [{}]:
         waiter = AwaitedReply()
         context.node.groups.ask(waiter, OffsetDelete(request.group_id, part))
-        for (topic, number), error in (yield waiter.result)["partitions"].items():
-            answers.setdefault(topic, []).append((number, error))
+        for (name, number), error in (yield waiter.result)["partitions"].items():
+            answers.setdefault(name, []).append((number, error))
         yield DELETED_AT_ONCE * ROW_COST
     if context.node.audit is not None:
-        for topic, rows in answers.items():
-            gone = [(f"offset of {topic}-{number}", None, None) for number, error in rows if not error]
+        for name, rows in answers.items():
+            gone = [(f"offset of {name}-{number}", None, None) for number, error in rows if not error]
             failed = next((error for _, error in rows if error), ErrorCode.none)
             if gone or failed:
                 context.node.audit.administered(context, "GROUP", request.group_id, 0 if gone else failed, gone)
@@ -56,7 +60,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
     }
 
 
-def _row(answered: tuple[int, ErrorCode]) -> dict[str, Any]:
+def _row(answered: tuple[int, ErrorCode]) -> OffsetDeleteResponsePartition:
     number, error = answered
     return {"partition_index": number, "error_code": error}
 

@@ -7,14 +7,13 @@ not look at, 10 topic ids instead of names (KIP-848). An offset that is not ther
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from typing import Final
-from uuid import UUID
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.coordinator.group import offsets
+from ottla.coordinator.group.offsets import WantedTopic
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.group_requests import GroupToFetch, OffsetFetchRequest, TopicToFetch, decode_offset_fetch_in_steps
-from ottla.protocol.group_responses import encode_offset_fetch_in_steps
-from ottla.protocol.messages import ApiKey, response_header
+from ottla.model import ZERO_UUID
+from ottla.protocol.messages import ApiKey, encode_response_in_steps
 from ottla.protocol.wire import FetchedGroup, FetchedOffset, FetchedTopic
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import ROW_COST, EncodedResponse, Handling, RequestContext, api
@@ -23,15 +22,32 @@ from ottla.server.long_answers import RowsOf, count_failures
 from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.repeated_offset_fetches import learn, note
 
-Wanted = tuple[str, UUID, Sequence[int]]
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchRequestTopics
+
+GROUPS_SINCE: Final = 8
+TOPIC_IDS_SINCE: Final = 10
+Fetched = list[FetchedTopic]
 
 
-def on_error(context: RequestContext, request: OffsetFetchRequest, error: KafkaError) -> Handling:
+class GroupToFetch(NamedTuple):
+    """What is asked of one group, in any version."""
+
+    group_id: str
+    topics: Sequence[WantedTopic] | None
+    """None for all of them."""
+    member_id: str | None = None
+    member_epoch: int = -1
+
+
+def on_error(context: RequestContext, request: OffsetFetchRequest, error: KafkaError) -> Handling[EncodedResponse]:
     if context.api_version == 1:
-        (group,) = request.groups
+        group = GroupToFetch(request.group_id, (yield from _wanted_by_name(request.topics)))
         return (yield from _encoding(context, [(yield from _refused(context, group, error.code))]))
-    groups = RowsOf(request.groups, lambda group: FetchedGroup(group.group_id, [], error.code))
-    return (yield from _encoding(context, groups))
+    names = (
+        [request.group_id] if context.api_version < GROUPS_SINCE else RowsOf(request.groups, lambda each: each.group_id)
+    )
+    return (yield from _encoding(context, RowsOf(names, lambda name: FetchedGroup(name, [], error.code))))
 
 
 PARTITIONS_AT_ONCE = 500
@@ -45,13 +61,18 @@ NEEDS: Final = (
 )
 
 
-@api(
-    ApiKey.OFFSET_FETCH, versions=(1, 10), needs=NEEDS, on_error=on_error, decode=decode_offset_fetch_in_steps,
-    learn=learn,
-)  # fmt: skip
-def handle(context: RequestContext, request: OffsetFetchRequest) -> Handling:
+@api(ApiKey.OFFSET_FETCH, versions=(1, 10), needs=NEEDS, on_error=on_error, learn=learn)
+def handle(context: RequestContext, request: OffsetFetchRequest) -> Handling[EncodedResponse]:
+    if context.api_version < GROUPS_SINCE:
+        asked = [GroupToFetch(request.group_id, (yield from _wanted_by_name(request.topics)))]
+    else:
+        asked = []
+        for each in request.groups:
+            asked.append(
+                GroupToFetch(each.group_id, (yield from _wanted(each.topics)), each.member_id, each.member_epoch)
+            )
     groups = []
-    for group in request.groups:
+    for group in asked:
         groups.append((yield from _fetch(context, request.require_stable, group)))
         yield ROW_COST
     response = yield from _encoding(context, groups)
@@ -59,18 +80,44 @@ def handle(context: RequestContext, request: OffsetFetchRequest) -> Handling:
     return response
 
 
+def _wanted_by_name(
+    topics: Sequence[OffsetFetchRequestTopic] | None,
+) -> Generator[int, None, list[WantedTopic] | None]:
+    if topics is None:
+        return None
+    wanted: list[WantedTopic] = []
+    for each in topics:
+        wanted.append((each.name, ZERO_UUID, each.partition_indexes))
+        yield 1
+    return wanted
+
+
+def _wanted(topics: Sequence[OffsetFetchRequestTopics] | None) -> Generator[int, None, list[WantedTopic] | None]:
+    if topics is None:
+        return None
+    wanted: list[WantedTopic] = []
+    for each in topics:
+        wanted.append((each.name, each.topic_id, each.partition_indexes))
+        yield 1
+    return wanted
+
+
 def _encoding(context: RequestContext, groups: Sequence[FetchedGroup]) -> Generator[int, None, EncodedResponse]:
     for group in groups:
         yield 1
-        if group.error:
-            context.count_error(group.error)
+        if group.error_code:
+            context.count_error(group.error_code)
         for topic in group.topics:
-            errors = [each.error for each in topic.partitions if each.error]
+            errors = [each.error_code for each in topic.partitions if each.error_code]
             if errors:
                 count_failures(context, errors)
             yield 1 + len(topic.partitions) // 8
-    header = response_header(ApiKey.OFFSET_FETCH, context.api_version, context.correlation_id)
-    return EncodedResponse([(yield from encode_offset_fetch_in_steps(context.api_version, groups, header))])
+    version = context.api_version
+    values: dict[str, object] = {"groups": groups}
+    if version < GROUPS_SINCE:
+        values = {"topics": groups[0].topics, "error_code": groups[0].error_code}
+    steps = encode_response_in_steps(ApiKey.OFFSET_FETCH, version, context.correlation_id, values)
+    return EncodedResponse([(yield from steps)])
 
 
 def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -> Generator[int, None, FetchedGroup]:
@@ -86,14 +133,14 @@ def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -
             topics = _with_ids(context, (yield from _fetched(context, group.group_id, every, require_stable)))
         else:
             wanted = group.topics
-            failed: list[FetchedTopic] = []
-            if context.api_version >= 10:
+            failed: Fetched = []
+            if context.api_version >= TOPIC_IDS_SINCE:
                 wanted, failed = yield from _named(context, wanted)
             if visible is not EVERYTHING:
                 for topic in wanted:
-                    if topic.name not in visible:
+                    if topic[0] not in visible:
                         failed.append((yield from _failing(topic, ErrorCode.topic_authorization_failed)))
-                wanted = [topic for topic in wanted if topic.name in visible]
+                wanted = [topic for topic in wanted if topic[0] in visible]
             topics = yield from _fetched(context, group.group_id, wanted, require_stable)
             topics += failed
     except KafkaError as error:
@@ -102,8 +149,8 @@ def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -
 
 
 def _fetched(
-    context: RequestContext, group_id: str, wanted: Sequence[Wanted], require_stable: bool
-) -> Generator[int, None, list[FetchedTopic]]:
+    context: RequestContext, group_id: str, wanted: Sequence[WantedTopic], require_stable: bool
+) -> Generator[int, None, Fetched]:
     """Raises KafkaError."""
     read = context.node.groups.read
     total = sum([len(numbers) for _, _, numbers in wanted])
@@ -131,23 +178,24 @@ def _refused(context: RequestContext, group: GroupToFetch, error: ErrorCode) -> 
 
 
 def _named(
-    context: RequestContext, topics: Sequence[TopicToFetch]
-) -> Generator[int, None, tuple[list[TopicToFetch], list[FetchedTopic]]]:
+    context: RequestContext, topics: Sequence[WantedTopic]
+) -> Generator[int, None, tuple[list[WantedTopic], Fetched]]:
     """Topics with their names, and the answers for topic ids that nobody has."""
     named, unknown = [], []
     for topic in topics:
-        known = context.node.image.topic_by_id(topic.topic_id)
+        _, topic_id, numbers = topic
+        known = context.node.image.topic_by_id(topic_id)
         if known is None:
             unknown.append((yield from _failing(topic, ErrorCode.unknown_topic_id)))
         else:
-            named.append(topic._replace(name=known.name))
+            named.append((known.name, topic_id, numbers))
         yield 5
     return named, unknown
 
 
-def _with_ids(context: RequestContext, topics: list[FetchedTopic]) -> list[FetchedTopic]:
+def _with_ids(context: RequestContext, topics: Fetched) -> Fetched:
     """Add topic ids: in version 10 topics are known by their ids, so deleted topics cannot be listed."""
-    if context.api_version < 10:
+    if context.api_version < TOPIC_IDS_SINCE:
         return topics
     found = []
     for topic in topics:
@@ -157,10 +205,11 @@ def _with_ids(context: RequestContext, topics: list[FetchedTopic]) -> list[Fetch
     return found
 
 
-def _failing(topic: TopicToFetch, error: ErrorCode) -> Generator[int, None, FetchedTopic]:
+def _failing(topic: WantedTopic, error: ErrorCode) -> Generator[int, None, FetchedTopic]:
+    name, topic_id, numbers = topic
     answers: list[FetchedOffset] = []
-    for start in range(0, len(topic.partition_indexes), PARTITIONS_AT_ONCE):
-        some = topic.partition_indexes[start : start + PARTITIONS_AT_ONCE]
-        answers += [FetchedOffset(number, error=error) for number in some]
+    for start in range(0, len(numbers), PARTITIONS_AT_ONCE):
+        some = numbers[start : start + PARTITIONS_AT_ONCE]
+        answers += [FetchedOffset(number, error_code=error) for number in some]
         yield 2 + len(some)
-    return FetchedTopic(topic.name, topic.topic_id, answers)
+    return FetchedTopic(name, topic_id, answers)

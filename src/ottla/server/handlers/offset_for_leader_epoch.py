@@ -6,7 +6,7 @@ diverging: the leader then has its log checked for damage from where the followe
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
@@ -14,6 +14,14 @@ from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.authorization import allowed
 from ottla.server.permissions import of_topics
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import OffsetForLeaderEpochRequest
+    from ottla.protocol.schemas.sent import (
+        OffsetForLeaderEpochResponse,
+        OffsetForLeaderEpochResponseEpochEndOffset,
+        OffsetForLeaderTopicResult,
+    )
 
 WITH_REPLICA_ID = 3
 """Version from which on a request says whether a replica or a client asks."""
@@ -25,12 +33,12 @@ NEEDS = (of_topics(Operation.DESCRIBE, "topics.topic", instead=(Operation.CLUSTE
 
 
 @api(ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(2, 4), needs=NEEDS)
-def handle(context: RequestContext, request: Any) -> Handling:
-    topics = []
+def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Handling[OffsetForLeaderEpochResponse]:
+    topics: list[OffsetForLeaderTopicResult] = []
     replica_id = request.replica_id if context.api_version >= WITH_REPLICA_ID else NO_REPLICA
     visible = allowed(context, Operation.DESCRIBE, on_cluster=Operation.CLUSTER_ACTION)
     for topic in request.topics:
-        answers = []
+        answers: list[OffsetForLeaderEpochResponseEpochEndOffset] = []
         for asked in topic.partitions:
             epoch, end, error = -1, -1, ErrorCode.none
             try:

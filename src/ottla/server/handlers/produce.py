@@ -11,23 +11,20 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Generator
-from typing import Any
+from uuid import UUID
 
 try:
     import cython
 except ImportError:  # interpreted, where Cython is not installed
     from ottla import no_cython as cython
 
-from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import PartitionRegistration
-from ottla.model import INTERNAL_TOPICS, NO_GUARD, NOT_TRANSACTIONAL
+from ottla.model import INTERNAL_TOPICS, NO_GUARD, NOT_TRANSACTIONAL, Buffer
 from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse, ProduceTopic
 from ottla.protocol.record_batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, TRANSACTIONAL, LongWork
 from ottla.protocol.varint import uvarint_size
-from ottla.protocol.wire import LeaderIdAndEpoch, NodeEndpoint
 from ottla.replication.partition import ACKS_ALL, ACKS_NONE, Partition
 from ottla.replication.purgatory import DelayedProduce
 from ottla.replication.replica_log import Appended
@@ -44,6 +41,7 @@ from ottla.server.api import (
     api,
     load,
 )
+from ottla.server.leader_hints import LEADER_ERRORS, endpoints_of, known_leader
 from ottla.server.permissions import Need, of_topics
 from ottla.server.waiting_appends import EXPIRY_SECONDS_MIN, WaitingAppends
 from ottla.storage.producer_entry import NotVerified
@@ -70,8 +68,6 @@ ENVELOPE_LENGTHS_MAX = 4
 
 TOO_LARGE = frozenset({ErrorCode.message_too_large, ErrorCode.record_list_too_large})
 
-LEADER_ERRORS = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
-"""Errors that come with a hint at the leader (KIP-951)."""
 
 _FLEXIBLE_SINCE = produce.FLEXIBLE_SINCE  # a C global when compiled
 
@@ -343,7 +339,7 @@ class WaitingProduce:
             self._timer = None
 
 
-def decode(version: int, frame: Any, position: int) -> Generator[int, None, ProduceRequest]:
+def decode(version: int, frame: Buffer, position: int) -> Generator[int, None, ProduceRequest]:
     if version < produce.VERSION_MIN:
         raise MalformedRequest(f"Produce version {version}")
     return produce.decode_in_steps(version, frame, position)
@@ -378,7 +374,7 @@ NEEDS = (
     learn=learn,
     cost_shift=RECORDS_COST_SHIFT,
 )
-def handle(context: RequestContext, request: ProduceRequest) -> Handling:
+def handle(context: RequestContext, request: ProduceRequest) -> Handling[Response | Deferred]:
     acks = request.acks
     acks_are_known = -1 <= acks <= 1
     replicas = context.node.replicas
@@ -451,8 +447,8 @@ def _guard_of(guards: dict[Partition, int | NotVerified], partition: Partition) 
 
 
 def _append(
-    context: RequestContext, request: ProduceRequest, partition: Partition, records: Any, guard: int
-) -> Generator[Cost, Any, Appended]:
+    context: RequestContext, request: ProduceRequest, partition: Partition, records: Buffer, guard: int
+) -> Handling[Appended]:
     """Append a batch, after a thread has gone through its records where they are very many. Raises KafkaError."""
     version = context.api_version
     try:
@@ -513,27 +509,28 @@ def _unless_deposed(partition: Partition | None, error: KafkaError) -> KafkaErro
     return KafkaError(ErrorCode.not_leader_or_follower, f"no follower was heard of lately; {error}")
 
 
-def _count_failure(context: RequestContext, error: KafkaError, partition: Partition | None, records: Any) -> None:
+def _count_failure(
+    context: RequestContext, error: KafkaError, partition: Partition | None, records: Buffer | None
+) -> None:
     context.count_error(error.code)
     if partition is not None:
         partition.traffic.produces += 1
         partition.traffic.failed_produces += 1
         if error.code in TOO_LARGE:
-            partition.traffic.bytes_rejected += len(records)
+            partition.traffic.bytes_rejected += len(records or b"")
         elif error.code is ErrorCode.kafka_storage_error:
             context.node.replicas.warn_of_refusal(partition, error, context.node.clock.now_ms())
 
 
-def _note_refusal(context: RequestContext, topic: ProduceTopic, data: Any, error: KafkaError) -> None:
+def _note_refusal(
+    context: RequestContext, topic: ProduceTopic, data: produce.ProducePartition, error: KafkaError
+) -> None:
     """Record that nothing was appended, as the client may have sent more batches behind it."""
-    where: Any = topic.topic_id
-    replicas, image = context.node.replicas, context.node.image
-    if where is None:
-        where = topic.name
-    elif where in replicas.names:
-        where = replicas.names[where]
-    elif (found := image.topic_by_id(where)) is not None:
-        where = found.name
+    replicas, image, topic_id = context.node.replicas, context.node.image, topic.topic_id
+    where: UUID | str = topic.name or ""
+    if topic_id is not None:
+        found = image.topic_by_id(topic_id)
+        where = replicas.names.get(topic_id, topic_id if found is None else found.name)
     replicas.refusals.note(where, data.index, data.records, error, context.node.clock.now_ms())
 
 
@@ -573,24 +570,3 @@ def _hint_at_leaders(context: RequestContext, response: ProduceResponse) -> None
                 partition.current_leader = known_leader(context, registration, node_ids)
     if node_ids:
         response.node_endpoints = endpoints_of(context, node_ids)
-
-
-def known_leader(
-    context: RequestContext, registration: PartitionRegistration | None, node_ids: set[int]
-) -> LeaderIdAndEpoch | None:
-    """The leader to name to a client, which is added to `node_ids`; None where its process seems to be gone."""
-    if registration is None or registration.leader in context.node.lost:
-        return None
-    node_ids.add(registration.leader)
-    return LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
-
-
-def endpoints_of(context: RequestContext, node_ids: set[int]) -> list[NodeEndpoint]:
-    """Where the clients of this listener reach those nodes."""
-    found = []
-    for node_id in sorted(node_ids):
-        broker = context.node.image.brokers.get(node_id)
-        endpoint = None if broker is None else broker.endpoints.get(context.listener_name)
-        if broker is not None and endpoint is not None:
-            found.append(NodeEndpoint(node_id, endpoint.host, endpoint.port, broker.rack))
-    return found

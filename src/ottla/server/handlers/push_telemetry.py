@@ -6,7 +6,7 @@ decompressed and read, so both are bounded (`telemetry.max.bytes`, `ottla.teleme
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
@@ -14,8 +14,12 @@ from ottla.server.api import Handling, RequestContext, api
 from ottla.server.permissions import Open
 from ottla.server.telemetry import telemetry_of
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import PushTelemetryRequest
+    from ottla.protocol.schemas.sent import PushTelemetryResponse
+
 
 @api(ApiKey.PUSH_TELEMETRY, versions=(0, 0), needs=Open("a client tells about itself, as the node has asked it to"))
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: PushTelemetryRequest) -> Handling[PushTelemetryResponse]:
     yield from telemetry_of(context.node).pushed(context, request)
     return {"error_code": ErrorCode.none}

@@ -5,7 +5,7 @@ From then on leaders of older epochs are fenced.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.share.requests import ReadState
 from ottla.protocol.internal.share_records import SharePartitionKey
@@ -15,11 +15,15 @@ from ottla.server.api import Handling, RequestContext, api
 from ottla.server.permissions import cluster
 from ottla.server.share_state import ask_each, on_error
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ReadShareGroupStateRequest, ReadShareGroupStateRequestPartitionData
+    from ottla.protocol.schemas.sent import ReadShareGroupStateResponse
+
 
 @api(ApiKey.READ_SHARE_GROUP_STATE, versions=(0, 0), needs=(cluster(Operation.CLUSTER_ACTION),), on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: ReadShareGroupStateRequest) -> Handling[ReadShareGroupStateResponse]:
     return ask_each(context, request, "read share group state", _read)
 
 
-def _read(key: SharePartitionKey, row: Any) -> ReadState:
+def _read(key: SharePartitionKey, row: ReadShareGroupStateRequestPartitionData) -> ReadState:
     return ReadState(key, row.leader_epoch)

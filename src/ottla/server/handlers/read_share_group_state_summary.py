@@ -3,7 +3,7 @@ many deliveries behind the start offset are done with (KIP-1226)."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.share.requests import SummarizeState
 from ottla.protocol.internal.share_records import SharePartitionKey
@@ -13,6 +13,13 @@ from ottla.server.api import Handling, RequestContext, api
 from ottla.server.permissions import cluster
 from ottla.server.share_state import ask_each, on_error
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import (
+        ReadShareGroupStateSummaryRequest,
+        ReadShareGroupStateSummaryRequestPartitionData,
+    )
+    from ottla.protocol.schemas.sent import ReadShareGroupStateSummaryResponse
+
 
 @api(
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
@@ -20,9 +27,11 @@ from ottla.server.share_state import ask_each, on_error
     needs=(cluster(Operation.CLUSTER_ACTION),),
     on_error=on_error,
 )
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(
+    context: RequestContext, request: ReadShareGroupStateSummaryRequest
+) -> Handling[ReadShareGroupStateSummaryResponse]:
     return ask_each(context, request, "read share group state summary", _read)
 
 
-def _read(key: SharePartitionKey, row: Any) -> SummarizeState:
+def _read(key: SharePartitionKey, row: ReadShareGroupStateSummaryRequestPartitionData) -> SummarizeState:
     return SummarizeState(key, row.leader_epoch)

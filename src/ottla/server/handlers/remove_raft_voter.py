@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers import quorum_changes
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey, plain
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.forwarding import forwards_quorum_request, to_controller
 from ottla.server.handlers.add_raft_voter import asked_voter, on_error
 from ottla.server.permissions import cluster
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import RemoveRaftVoterRequest
+    from ottla.protocol.schemas.sent import RemoveRaftVoterResponse
 
 
 @api(
@@ -21,13 +25,18 @@ from ottla.server.permissions import cluster
     needs=(cluster(Operation.ALTER, at_controller=True),),
     on_error=on_error,
 )
-def handle(context: RequestContext, request: Any) -> Awaitable[Response]:
+def handle(context: RequestContext, request: RemoveRaftVoterRequest) -> Awaitable[RemoveRaftVoterResponse]:
     if forwards_quorum_request(context):
-        return to_controller(context, plain(request))
+        return _forwarded(context, request)
     return _change(context, request)
 
 
-async def _change(context: RequestContext, request: Any) -> Response:
+async def _forwarded(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
+    answer: RemoveRaftVoterResponse = await to_controller(context, plain(request))
+    return answer
+
+
+async def _change(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
     node = context.node
     await quorum_changes.remove(node.metadata.quorum, asked_voter(node, request, "Remove"))
     if node.audit is not None:

@@ -5,18 +5,24 @@ No ACL is asked for: its owner and those who were named as renewers may, and nob
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.controller.tokens import NO_TIMESTAMP
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey, plain
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.delegation_tokens import check_may_ask
 from ottla.server.forwarding import to_controller
 from ottla.server.permissions import Open
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import RenewDelegationTokenRequest
+    from ottla.protocol.schemas.sent import RenewDelegationTokenResponse
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def _on_error(
+    context: RequestContext, request: RenewDelegationTokenRequest, error: KafkaError
+) -> RenewDelegationTokenResponse:
     return {"error_code": error.code, "expiry_timestamp": NO_TIMESTAMP}
 
 
@@ -26,6 +32,7 @@ def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Respo
     needs=Open("a token's owner and renewers may, and nobody else"),
     on_error=_on_error,
 )
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
     check_may_ask(context)
-    return await to_controller(context, plain(request))
+    answer: RenewDelegationTokenResponse = await to_controller(context, plain(request))
+    return answer

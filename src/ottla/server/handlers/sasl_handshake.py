@@ -7,19 +7,26 @@ The states are in `server/authentication.py`.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.authentication import handshake
 from ottla.server.permissions import Open
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import SaslHandshakeRequest
+    from ottla.protocol.schemas.sent import SaslHandshakeResponse
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def _on_error(context: RequestContext, request: SaslHandshakeRequest, error: KafkaError) -> SaslHandshakeResponse:
     return {"error_code": error.code, "mechanisms": []}
 
 
 @api(ApiKey.SASL_HANDSHAKE, versions=(0, 1), needs=Open("with it a client says who it is"), on_error=_on_error)
-def handle(context: RequestContext, request: Any) -> Any:
-    return handshake(context, request.mechanism)
+def handle(context: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse | Awaitable[Response]:
+    login = None if context.session is None else context.session.login
+    if login is None:
+        return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": []}
+    return login.handshake(context.api_version, request.mechanism)

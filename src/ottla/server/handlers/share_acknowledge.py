@@ -6,21 +6,25 @@ a session (epoch -1) gives back what the member still has.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
-from ottla.replication.share.session import FINAL_EPOCH
-from ottla.server.api import RequestContext, Response, api
+from ottla.replication.share.session import FINAL_EPOCH, SharedPartition
+from ottla.server.api import RequestContext, api
 from ottla.server.share_groups import NEEDS, NO_LEADER_KNOWN, Acknowledging, by_topic, check_request, leaders
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ShareAcknowledgeRequest
+    from ottla.protocol.schemas.sent import ShareAcknowledgeResponse, ShareAcknowledgeResponsePartitionData
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def _on_error(context: RequestContext, request: ShareAcknowledgeRequest, error: KafkaError) -> ShareAcknowledgeResponse:
     return {"error_code": error.code}
 
 
 @api(ApiKey.SHARE_ACKNOWLEDGE, versions=(1, 2), needs=NEEDS, on_error=_on_error)
-async def handle(context: RequestContext, request: Any) -> Response:
+async def handle(context: RequestContext, request: ShareAcknowledgeRequest) -> ShareAcknowledgeResponse:
     key = check_request(context, request)
     manager = context.node.share.partitions
     manager.sessions.acknowledge(key, request.share_session_epoch)
@@ -29,7 +33,7 @@ async def handle(context: RequestContext, request: Any) -> Response:
         manager.end_session(key)
     errors = {where: ErrorCode.none if error is None else error.code for where, error in failures.items()}
     known, endpoints = leaders(context, errors.items())
-    rows = {
+    rows: dict[SharedPartition, ShareAcknowledgeResponsePartitionData] = {
         where: {
             "partition_index": where.partition,
             "error_code": errors[where],
@@ -41,6 +45,6 @@ async def handle(context: RequestContext, request: Any) -> Response:
     return {
         "error_code": ErrorCode.none,
         "acquisition_lock_timeout": manager.config_of(key.group_id).record_lock_duration_ms,
-        "responses": by_topic(rows),
+        "responses": [{"topic_id": topic_id, "partitions": some} for topic_id, some in by_topic(rows).items()],
         "node_endpoints": endpoints,
     }

@@ -5,22 +5,40 @@ It learns from the answer which partitions it has. See `coordinator/group/share/
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final, TypedDict
+from uuid import UUID
 
 from ottla.coordinator.group.share.heartbeat import ShareHeartbeat
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.api import Deferred, RequestContext, api
 from ottla.server.authorization import authorize
 from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.handlers.consumer_group_heartbeat import check_subscription
 from ottla.server.permissions import Refused, of_groups, of_topics
-from ottla.server.share_groups import MEMBER_ID_LENGTH_MAX, check_enabled
+from ottla.server.share_groups import MEMBER_ID_LENGTH_MAX
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ShareGroupHeartbeatRequest
+    from ottla.protocol.schemas.sent import ShareGroupHeartbeatResponse
+
+    class _Answer(TypedDict):
+        """What the coordinator says."""
+
+        error_code: ErrorCode
+        error_message: str | None
+        member_id: str
+        member_epoch: int
+        heartbeat_interval: int
+        assignment: Mapping[UUID, Collection[int]] | None
 
 
-def _on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def _on_error(
+    context: RequestContext, request: ShareGroupHeartbeatRequest, error: KafkaError
+) -> ShareGroupHeartbeatResponse:
     return {"error_code": error.code, "error_message": error.message or None, "member_id": None, "assignment": None}
 
 
@@ -31,8 +49,8 @@ NEEDS: Final = (
 
 
 @api(ApiKey.SHARE_GROUP_HEARTBEAT, versions=(1, 1), needs=NEEDS, on_error=_on_error)
-def handle(context: RequestContext, request: Any) -> Deferred:
-    check_enabled(context)
+def handle(context: RequestContext, request: ShareGroupHeartbeatRequest) -> Deferred:
+    check_enabled(context, "share")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     if not request.member_id or len(request.member_id) > MEMBER_ID_LENGTH_MAX:
         raise KafkaError(ErrorCode.invalid_request)
@@ -51,9 +69,19 @@ def handle(context: RequestContext, request: Any) -> Deferred:
     return waiter.deferred
 
 
-def _response(answer: Mapping[str, Any]) -> Response:
+def _response(answer: _Answer) -> ShareGroupHeartbeatResponse:
     assigned = answer["assignment"]
-    if assigned is None:
-        return answer
-    rows = [{"topic_id": topic_id, "partitions": tuple(sorted(numbers))} for topic_id, numbers in assigned.items()]
-    return {**answer, "assignment": {"topic_partitions": rows}}
+    return {
+        "error_code": answer["error_code"],
+        "error_message": answer["error_message"],
+        "member_id": answer["member_id"],
+        "member_epoch": answer["member_epoch"],
+        "heartbeat_interval": answer["heartbeat_interval"],
+        "assignment": None
+        if assigned is None
+        else {
+            "topic_partitions": [
+                {"topic_id": topic_id, "partitions": tuple(sorted(numbers))} for topic_id, numbers in assigned.items()
+            ]
+        },
+    }

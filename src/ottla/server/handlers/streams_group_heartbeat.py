@@ -6,15 +6,14 @@ missing are created meanwhile. See `coordinator/group/streams/heartbeat.py`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.config.validation import validate_topic_name
 from ottla.coordinator.group.requests import StreamsHeartbeat, TaskRows
 from ottla.coordinator.group.streams.topology import ITEMS_MAX, TopologyStatus
 from ottla.drivers.controller_channel import Requester
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.features import STREAMS_VERSION
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol.internal.streams_group_records import (
     CopartitionGroup,
@@ -26,19 +25,36 @@ from ottla.protocol.internal.streams_group_records import (
 )
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import Handling, RequestContext, Response, api
+from ottla.server.api import Deferred, Handling, RequestContext, api
 from ottla.server.authorization import allowed, authorize, refusal
 from ottla.server.coordinator_replies import DeferredReply
+from ottla.server.groups_enabled import check_enabled
 from ottla.server.permissions import Refused, of_groups, of_topics
 from ottla.server.streams_topics import streams_topics
 
+if TYPE_CHECKING:
+    from ottla.coordinator.group.streams.topology import InternalTopic
+    from ottla.protocol.schemas import received
+    from ottla.protocol.schemas.sent import Status, StreamsGroupHeartbeatResponse
+
+    class _Answer(StreamsGroupHeartbeatResponse, total=False):
+        """What the coordinator says."""
+
+        creatable: Mapping[str, InternalTopic]
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
 ROWS_AT_ONCE: Final = 500
-NOTHING_ASSIGNED: Final = {
+NOTHING_ASSIGNED: StreamsGroupHeartbeatResponse = {
     "active_tasks": None, "standby_tasks": None, "warmup_tasks": None, "partitions_by_user_endpoint": None,
 }  # fmt: skip
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def on_error(
+    context: RequestContext, request: received.StreamsGroupHeartbeatRequest, error: KafkaError
+) -> StreamsGroupHeartbeatResponse:
     message = None if error.code is ErrorCode.unknown_server_error else error.message
     return {"error_code": error.code, "error_message": message, **NOTHING_ASSIGNED}
 
@@ -54,8 +70,8 @@ NEEDS: Final = (
 
 
 @api(ApiKey.STREAMS_GROUP_HEARTBEAT, versions=(0, 0), needs=NEEDS, on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Handling:
-    check_enabled(context)
+def handle(context: RequestContext, request: received.StreamsGroupHeartbeatRequest) -> Handling[Deferred]:
+    check_enabled(context, "streams")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     topology = None
     if request.topology is not None:
@@ -90,14 +106,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
     return waiter.deferred
 
 
-def check_enabled(context: RequestContext) -> None:
-    """Raises UNSUPPORTED_VERSION where the cluster or the node does not serve these groups."""
-    protocols = context.node.config["group.coordinator.rebalance.protocols"]
-    if not context.node.image.features.get(STREAMS_VERSION) or "streams" not in protocols:
-        raise KafkaError(ErrorCode.unsupported_version)
-
-
-def _check_size(topology: Any) -> Generator[int, None, None]:
+def _check_size(topology: received.StreamsGroupHeartbeatRequestTopology) -> Generator[int, None, None]:
     """Raises STREAMS_INVALID_TOPOLOGY. What is counted is looked at by the coordinator in one piece, and kept."""
     items = 0
     for each in topology.subtopologies:
@@ -116,7 +125,9 @@ def _check_size(topology: Any) -> Generator[int, None, None]:
         raise KafkaError(ErrorCode.streams_invalid_topology, message)
 
 
-def _check_names(context: RequestContext, topology: Any) -> Generator[int, None, None]:
+def _check_names(
+    context: RequestContext, topology: received.StreamsGroupHeartbeatRequestTopology
+) -> Generator[int, None, None]:
     """Raises STREAMS_INVALID_TOPOLOGY for topics that no application may have, or too many of them; then
     TOPIC_AUTHORIZATION_FAILED for those that this one may not describe."""
     yield from _check_size(topology)
@@ -151,21 +162,23 @@ def _check_names(context: RequestContext, topology: Any) -> Generator[int, None,
         yield 2
 
 
-def _in_steps(rows: Sequence[Any], row_of: Any) -> Generator[int, None, list[Any]]:
-    found: list[Any] = []
+def _in_steps(rows: Sequence[T], row_of: Callable[[T], R]) -> Generator[int, None, list[R]]:
+    found: list[R] = []
     for start in range(0, len(rows), ROWS_AT_ONCE):
         found += map(row_of, rows[start : start + ROWS_AT_ONCE])
         yield 2 * ROWS_AT_ONCE
     return found
 
 
-def _tasks(rows: Sequence[Any] | None) -> Generator[int, None, TaskRows | None]:
+def _tasks(rows: Sequence[received.TaskIds] | None) -> Generator[int, None, TaskRows | None]:
     if rows is None:
         return None
     return (yield from _in_steps(rows, lambda each: (each.subtopology_id, each.partitions)))
 
 
-def _topology(topology: Any) -> Generator[int, None, StreamsGroupTopologyValue]:
+def _topology(
+    topology: received.StreamsGroupHeartbeatRequestTopology,
+) -> Generator[int, None, StreamsGroupTopologyValue]:
     """The topology in the form of the group's record."""
     subtopologies = []
     for each in topology.subtopologies:
@@ -187,26 +200,26 @@ def _topology(topology: Any) -> Generator[int, None, StreamsGroupTopologyValue]:
     return StreamsGroupTopologyValue(topology.epoch, tuple(subtopologies))
 
 
-def _topic(topic: Any) -> TopicInfo:
+def _topic(topic: received.TopicInfo) -> TopicInfo:
     configs = tuple(TopicConfig(each.key, each.value) for each in topic.topic_configs)
     return TopicInfo(topic.name, topic.partitions, topic.replication_factor, configs)
 
 
-def _copartition_group(group: Any) -> CopartitionGroup:
+def _copartition_group(group: received.CopartitionGroup) -> CopartitionGroup:
     return CopartitionGroup(
         tuple(group.source_topics), tuple(group.source_topic_regex), tuple(group.repartition_source_topics)
     )
 
 
-def _response(context: RequestContext, group_id: str, answer: Mapping[str, Any]) -> Response:
+def _response(context: RequestContext, group_id: str, answer: _Answer) -> StreamsGroupHeartbeatResponse:
     """Has missing topics created, and says what became of it the last time."""
-    response = {name: value for name, value in answer.items() if name != "creatable"}
-    creatable = answer["creatable"]
+    creatable = answer.pop("creatable")
     if creatable:
         may_create = allowed(context, Operation.CREATE, on_cluster=Operation.CREATE)
         denied = [name for name in creatable if name not in may_create]
         if denied:
-            return {**response, "status": _with_denied(response["status"], denied)}
+            answer["status"] = _with_denied(answer["status"], denied)
+            return answer
         node = context.node
         interval_ms = node.groups.streams_heartbeat_interval_ms(group_id)
         requester = Requester(context.principal, context.client_host, context.client_id)
@@ -214,14 +227,14 @@ def _response(context: RequestContext, group_id: str, answer: Mapping[str, Any])
         topics.create(creatable, requester, 2 * interval_ms)
         failures = topics.failures(creatable)
         if failures is not None:
-            response["status"] = [_with_failures(each, failures) for each in response["status"]]
-    return response
+            answer["status"] = [_with_failures(each, failures) for each in answer["status"] or ()]
+    return answer
 
 
-def _with_denied(statuses: Sequence[Mapping[str, Any]] | None, denied: Sequence[str]) -> list[Mapping[str, Any]]:
+def _with_denied(statuses: Sequence[Status] | None, denied: Sequence[str]) -> list[Status]:
     """What keeps the application from running, with the topics that it may not create."""
     detail = f"Unauthorized to CREATE on topics {', '.join(denied)}."
-    found = []
+    found: list[Status] = []
     is_named = False
     for each in statuses or ():
         if each["status_code"] == TopologyStatus.MISSING_INTERNAL_TOPICS and not is_named:
@@ -233,7 +246,7 @@ def _with_denied(statuses: Sequence[Mapping[str, Any]] | None, denied: Sequence[
     return found
 
 
-def _with_failures(status: Mapping[str, Any], failures: str) -> Mapping[str, Any]:
+def _with_failures(status: Status, failures: str) -> Status:
     if status["status_code"] != TopologyStatus.MISSING_INTERNAL_TOPICS:
         return status
     return {**status, "status_detail": f"{status['status_detail']}; Creation failed: {failures}."}

@@ -5,7 +5,7 @@ Version 3 adds static members (KIP-345), version 5 requires the protocol's type 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.requests import SyncGroup
@@ -13,13 +13,16 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_responses import encode_sync
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.api import Deferred, EncodedResponse, RequestContext, api
 from ottla.server.authorization import authorize
 from ottla.server.coordinator_replies import encoded, encoded_reply
 from ottla.server.permissions import Refused, of_groups
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import SyncGroupRequest
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+
+def on_error(context: RequestContext, request: SyncGroupRequest, error: KafkaError) -> EncodedResponse:
     return encoded(context, encode_sync, replies.sync_error(error.code))
 
 
@@ -27,9 +30,9 @@ NEEDS = (of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),)
 
 
 @api(ApiKey.SYNC_GROUP, versions=(0, 5), needs=NEEDS, on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Deferred:
-    protocol_type = getattr(request, "protocol_type", None)
-    protocol_name = getattr(request, "protocol_name", None)
+def handle(context: RequestContext, request: SyncGroupRequest) -> Deferred:
+    protocol_type = request.protocol_type
+    protocol_name = request.protocol_name
     if context.api_version >= 5 and None in (protocol_type, protocol_name):
         raise KafkaError(ErrorCode.inconsistent_group_protocol)
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
@@ -37,7 +40,7 @@ def handle(context: RequestContext, request: Any) -> Deferred:
         group_id=request.group_id,
         generation=request.generation_id,
         member_id=request.member_id,
-        instance_id=getattr(request, "group_instance_id", None),
+        instance_id=request.group_instance_id,
         protocol_type=protocol_type,
         protocol_name=protocol_name,
         assignments={each.member_id: each.assignment for each in request.assignments},

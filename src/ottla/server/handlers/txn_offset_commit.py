@@ -7,24 +7,31 @@ Version 3 says who commits, so that a member of an older generation is fenced (K
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.coordinator.effects import WRITE_ERRORS, InTransaction
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
-from ottla.drivers.cooperative import Cost
 from ottla.drivers.transaction_verifier import Question
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD, OFFSETS_TOPIC, TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.record_batch import in_transaction
 from ottla.security.acls import Operation
-from ottla.server.api import ROW_COST, Handling, RequestContext, Response, api
+from ottla.server.api import ROW_COST, Deferred, Handling, RequestContext, api
 from ottla.server.authorization import allowed
 from ottla.server.coordinator_replies import AwaitedReply, DeferredReply
 from ottla.server.freeing import without_frames
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import group, of_topics, transactional_id
 from ottla.steps import at_once
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
+    from ottla.protocol.schemas.sent import (
+        TxnOffsetCommitResponse,
+        TxnOffsetCommitResponsePartition,
+        TxnOffsetCommitResponseTopic,
+    )
 
 ADDS_SINCE: Final = 5
 """The client leaves it to the broker to add the partition of its group's offsets."""
@@ -37,9 +44,11 @@ COMMITTED_AT_ONCE: Final = 200
 Errors = Mapping[TopicPartition, ErrorCode]
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    def refused(topic: Any) -> dict[str, Any]:
-        rows = RowsOf(topic.partitions, lambda row: {"partition_index": row.partition_index, "error_code": error.code})
+def on_error(context: RequestContext, request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
+    def refused(topic: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic:
+        rows: RowsOf[TxnOffsetCommitResponsePartition] = RowsOf(
+            topic.partitions, lambda row: {"partition_index": row.partition_index, "error_code": error.code}
+        )
         return {"name": topic.name, "partitions": rows}
 
     return {"topics": RowsOf(request.topics, refused)}
@@ -51,7 +60,7 @@ NEEDS: Final = (
 
 
 @api(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), needs=NEEDS, on_error=on_error)
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Handling[TxnOffsetCommitResponse | Deferred]:
     readable = allowed(context, Operation.READ)
     refused: dict[TopicPartition, ErrorCode] = {}
     offsets: list[OffsetToCommit] = []
@@ -67,7 +76,7 @@ def handle(context: RequestContext, request: Any) -> Handling:
                 offsets.append(
                     OffsetToCommit(
                         asked.name, row.partition_index, row.committed_offset,
-                        getattr(row, "committed_leader_epoch", -1), row.committed_metadata or "",
+                        row.committed_leader_epoch, row.committed_metadata or "",
                     )
                 )  # fmt: skip
             yield 2
@@ -95,11 +104,11 @@ class _Errors:
 
     __slots__ = ("_offsets", "_waiter")
 
-    def __init__(self, waiter: Any, offsets: Sequence[OffsetToCommit]) -> None:
+    def __init__(self, waiter: DeferredReply | AwaitedReply, offsets: Sequence[OffsetToCommit]) -> None:
         self._waiter = waiter
         self._offsets = offsets
 
-    def complete(self, result: Any) -> None:
+    def complete(self, result: Mapping[str, Errors] | BaseException) -> None:
         if isinstance(result, KafkaError):
             result = {"partitions": _all(self._offsets, result)}
         self._waiter.complete(result)
@@ -107,11 +116,11 @@ class _Errors:
 
 def _in_parts(
     context: RequestContext,
-    request: Any,
+    request: TxnOffsetCommitRequest,
     offsets: list[OffsetToCommit],
     transaction: InTransaction,
     refused: Errors,
-) -> Handling:
+) -> Handling[TxnOffsetCommitResponse]:
     errors = dict(refused)
     for start in range(0, len(offsets), COMMITTED_AT_ONCE):
         part = offsets[start : start + COMMITTED_AT_ONCE]
@@ -126,12 +135,12 @@ def _in_parts(
     return (yield from _answering(context, errors))
 
 
-def _verify(context: RequestContext, request: Any) -> Generator[Cost, Any, int]:
+def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> Handling[int]:
     """The guard to append with: the coordinator of the transaction is asked before its first commit here. Raises
     KafkaError."""
     node, version = context.node, context.api_version
     adds = version >= ADDS_SINCE
-    if not adds and not node.config["transaction.partition.verification.enable"]:
+    if not adds and not node.config.transaction_partition_verification_enable:
         return NO_GUARD
     try:
         partition = node.replicas.find(OFFSETS_TOPIC, node.groups.partition_of(request.group_id))
@@ -154,12 +163,14 @@ def _verify(context: RequestContext, request: Any) -> Generator[Cost, Any, int]:
     return guard
 
 
-def _asked(request: Any, offsets: Sequence[OffsetToCommit], transaction: InTransaction) -> TxnOffsetCommit:
+def _asked(
+    request: TxnOffsetCommitRequest, offsets: Sequence[OffsetToCommit], transaction: InTransaction
+) -> TxnOffsetCommit:
     commit = OffsetCommit(
         group_id=request.group_id,
-        member_id=getattr(request, "member_id", ""),
-        instance_id=getattr(request, "group_instance_id", None),
-        generation=getattr(request, "generation_id", -1),
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        generation=request.generation_id,
         offsets=offsets,
     )
     return TxnOffsetCommit(commit, transaction)
@@ -169,7 +180,7 @@ def _all(offsets: Sequence[OffsetToCommit], error: KafkaError) -> dict[TopicPart
     return {TopicPartition(each.topic, each.partition): error.code for each in offsets}
 
 
-def _answering(context: RequestContext, errors: Errors) -> Generator[int, None, dict[str, Any]]:
+def _answering(context: RequestContext, errors: Errors) -> Generator[int, None, TxnOffsetCommitResponse]:
     topics: dict[str, list[tuple[int, ErrorCode]]] = {}
     for (topic, number), error in errors.items():
         if error == ErrorCode.coordinator_load_in_progress and context.api_version < _LOADING_SINCE:
@@ -179,5 +190,5 @@ def _answering(context: RequestContext, errors: Errors) -> Generator[int, None, 
     return {"topics": RowsOf(list(topics.items()), lambda each: {"name": each[0], "partitions": RowsOf(each[1], _row)})}
 
 
-def _row(item: tuple[int, ErrorCode]) -> dict[str, Any]:
+def _row(item: tuple[int, ErrorCode]) -> TxnOffsetCommitResponsePartition:
     return {"partition_index": item[0], "error_code": item[1]}

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.forwarding import to_controller
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import UnregisterBrokerRequest
+    from ottla.protocol.schemas.sent import UnregisterBrokerResponse
+
 
 @api(ApiKey.UNREGISTER_BROKER, versions=(0, 0), needs=(cluster(Operation.ALTER, at_controller=True),))
-async def handle(context: RequestContext, request: Any) -> Response:
-    return await to_controller(context, await run_yielding(plain_in_steps(request)))
+async def handle(context: RequestContext, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+    answer: UnregisterBrokerResponse = await to_controller(context, await run_yielding(plain_in_steps(request)))
+    return answer

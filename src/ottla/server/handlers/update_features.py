@@ -5,19 +5,25 @@ One feature that is refused refuses all; then the top level says why. From versi
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation
-from ottla.server.api import RequestContext, Response, api
+from ottla.server.api import RequestContext, api
 from ottla.server.forwarding import to_controller
 from ottla.server.permissions import cluster
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import UpdateFeaturesRequest
+    from ottla.protocol.schemas.sent import UpdateFeaturesResponse
+
 
 @api(ApiKey.UPDATE_FEATURES, versions=(0, 2), needs=(cluster(Operation.ALTER, at_controller=True),))
-async def handle(context: RequestContext, request: Any) -> Response:
-    answer = await to_controller(context, await run_yielding(plain_in_steps(request)))
+async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    answer: UpdateFeaturesResponse = await to_controller(context, await run_yielding(plain_in_steps(request)))
     if context.api_version >= 2:
-        answer = {name: value for name, value in answer.items() if name != "results"}
-    return answer if answer.get("error_code") else {**answer, "error_message": None}  # a remote one may say why
+        answer.pop("results", None)
+    if not answer.get("error_code"):  # a remote one may say why
+        answer["error_message"] = None
+    return answer

@@ -7,18 +7,27 @@ from which it follows what a late marker looks like (KIP-890).
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.drivers.transaction_markers import Errors, Marker, write_marker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import ROW_COST, Deferred, Handling, RequestContext, Response, api
+from ottla.server.api import ROW_COST, Deferred, Handling, RequestContext, api
 from ottla.server.coordinator_replies import AwaitedReply
 from ottla.server.long_answers import RowsOf
 from ottla.server.permissions import cluster
 from ottla.steps import at_once
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import WritableTxnMarker, WritableTxnMarkerTopic, WriteTxnMarkersRequest
+    from ottla.protocol.schemas.sent import (
+        WritableTxnMarkerPartitionResult,
+        WritableTxnMarkerResult,
+        WritableTxnMarkerTopicResult,
+        WriteTxnMarkersResponse,
+    )
 
 PARTITIONS_AT_ONCE = 32
 """Appends between two looks at other clients."""
@@ -29,12 +38,14 @@ Found = list[tuple[int, Errors]]
 """Results of markers, by producer."""
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
-    def refused(topic: Any) -> dict[str, Any]:
-        rows = RowsOf(topic.partition_indexes, lambda number: {"partition_index": number, "error_code": error.code})
+def on_error(context: RequestContext, request: WriteTxnMarkersRequest, error: KafkaError) -> WriteTxnMarkersResponse:
+    def refused(topic: WritableTxnMarkerTopic) -> WritableTxnMarkerTopicResult:
+        rows: RowsOf[WritableTxnMarkerPartitionResult] = RowsOf(
+            topic.partition_indexes, lambda number: {"partition_index": number, "error_code": error.code}
+        )
         return {"name": topic.name, "partitions": rows}
 
-    def row(marker: Any) -> dict[str, Any]:
+    def row(marker: WritableTxnMarker) -> WritableTxnMarkerResult:
         topics = [topic for topic in marker.topics if topic.partition_indexes]
         return {"producer_id": marker.producer_id, "topics": RowsOf(topics, refused)}
 
@@ -47,7 +58,7 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
     needs=(cluster(Operation.CLUSTER_ACTION, instead=(Operation.ALTER,)),),
     on_error=on_error,
 )
-def handle(context: RequestContext, request: Any) -> Handling:
+def handle(context: RequestContext, request: WriteTxnMarkersRequest) -> Handling[WriteTxnMarkersResponse | Deferred]:
     answer = _Answer()
     for each in request.markers:
         seen: set[TopicPartition] = set()
@@ -75,10 +86,12 @@ def handle(context: RequestContext, request: Any) -> Handling:
     return (yield from _answering((yield reply.result)["found"]))
 
 
-def _write(context: RequestContext, marker: Any, partitions: list[TopicPartition], answer: _Answer) -> None:
+def _write(
+    context: RequestContext, marker: WritableTxnMarker, partitions: list[TopicPartition], answer: _Answer
+) -> None:
     asked = Marker(
         marker.producer_id, marker.producer_epoch, marker.transaction_result, marker.coordinator_epoch,
-        getattr(marker, "transaction_version", 0), partitions,
+        marker.transaction_version, partitions,
     )  # fmt: skip
     write_marker(context.node, asked, answer.expect(marker.producer_id))
 
@@ -115,7 +128,7 @@ class _Answer:
             self._complete(self.found)
 
 
-def _answering(found: Found) -> Generator[int, None, dict[str, Any]]:
+def _answering(found: Found) -> Generator[int, None, WriteTxnMarkersResponse]:
     """A producer id has one row, as Kafka's answer is a map: of two markers for a partition the later counts."""
     by_producer: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for producer_id, errors in found:
@@ -123,13 +136,15 @@ def _answering(found: Found) -> Generator[int, None, dict[str, Any]]:
         for (topic, number), error in errors.items():
             topics.setdefault(topic, {})[number] = error
         yield 1 + len(errors)
-    markers = []
+    markers: list[WritableTxnMarkerResult] = []
     for producer_id, topics in by_producer.items():
-        rows = [{"name": name, "partitions": RowsOf(list(each.items()), _row)} for name, each in topics.items()]
+        rows: list[WritableTxnMarkerTopicResult] = [
+            {"name": name, "partitions": RowsOf(list(each.items()), _row)} for name, each in topics.items()
+        ]
         markers.append({"producer_id": producer_id, "topics": rows})
         yield 1 + len(rows)
     return {"markers": markers}
 
 
-def _row(item: tuple[int, ErrorCode]) -> dict[str, Any]:
+def _row(item: tuple[int, ErrorCode]) -> WritableTxnMarkerPartitionResult:
     return {"partition_index": item[0], "error_code": item[1]}

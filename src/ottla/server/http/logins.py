@@ -109,7 +109,7 @@ class _Remembered(NamedTuple):
 
 
 def asks_for_login(config: ServerConfig) -> bool:
-    return sasl_listeners.uses_sasl(config["ottla.http.security.protocol"])
+    return sasl_listeners.uses_sasl(config.ottla_http_security_protocol)
 
 
 def mechanisms_of(config: ServerConfig, *, unless_set: str = "", users_elsewhere: bool = False) -> tuple[str, ...]:
@@ -150,7 +150,7 @@ class HttpLogins:
         self.challenges = [
             CHALLENGES[scheme] for scheme, found in ((BASIC, passwords), (BEARER, tokens)) if found is not None
         ]
-        self._delay_s: float = config["connection.failed.authentication.delay.ms"] / 1000
+        self._delay_s: float = config.connection_failed_authentication_delay_ms / 1000
         self._run = run
         self._passwords = passwords
         self._tokens = tokens

@@ -83,7 +83,7 @@ LOGINS: Mapping[str, str] = {
     "successful_authentication_no_reauth_total": "no_reauthentications",
     "expired_connections_killed_count": "expired",
 }
-"""Kafka's names to those of `authentication.Counts`."""
+"""Kafka's names to those of `login_settings.Counts`."""
 
 
 def _add_authentications(page: Exposition, counts: object | None, where: str) -> None:
@@ -106,7 +106,7 @@ class Collector:
     def __init__(self, node: ShownNode) -> None:
         self._node = node
         self._lag_times = LagTimes(node.fs)
-        self._per_partition: bool = node.config["ottla.metrics.partitions"]
+        self._per_partition: bool = node.config.ottla_metrics_partitions
         self._shares: SharePartitionsCollector | None = None
         self._pieces = 0
 
@@ -178,7 +178,7 @@ class Collector:
     async def _add_replicas(self, page: Exposition) -> None:
         node = self._node
         count = leaders = under_replicated = under_min_isr = at_min_isr = failed = late = producers = 0
-        late_ms = node.clock.now_ms() - node.config["transaction.max.timeout.ms"] - LATE_TRANSACTION_MS
+        late_ms = node.clock.now_ms() - node.config.transaction_max_timeout_ms - LATE_TRANSACTION_MS
         waiting: set[Any] = set()
         for session in node.sessions:
             waiting.update(session.waiting)
@@ -464,7 +464,7 @@ class Collector:
 
     async def _add_clients(self, page: Exposition) -> None:
         telemetry: NodeTelemetry | None = vars(self._node).get("telemetry")
-        if telemetry is not None and self._node.config["ottla.metrics.clients"]:
+        if telemetry is not None and self._node.config.ottla_metrics_clients:
             from ottla.server.http.client_metrics import add_clients
 
             await add_clients(page, telemetry.clients, self._breathe)

@@ -144,7 +144,7 @@ class Pages:
             return False
         authorizer = self._node.authorizer
         if authorizer is None:
-            if self._node.config["authorizer.class.name"]:
+            if self._node.config.authorizer_class_name:
                 raise KafkaError(ErrorCode.coordinator_not_available, "the ACLs are not known yet")
             return True
         return authorizer.is_allowed(

@@ -56,11 +56,11 @@ class HttpServer:
 
     def __init__(self, node: ShownNode) -> None:
         config = node.config
-        self._setting: str = config["ottla.http.listener"]
-        self.is_secured = config["ottla.http.security.protocol"] in OVER_TLS
+        self._setting: str = config.ottla_http_listener
+        self.is_secured = config.ottla_http_security_protocol in OVER_TLS
         self.logins: HttpLogins | None = None
         """None where no login is asked for."""
-        self.first_request_s = min(config["ottla.login.timeout.ms"] / 1000, IDLE_SECONDS_MAX)
+        self.first_request_s = min(config.ottla_login_timeout_ms / 1000, IDLE_SECONDS_MAX)
         """How long a client may take for its first request where a login is asked for."""
         self._node = node
         self.pages = Pages(node)
@@ -73,7 +73,7 @@ class HttpServer:
 
     async def start(self) -> None:
         """Raises OttlaError if the address cannot be had, and for settings by which nobody could log in."""
-        if self._node.config["ottla.http.security.protocol"].startswith("SASL_"):
+        if self._node.config.ottla_http_security_protocol.startswith("SASL_"):
             self.logins = logins_of(self._node)
         if self.is_secured:
             assert self._node.tls is not None, "the settings say so"

@@ -29,4 +29,4 @@ def beat(state: GroupState, heard: ConsumerBeat) -> Millis | None:
     ):
         return None
     start_session(state, heard.group_id, member)
-    return state.config.of_group(state.image, heard.group_id).heartbeat_interval_ms
+    return state.consumer_config(heard.group_id).heartbeat_interval_ms

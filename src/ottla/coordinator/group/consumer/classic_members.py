@@ -7,7 +7,6 @@ next step, and asks for what it has by then.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
@@ -24,6 +23,7 @@ from ottla.coordinator.group.consumer.group import ConsumerGroup, partitions_of
 from ottla.coordinator.group.consumer.heartbeat import Step, static_joins, static_member
 from ottla.coordinator.group.consumer.member import ConsumerMember, MemberState
 from ottla.coordinator.group.consumer.target import Target
+from ottla.coordinator.group.group import Group
 from ottla.coordinator.group.requests import JoinGroup, Leaving, SyncGroup
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
@@ -31,8 +31,9 @@ from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.group_records import GroupRecord
 
 
-def join(state: GroupState, token: Token, group: ConsumerGroup, request: JoinGroup) -> None:
+def join(state: GroupState, token: Token, group: Group, request: JoinGroup) -> None:
     """Join a group that has members. Always replies."""
+    assert isinstance(group, ConsumerGroup)
     try:
         _join(state, token, group, request)
     except KafkaError as error:
@@ -62,8 +63,7 @@ def _join(state: GroupState, token: Token, group: ConsumerGroup, request: JoinGr
         subscription = decode_subscription(next(iter(request.protocols.values())))
     except MalformedRecord as error:
         raise KafkaError(ErrorCode.inconsistent_group_protocol, str(error)) from error
-    new = replace(
-        old,
+    new = old._replace(
         instance_id=old.instance_id if instance_id is None else instance_id,
         rack_id=subscription.rack_id or old.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
@@ -128,8 +128,9 @@ def _checked(group: ConsumerGroup, member_id: str, instance_id: str | None, gene
     return member
 
 
-def sync(state: GroupState, token: Token, group: ConsumerGroup, request: SyncGroup) -> None:
+def sync(state: GroupState, token: Token, group: Group, request: SyncGroup) -> None:
     """Reply with the member's current assignment; it need not wait. Always replies."""
+    assert isinstance(group, ConsumerGroup)
     try:
         member = _checked(group, request.member_id, request.instance_id, request.generation)
         assert member.classic is not None
@@ -158,10 +159,9 @@ def sync(state: GroupState, token: Token, group: ConsumerGroup, request: SyncGro
     )
 
 
-def heartbeat(
-    state: GroupState, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int
-) -> None:
+def heartbeat(state: GroupState, group: Group, member_id: str, instance_id: str | None, generation: int) -> None:
     """Raises KafkaError; REBALANCE_IN_PROGRESS asks the member to join again."""
+    assert isinstance(group, ConsumerGroup)
     member = _checked(group, member_id, instance_id, generation)
     timers.start_session(state, group.group_id, member)
     waits = member.state is MemberState.UNRELEASED_PARTITIONS and group.is_waiting_for_partitions(member)
@@ -170,8 +170,9 @@ def heartbeat(
         raise KafkaError(ErrorCode.rebalance_in_progress)
 
 
-def leave(state: GroupState, token: Token, group: ConsumerGroup, leaving: Sequence[Leaving]) -> None:
+def leave(state: GroupState, token: Token, group: Group, leaving: Sequence[Leaving]) -> None:
     """Also what an operator asks for; members of the new protocol go too."""
+    assert isinstance(group, ConsumerGroup)
     results = []
     gone: dict[str, ConsumerMember] = {}
     for member_id, instance_id in leaving:

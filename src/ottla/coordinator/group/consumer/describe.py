@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 from ottla.coordinator.group.consumer.group import ConsumerGroup, partitions_of
 from ottla.coordinator.group.consumer.member import ConsumerMember, Partitions
@@ -11,10 +12,18 @@ from ottla.coordinator.group.consumer.migration import not_found
 from ottla.coordinator.group.state import GroupState
 from ottla.metadata.image import MetadataImage
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import (
+        ConsumerGroupDescribeResponseAssignment,
+        ConsumerGroupDescribeResponseDescribedGroup,
+        ConsumerGroupDescribeResponseMember,
+        ConsumerGroupDescribeResponseTopicPartitions,
+    )
+
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-def describe(state: GroupState, group_id: str) -> dict[str, Any]:
+def describe(state: GroupState, group_id: str) -> ConsumerGroupDescribeResponseDescribedGroup:
     """Raises GROUP_ID_NOT_FOUND."""
     group = state.groups.get(group_id)
     if not isinstance(group, ConsumerGroup):
@@ -29,7 +38,7 @@ def describe(state: GroupState, group_id: str) -> dict[str, Any]:
     }
 
 
-def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) -> dict[str, Any]:
+def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) -> ConsumerGroupDescribeResponseMember:
     """A member counts as the owner of a partition until it has revoked it."""
     return {
         "member_id": member.member_id,
@@ -46,13 +55,13 @@ def _member(group: ConsumerGroup, member: ConsumerMember, image: MetadataImage) 
     }
 
 
-def _assignment(of: Iterable[Partitions], image: MetadataImage) -> dict[str, Any]:
+def _assignment(of: Iterable[Partitions], image: MetadataImage) -> ConsumerGroupDescribeResponseAssignment:
     """Without topics that are gone."""
-    found: dict[Any, set[int]] = {}
+    found: dict[UUID, set[int]] = {}
     for partitions in of:
         for topic_id, numbers in partitions.items():
             found.setdefault(topic_id, set()).update(numbers)
-    rows = []
+    rows: list[ConsumerGroupDescribeResponseTopicPartitions] = []
     for topic_id in sorted(found):
         topic = image.topic_by_id(topic_id)
         if topic is not None:

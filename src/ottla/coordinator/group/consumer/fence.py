@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from ottla.coordinator.group.consumer import migration, timers
 from ottla.coordinator.group.consumer.group import (
@@ -14,11 +13,11 @@ from ottla.coordinator.group.consumer.group import (
     TARGET,
     ConsumerGroup,
     Subscriptions,
-    put,
 )
 from ottla.coordinator.group.consumer.member import LEAVING_STATIC, NO_PARTITIONS, ConsumerMember, MemberState
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.timers import cancel_all, start_rebalance, start_session
+from ottla.coordinator.group.modern import put
 from ottla.coordinator.group.state import GroupState
 from ottla.protocol.internal.consumer_group_records import (
     ConsumerGroupMetadataValue,
@@ -78,8 +77,7 @@ def emptied(group: ConsumerGroup) -> list[GroupRecord]:
 
 def put_to_sleep(state: GroupState, group: ConsumerGroup, member: ConsumerMember) -> None:
     """A static member goes and will be back: nobody gets its partitions while its session lasts."""
-    sleeping = replace(
-        member,
+    sleeping = member._replace(
         epoch=LEAVING_STATIC,
         revoking=NO_PARTITIONS,
         assigned={topic_id: dict.fromkeys(epochs, 0) for topic_id, epochs in member.assigned.items()},
@@ -104,6 +102,6 @@ def on_loaded(state: GroupState, group: ConsumerGroup) -> None:
     """Members that were found in the log have a session from now on."""
     for member in group.members.values():
         # As in Kafka, a member of the classic protocol has the group's session, until it is heard of.
-        start_session(state, group.group_id, replace(member, classic=None))
+        start_session(state, group.group_id, member._replace(classic=None))
         if member.state is MemberState.UNREVOKED_PARTITIONS:
             start_rebalance(state, group, member)

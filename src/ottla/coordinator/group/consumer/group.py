@@ -1,27 +1,27 @@
-"""A consumer group: it answers questions and keeps its own counts right. All of it is in the log, and only `replay.py`
-changes it, but for what is marked as soft."""
+"""A consumer group: it answers questions and keeps its own counts right. See `group/modern.py` for how it changes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Literal, NamedTuple
 from uuid import UUID
 
 from ottla.coordinator.group.consumer.member import NOTHING, ConsumerMember, Epochs, Partitions
-from ottla.errors import ErrorCode, KafkaError
+from ottla.coordinator.group.kind import Undo
+from ottla.coordinator.group.modern import ModernGroup
 from ottla.model import Millis
 from ottla.protocol.internal.consumer_group_records import (
+    ConsumerGroupMetadataValue,
+    ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
     TargetPartitions,
 )
-from ottla.protocol.internal.group_records import GroupRecord, Value
-from ottla.protocol.internal.modern_group_records import ModernKey
+from ottla.protocol.internal.modern_group_records import CONSUMER, ModernKey
 
 METADATA, PARTITION_METADATA, MEMBER, TARGET, MEMBER_TARGET, MEMBER_CURRENT, PATTERN = 3, 4, 5, 6, 7, 8, 16
 """Types of records."""
-NEW_EPOCH = "rebalances"
-"""An event of a group, as `GroupState.observe` gets it: members or topics have changed."""
 NO_EPOCH = -1
 """Epoch of a partition without an owner."""
 
@@ -46,26 +46,15 @@ class Subscriptions(NamedTuple):
         return {*self.by_name, *self.by_pattern}
 
 
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
+    """Its epoch grows whenever members, subscriptions or their topics change."""
+
+    TYPES = CONSUMER
     group_type: Literal["consumer"] = "consumer"
     protocol_type = "consumer"
-    protocol_name = None
-    uses_consumer_protocol = True
-    keeps_offsets = True
-    expires = True
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = 1
-        """Grows whenever members, subscriptions or their topics change."""
-        self.metadata_hash = 0
-        self.assignment_epoch = 1
-        """The group epoch that the target assignment is for."""
-        self.assignment_timestamp_ms: Millis = 0
-        """Time at which it was computed; 0 if unknown."""
-        self.members: dict[str, ConsumerMember] = {}
-        self.targets: dict[str, Partitions] = {}
-        """Target assignment of each member."""
+        super().__init__(group_id, NOTHING)
         self.static_members: dict[str, str] = {}
         """Instance id to member id."""
         self.resolved: dict[str, ResolvedPattern] = {}
@@ -81,59 +70,19 @@ class ConsumerGroup:
         """Members of the classic protocol."""
         self.partition_epochs: dict[UUID, dict[int, int]] = {}
         """The epoch of the member that has a partition, or has still to give it up. **Invariant**: at most one has."""
-        self.refresh_deadline_ms: Millis = 0
-        """Soft: when the metadata hash is computed again, on the wall clock."""
-        self.refresh_epoch = 0
-        """Soft: the group epoch that `refresh_deadline_ms` belongs to; a greater one than the group's was undone."""
-        self.fence_epochs: dict[str, int] = {}
-        """Soft: the epoch that a member has to leave before its rebalance timer expires."""
-        self._state: str | None = None
-
-    def request_refresh(self) -> None:
-        """A topic has changed: the next heartbeat looks at the topics."""
-        self.refresh_deadline_ms = self.refresh_epoch = 0
 
     # Questions
 
     @property
-    def is_empty(self) -> bool:
-        return not self.members
-
-    @property
-    def generation(self) -> int:
-        return self.epoch
-
-    @property
-    def shown_state(self) -> str:
-        if self._state is None:
-            self._state = self._compute_state()
-        return self._state
-
-    def _compute_state(self) -> str:
-        if not self.members:
-            return "Empty"
-        if self.epoch > self.assignment_epoch:
-            return "Assigning"
-        settled = all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values())
-        return "Stable" if settled else "Reconciling"
+    def topics(self) -> set[str]:
+        return self.subscriptions.topics
 
     def is_subscribed_to(self, topic: str) -> bool:
         return topic in self.subscriptions.by_name or topic in self.subscriptions.by_pattern
 
-    def member(self, member_id: str) -> ConsumerMember:
-        """Raises UNKNOWN_MEMBER_ID."""
-        found = self.members.get(member_id)
-        if found is None:
-            message = f"Member {member_id} is not a member of group {self.group_id}."
-            raise KafkaError(ErrorCode.unknown_member_id, message)
-        return found
-
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         member_id = None if instance_id is None else self.static_members.get(instance_id)
         return None if member_id is None else self.member(member_id)
-
-    def target(self, member_id: str) -> Partitions:
-        return self.targets.get(member_id, NOTHING)
 
     def partition_epoch(self, topic_id: UUID, partition: int) -> int:
         return self.partition_epochs.get(topic_id, {}).get(partition, NO_EPOCH)
@@ -156,9 +105,6 @@ class ConsumerGroup:
         patterns = self.patterns.copy()
         _replace_counts(patterns, _some(old.pattern), _some(new.pattern))
         return patterns
-
-    def has_metadata_expired(self, now_ms: Millis) -> bool:
-        return now_ms >= self.refresh_deadline_ms or self.epoch < self.refresh_epoch
 
     def preferred_assignor(self, old: ConsumerMember | None = None, new: ConsumerMember | None = None) -> str | None:
         """The one that most members ask for, once `new` is in the place of `old`."""
@@ -190,46 +136,45 @@ class ConsumerGroup:
 
     # Records
 
-    def key(self, number: int, name: str | None = None) -> ModernKey:
-        return ModernKey(number, self.group_id, name)
+    def last_keys(self) -> list[ModernKey]:
+        patterns = [self.key(PATTERN, pattern) for pattern in self.resolved]
+        return [*patterns, self.key(PARTITION_METADATA), self.key(METADATA)]
 
-    def removal(self, member_id: str) -> list[GroupRecord]:
-        """Records that delete a member, in the order that Kafka checks."""
-        return [GroupRecord(self.key(number, member_id), None) for number in (MEMBER_CURRENT, MEMBER_TARGET, MEMBER)]
+    # Changes, for `replay`
 
-    def tombstones(self) -> list[GroupRecord]:
-        """Tombstones that delete the group, except for its offsets."""
-        return [
-            GroupRecord(key, None)
-            for key in (
-                *(self.key(MEMBER_CURRENT, member_id) for member_id in self.members),
-                *(self.key(MEMBER_TARGET, member_id) for member_id in {**self.members, **self.targets}),
-                self.key(TARGET),
-                *(self.key(MEMBER, member_id) for member_id in self.members),
-                *(self.key(PATTERN, pattern) for pattern in self.resolved),
-                self.key(PARTITION_METADATA),
-                self.key(METADATA),
-            )
-        ]
+    def new_member(self, member_id: str) -> ConsumerMember:
+        return ConsumerMember(member_id)
 
-    # Changes, for `replay.py`
+    def target_of(self, value: ConsumerGroupTargetAssignmentMemberValue) -> Partitions:
+        return {row.topic_id: frozenset(row.partitions) for row in value.topic_partitions}
 
     def set_epoch(self, epoch: int, metadata_hash: int) -> None:
         self.epoch, self.metadata_hash = epoch, metadata_hash
         self._state = None
 
-    def set_assignment_epoch(self, epoch: int, timestamp_ms: Millis) -> None:
-        self.assignment_epoch, self.assignment_timestamp_ms = epoch, timestamp_ms
-        self._state = None
+    def set_metadata(self, value: ConsumerGroupMetadataValue) -> None:
+        self.set_epoch(value.epoch, value.metadata_hash)
 
-    def set_target(self, member_id: str, partitions: Partitions | None) -> None:
-        if partitions is None:
-            self.targets.pop(member_id, None)
-        else:
-            self.targets[member_id] = partitions
+    def saved_metadata(self) -> Undo:
+        return partial(self.set_epoch, self.epoch, self.metadata_hash)
+
+    def set_other(self, number: int, name: str, value: ConsumerGroupRegularExpressionValue | bytes | None) -> None:
+        if number == PARTITION_METADATA:
+            self._set_partition_metadata(value is not None)
+            return
+        assert number == PATTERN and not isinstance(value, bytes)
+        found = None if value is None else ResolvedPattern(frozenset(value.topics), value.version, value.timestamp)
+        self.set_resolved(name, found)
+
+    def saved_other(self, number: int, name: str) -> Undo:
+        if number == PARTITION_METADATA:
+            return partial(self._set_partition_metadata, self.has_partition_metadata)
+        return partial(self.set_resolved, name, self.resolved.get(name))
+
+    def _set_partition_metadata(self, is_there: bool) -> None:
+        self.has_partition_metadata = is_there
 
     def set_member(self, member_id: str, new: ConsumerMember | None) -> None:
-        """Put a member in place of the one with its id, or (None) remove it."""
         old = self.members.pop(member_id, None) if new is None else self.members.get(member_id)
         if new is not None:
             self.members[member_id] = new
@@ -260,31 +205,34 @@ class ConsumerGroup:
     def _own(self, member: ConsumerMember) -> None:
         """Record a member's partitions. Of two members that claim the same partition, the one with the later epoch owns
         it."""
-        for epochs in (member.assigned, member.revoking):
+        epoch = member.epoch
+        for epochs in (member.assigned, member.revoking) if member.revoking else (member.assigned,):
             for topic_id, partitions in epochs.items():
-                owned = self.partition_epochs.setdefault(topic_id, {})
+                owned = self.partition_epochs.get(topic_id)
+                if owned is None:
+                    owned = self.partition_epochs[topic_id] = {}
                 for partition in partitions:
-                    # (That of a member that sleeps is less than NO_EPOCH.)
-                    owned[partition] = max(owned.get(partition, member.epoch), member.epoch)
+                    before = owned.get(partition)
+                    if before is None or before < epoch:  # that of a member that sleeps is less than NO_EPOCH
+                        owned[partition] = epoch
 
     def _release(self, member: ConsumerMember) -> None:
-        for epochs in (member.assigned, member.revoking):
+        epoch = member.epoch
+        for epochs in (member.assigned, member.revoking) if member.revoking else (member.assigned,):
             for topic_id, partitions in epochs.items():
-                owned = self.partition_epochs.get(topic_id, {})
+                owned = self.partition_epochs.get(topic_id)
+                if owned is None:
+                    continue
                 for partition in partitions:
-                    if owned.get(partition) == member.epoch:
+                    if owned.get(partition) == epoch:
                         del owned[partition]
                 if not owned:
-                    self.partition_epochs.pop(topic_id, None)
+                    del self.partition_epochs[topic_id]
 
 
 def target_value(partitions: Partitions) -> ConsumerGroupTargetAssignmentMemberValue:
     rows = sorted((topic_id, tuple(sorted(numbers))) for topic_id, numbers in partitions.items())
     return ConsumerGroupTargetAssignmentMemberValue(tuple(TargetPartitions(*row) for row in rows))
-
-
-def put(key: ModernKey, value: Value) -> GroupRecord:
-    return GroupRecord(key, value)
 
 
 def partitions_of(epochs: Epochs) -> Partitions:

@@ -8,7 +8,6 @@ one step towards its target (Kafka's `GroupMetadataManager.consumerGroupHeartbea
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import replace
 from typing import Any
 
 from ottla.coordinator.effects import Token
@@ -19,10 +18,8 @@ from ottla.coordinator.group.consumer.group import (
     MEMBER_CURRENT,
     MEMBER_TARGET,
     METADATA,
-    NEW_EPOCH,
     PARTITION_METADATA,
     ConsumerGroup,
-    put,
     target_value,
 )
 from ottla.coordinator.group.consumer.member import (
@@ -36,6 +33,7 @@ from ottla.coordinator.group.consumer.member import (
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.reconcile import Reconciliation
 from ottla.coordinator.group.consumer.timers import cancel_all, cancel_rebalance, start_rebalance, start_session
+from ottla.coordinator.group.modern import NEW_EPOCH, put
 from ottla.coordinator.group.requests import ConsumerHeartbeat
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
@@ -66,7 +64,8 @@ def check(request: ConsumerHeartbeat, assignors: tuple[str, ...]) -> None:
         ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
     ):
-        _require(text is None or text.strip(), f"{what} can't be empty.")
+        if text is not None and not text.strip():
+            raise KafkaError(ErrorCode.invalid_request, f"{what} can't be empty.")
     if epoch == 0:
         _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
         _require(request.owned is not None and not request.owned, "TopicPartitions must be empty when (re-)joining.")
@@ -163,8 +162,7 @@ class _Heartbeat:
         if request.is_brief and client == (request.client_id, request.client_host, request.instance_id, None):
             return old
         timeout_ms = request.rebalance_timeout_ms
-        return replace(
-            old,
+        return old._replace(
             instance_id=old.instance_id if request.instance_id is None else request.instance_id,
             rack_id=old.rack_id if request.rack_id is None else request.rack_id,
             rebalance_timeout_ms=old.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
@@ -186,7 +184,7 @@ class _Heartbeat:
             and request.owned is not None
         )
         shows = self._joins or tells_all or old.assigned != new.assigned
-        config = self._state.config.of_group(self._state.image, request.group_id)
+        config = self._state.consumer_config(request.group_id)
         return {
             "error_code": ErrorCode.none,
             "member_id": new.member_id,
@@ -315,7 +313,7 @@ def static_joins(
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
             f"is owned by {before.member_id} member.",
         )
-    member = replace(before, member_id=member_id, epoch=0, previous_epoch=0)
+    member = before._replace(member_id=member_id, epoch=0, previous_epoch=0)
     records += group.removal(before.member_id)
     records.append(put(group.key(MEMBER, member_id), member.to_metadata()))
     records.append(put(group.key(MEMBER_TARGET, member_id), target_value(group.target(before.member_id))))

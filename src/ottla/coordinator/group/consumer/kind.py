@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from ottla.coordinator.group.consumer import fence, offsets, replay
+from ottla.coordinator.group.consumer import fence, heartbeat, offsets
+from ottla.coordinator.group.consumer.describe import describe
+from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.kind import Kind
+from ottla.coordinator.group.modern import replay, saved
 
 CONSUMER_KIND: Final = Kind(
-    replay.replay,
-    replay.saved,
+    heartbeat.heartbeat,
+    describe,
+    partial(replay, ConsumerGroup),
+    partial(saved, ConsumerGroup),
     fence.on_loaded,
     fence.expired,
     offsets.check_fetch,

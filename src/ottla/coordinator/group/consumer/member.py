@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.model import Millis
@@ -42,8 +41,10 @@ class MemberState(enum.IntEnum):
     """Written by a newer Kafka."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerMember:
+_STATES: Final = {int(state): state for state in MemberState}
+
+
+class ConsumerMember(NamedTuple):
     member_id: str
     epoch: int = 0
     previous_epoch: int = -1
@@ -59,8 +60,8 @@ class ConsumerMember:
     pattern: str = ""
     """Subscribed by a regular expression; empty for none. None only in what an old Kafka wrote, and read as empty."""
     assignor: str | None = None
-    assigned: Epochs = field(default_factory=dict)
-    revoking: Epochs = field(default_factory=dict)
+    assigned: Epochs = NO_PARTITIONS
+    revoking: Epochs = NO_PARTITIONS
     """Partitions that it still has to revoke."""
     classic: ClassicMemberMetadata | None = None
     """Set for a member that uses the classic protocol."""
@@ -98,8 +99,7 @@ class ConsumerMember:
         )
 
     def with_metadata(self, value: ConsumerGroupMemberMetadataValue) -> ConsumerMember:
-        return replace(
-            self,
+        return self._replace(
             instance_id=value.instance_id,
             rack_id=value.rack_id,
             client_id=value.client_id,
@@ -123,13 +123,11 @@ class ConsumerMember:
     def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> ConsumerMember:
         """After its current assignment was replayed; None: it was deleted, and so will be the member."""
         if value is None:
-            return replace(self, epoch=LEAVING, previous_epoch=LEAVING, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS)
-        known = value.state in [*map(int, MemberState)]
-        return replace(
-            self,
+            return self._replace(epoch=LEAVING, previous_epoch=LEAVING, assigned=NO_PARTITIONS, revoking=NO_PARTITIONS)
+        return self._replace(
             epoch=value.member_epoch,
             previous_epoch=value.previous_member_epoch,
-            state=MemberState(value.state) if known else MemberState.UNKNOWN,
+            state=_STATES.get(value.state, MemberState.UNKNOWN),
             assigned=_from_record(value.assigned_partitions, value.member_epoch),
             revoking=_from_record(value.partitions_pending_revocation, value.member_epoch),
         )
@@ -141,16 +139,21 @@ def with_epoch(partitions: Partitions, epoch: int) -> Epochs:
 
 
 def _to_record(epochs: Epochs) -> tuple[CurrentPartitions, ...]:
-    return tuple(
+    if not epochs:
+        return ()
+    return tuple([
         CurrentPartitions(topic_id, tuple(partitions), tuple(partitions.values()))
         for topic_id, partitions in sorted(epochs.items())
-    )
+    ])  # fmt: skip
 
 
-def _from_record(topics: Iterable[CurrentPartitions], member_epoch: int) -> Epochs:
+def _from_record(topics: Sequence[CurrentPartitions], member_epoch: int) -> Epochs:
     """Brokers before 4.3 wrote no epochs of partitions: they are taken to be of the member's."""
+    if not topics:
+        return NO_PARTITIONS
     found = {}
-    for topic_id, partitions, epochs in ((each.topic_id, each.partitions, each.assignment_epochs) for each in topics):
+    for each in topics:
+        topic_id, partitions, epochs = each.topic_id, each.partitions, each.assignment_epochs
         if epochs is not None and len(epochs) == len(partitions):
             found[topic_id] = dict(zip(partitions, epochs, strict=True))
         else:

@@ -26,12 +26,12 @@ from ottla.coordinator.group.consumer.group import (
     METADATA,
     TARGET,
     ConsumerGroup,
-    put,
     target_value,
 )
 from ottla.coordinator.group.consumer.member import NOTHING, ConsumerMember, with_epoch
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.member import Member
+from ottla.coordinator.group.modern import put
 from ottla.coordinator.group.rebalance import prepare, refuse_waiters
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
@@ -46,7 +46,7 @@ from ottla.protocol.internal.consumer_group_records import (
 from ottla.protocol.internal.group_records import GroupRecord
 
 if TYPE_CHECKING:
-    from ottla.coordinator.group.state import Group
+    from ottla.coordinator.group.group import Group
 
 
 class Conversion(NamedTuple):

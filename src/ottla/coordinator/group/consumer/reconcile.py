@@ -8,7 +8,6 @@ Stable -> UnrevokedPartitions: it has to give up some, and stays in its epoch un
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from uuid import UUID
 
 from ottla.coordinator.group.consumer.group import NO_EPOCH
@@ -20,6 +19,11 @@ NO_NUMBERS: frozenset[int] = frozenset()
 
 class Reconciliation:
     """One step of one member."""
+
+    __slots__ = (
+        "_member", "_owned", "_partition_epoch", "_reads_nothing", "_subscribed", "_subscription_changed", "_target",
+        "_target_epoch",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -83,13 +87,15 @@ class Reconciliation:
         for topic_id, epochs in member.assigned.items():
             if topic_id not in kept:
                 revoking[topic_id] = {**revoking.get(topic_id, {}), **epochs}
-        dropped = replace(member, assigned=kept, previous_epoch=member.epoch)
+        dropped = member._replace(assigned=kept, previous_epoch=member.epoch)
         if self._still_owns(revoking):
-            return replace(dropped, state=MemberState.UNREVOKED_PARTITIONS, revoking=revoking)
+            return dropped._replace(state=MemberState.UNREVOKED_PARTITIONS, revoking=revoking)
         return dropped
 
     def _advance(self, epoch: int) -> ConsumerMember:
         member = self._member
+        if not member.revoking and self._has_its_target():
+            return member._replace(state=MemberState.STABLE, epoch=self._target_epoch, previous_epoch=member.epoch)
         assigned: dict[UUID, dict[int, int]] = {}
         revoking: dict[UUID, dict[int, int]] = {}
         pending: dict[UUID, set[int]] = {}
@@ -108,20 +114,29 @@ class Reconciliation:
             if free:
                 pending[topic_id] = free
         if revoking and self._still_owns(revoking):
-            return replace(
-                member, state=MemberState.UNREVOKED_PARTITIONS, epoch=epoch, previous_epoch=member.epoch,
+            return member._replace(
+                state=MemberState.UNREVOKED_PARTITIONS, epoch=epoch, previous_epoch=member.epoch,
                 assigned=assigned, revoking=revoking,
             )  # fmt: skip
         for topic_id, free in pending.items():
             assigned.setdefault(topic_id, {}).update(dict.fromkeys(sorted(free), self._target_epoch))
-        return replace(
-            member,
+        return member._replace(
             state=MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE,
             epoch=self._target_epoch,
             previous_epoch=member.epoch,
             assigned=assigned,
             revoking=NO_PARTITIONS,
         )
+
+    def _has_its_target(self) -> bool:
+        """Whether nothing changes for the member but its epoch, as for most in a rebalance."""
+        assigned = self._member.assigned
+        if len(assigned) != len(self._target):
+            return False
+        for topic_id, epochs in assigned.items():
+            if self._target.get(topic_id, NO_NUMBERS) != epochs.keys() or not self._subscribed(topic_id):
+                return False
+        return True
 
     def _is_free(self, topic_id: UUID, number: int) -> bool:
         """Whether the partition has no owner, or only the member itself, which is revoking it."""

@@ -7,20 +7,12 @@ from collections import Counter
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.coordinator.effects import Now
 from ottla.coordinator.group.assignors import ASSIGNORS, MemberSpec
-from ottla.coordinator.group.consumer.group import (
-    MEMBER_TARGET,
-    TARGET,
-    ConsumerGroup,
-    Subscriptions,
-    put,
-    target_value,
-)
+from ottla.coordinator.group.consumer.group import MEMBER_TARGET, TARGET, ConsumerGroup, Subscriptions, target_value
 from ottla.coordinator.group.consumer.member import ConsumerMember, Partitions
+from ottla.coordinator.group.modern import put
 from ottla.coordinator.group.state import GroupState
 from ottla.metadata.image import MetadataImage
-from ottla.model import Millis
 from ottla.protocol.internal.consumer_group_records import ConsumerGroupTargetAssignmentMetadataValue
 from ottla.protocol.internal.group_records import GroupRecord
 
@@ -42,26 +34,21 @@ def update(
 ) -> Target:
     """The target of `new`, which will be in the place of `old`; with records of a new one for all where the group
     needs it. `epoch` is what the group will have."""
-    interval_ms = state.config.of_group(state.image, group.group_id).assignment_interval_ms
-    if group.assignment_epoch >= epoch or not _may_compute(group.assignment_timestamp_ms, interval_ms, state.now):
+    if group.assignment_epoch >= epoch or not _may_compute(state, group):
         return Target(group.assignment_epoch, _last(group, new))
     before = group.static_members.get(new.instance_id or "", new.member_id)
+    reads = _Subscribed(state.image, group)
     specs = {
-        member_id: _spec(state.image, group, member, group.target(member_id))
+        member_id: MemberSpec(member.instance_id, member.rack_id, reads.of(member), group.target(member_id))
         for member_id, member in group.members.items()
         if member_id != before
     }
-    specs[new.member_id] = _spec(state.image, group, new, group.target(before))
-    counts = {
-        topic_id: len(topic.partitions)
-        for topic_id in dict.fromkeys(topic_id for spec in specs.values() for topic_id in spec.topics)
-        if (topic := state.image.topic_by_id(topic_id)) is not None
-    }
+    specs[new.member_id] = MemberSpec(new.instance_id, new.rack_id, reads.of(new), group.target(before))
     subscriptions = group.subscriptions_after(old, new)
     is_homogeneous = _is_homogeneous(group.patterns_after(old, new), subscriptions, len(specs))
     name = group.preferred_assignor(old, new) or state.config.consumer_assignors[0]
     assigned = ASSIGNORS[name if name in ASSIGNORS else state.config.consumer_assignors[0]](
-        specs, counts, is_homogeneous
+        specs, reads.counts, is_homogeneous
     )
     for member_id in specs:
         partitions = {topic_id: frozenset(found) for topic_id, found in assigned.get(member_id, {}).items() if found}
@@ -74,8 +61,9 @@ def update(
     return Target(epoch, {topic_id: frozenset(numbers) for topic_id, numbers in found.items() if numbers})
 
 
-def _may_compute(last_ms: Millis, interval_ms: Millis, now: Now) -> bool:
-    return last_ms == 0 or interval_ms == 0 or now.wall_ms >= last_ms + interval_ms
+def _may_compute(state: GroupState, group: ConsumerGroup) -> bool:
+    last_ms, interval_ms = group.assignment_timestamp_ms, state.consumer_config(group.group_id).assignment_interval_ms
+    return last_ms == 0 or interval_ms == 0 or state.now.wall_ms >= last_ms + interval_ms
 
 
 def _last(group: ConsumerGroup, member: ConsumerMember) -> Partitions:
@@ -83,10 +71,24 @@ def _last(group: ConsumerGroup, member: ConsumerMember) -> Partitions:
     return group.target(group.static_members.get(member.instance_id or "", member.member_id))
 
 
-def _spec(image: MetadataImage, group: ConsumerGroup, member: ConsumerMember, assigned: Partitions) -> MemberSpec:
-    topics = (image.topic(name) for name in group.subscribed_topics_of(member))
-    ids: frozenset[UUID] = frozenset(topic.id for topic in topics if topic is not None)
-    return MemberSpec(member.instance_id, member.rack_id, ids, assigned)
+class _Subscribed:
+    """The existing topics of members, most of whom subscribe to the same."""
+
+    def __init__(self, image: MetadataImage, group: ConsumerGroup) -> None:
+        self._image = image
+        self._group = group
+        self._known: dict[frozenset[str], frozenset[UUID]] = {}
+        self.counts: dict[UUID, int] = {}
+        """How many partitions each topic has that was asked for."""
+
+    def of(self, member: ConsumerMember) -> frozenset[UUID]:
+        names = self._group.subscribed_topics_of(member)
+        found = self._known.get(names)
+        if found is None:
+            topics = [topic for name in names if (topic := self._image.topic(name)) is not None]
+            found = self._known[names] = frozenset(topic.id for topic in topics)
+            self.counts.update((topic.id, len(topic.partitions)) for topic in topics)
+        return found
 
 
 def _is_homogeneous(patterns: Counter[str], subscriptions: Subscriptions, members: int) -> bool:

@@ -21,7 +21,7 @@ KINDS: Final = (SESSION, REBALANCE, JOIN, SYNC)
 
 def start_session(state: GroupState, group_id: str, member: ConsumerMember) -> None:
     """The member is alive: it has a session to send the next heartbeat. One of the classic protocol chose its own."""
-    timeout_ms = state.config.of_group(state.image, group_id).session_timeout_ms
+    timeout_ms = state.consumer_config(group_id).session_timeout_ms
     if member.classic is not None:
         timeout_ms = member.classic.session_timeout_ms
     _schedule(state, SESSION, group_id, member.member_id, timeout_ms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.coordinator.effects import Token
@@ -39,6 +39,9 @@ from ottla.protocol.internal.share_group_records import (
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataValue,
 )
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import ShareGroupDescribeResponseDescribedGroup
 
 SESSION: Final = "share session"
 """The kind of the timer that removes the members."""
@@ -409,7 +412,7 @@ def _bytes(record: GroupRecord) -> bytes | None:
 # What there is
 
 
-def describe(state: GroupState, group_id: str, image: MetadataImage) -> dict[str, Any]:
+def describe(state: GroupState, group_id: str) -> ShareGroupDescribeResponseDescribedGroup:
     """The row of a ShareGroupDescribe response. Raises GROUP_ID_NOT_FOUND."""
     group = find(state, group_id)
     return {
@@ -432,7 +435,7 @@ def describe(state: GroupState, group_id: str, image: MetadataImage) -> dict[str
                     "topic_partitions": [
                         {"topic_id": topic_id, "topic_name": topic.name, "partitions": tuple(sorted(numbers))}
                         for topic_id, numbers in each.assigned.items()
-                        if (topic := image.topic_by_id(topic_id)) is not None
+                        if (topic := state.image.topic_by_id(topic_id)) is not None
                     ]
                 },
             }

@@ -7,7 +7,7 @@ from typing import Final
 from ottla.coordinator.group.kind import Kind
 from ottla.coordinator.group.requests import OffsetCommit
 from ottla.coordinator.group.share.group import ShareGroup
-from ottla.coordinator.group.share.heartbeat import expire, start_sessions
+from ottla.coordinator.group.share.heartbeat import describe, expire, start_sessions
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
@@ -42,4 +42,6 @@ def _refuse_commit(group: ShareGroup, request: OffsetCommit, image: MetadataImag
     raise KafkaError(ErrorCode.group_id_not_found, f"Group {group.group_id} is not a consumer group.")
 
 
-SHARE_KIND: Final = Kind(_replay, None, start_sessions, _expired, _check_fetch, _refuse_commit, _refuse_commit)
+SHARE_KIND: Final = Kind(
+    None, describe, _replay, None, start_sessions, _expired, _check_fetch, _refuse_commit, _refuse_commit
+)

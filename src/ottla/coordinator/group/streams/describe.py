@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.group.streams.assignor import MemberTasks
@@ -11,7 +11,19 @@ from ottla.coordinator.group.streams.group import StreamsGroup, Topology
 from ottla.coordinator.group.streams.member import HeldTasks, StreamsMember
 from ottla.coordinator.group.streams.topology import ConfiguredTopology, InternalTopic
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.streams_group_records import TopicInfo
+from ottla.protocol.internal import streams_group_records as records
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import (
+        KeyValue,
+        StreamsGroupDescribeResponseAssignment,
+        StreamsGroupDescribeResponseDescribedGroup,
+        StreamsGroupDescribeResponseMember,
+        StreamsGroupDescribeResponseSubtopology,
+        StreamsGroupDescribeResponseTopology,
+        TaskIds,
+        TopicInfo,
+    )
 
 
 def find(state: GroupState, group_id: str) -> StreamsGroup:
@@ -23,7 +35,7 @@ def find(state: GroupState, group_id: str) -> StreamsGroup:
     raise KafkaError(ErrorCode.group_id_not_found, f"Group {group_id} {what}.")
 
 
-def describe(state: GroupState, group_id: str) -> dict[str, Any]:
+def describe(state: GroupState, group_id: str) -> StreamsGroupDescribeResponseDescribedGroup:
     """Raises GROUP_ID_NOT_FOUND, or UNKNOWN_SERVER_ERROR for a group of a damaged log, without its topology."""
     group = find(state, group_id)
     if group.topology is None:
@@ -39,10 +51,10 @@ def describe(state: GroupState, group_id: str) -> dict[str, Any]:
     }
 
 
-def _configured(topology: ConfiguredTopology | None) -> dict[str, Any]:
+def _configured(topology: ConfiguredTopology | None) -> StreamsGroupDescribeResponseTopology:
     """The configured topology, with the partitions of its internal topics."""
     assert topology is not None and topology.subtopologies is not None
-    rows = [
+    rows: list[StreamsGroupDescribeResponseSubtopology] = [
         {
             "subtopology_id": name,
             "source_topics": sorted(each.source_topics),
@@ -55,9 +67,9 @@ def _configured(topology: ConfiguredTopology | None) -> dict[str, Any]:
     return {"epoch": topology.epoch, "subtopologies": rows}
 
 
-def _topology(topology: Topology) -> dict[str, Any]:
+def _topology(topology: Topology) -> StreamsGroupDescribeResponseTopology:
     """The topology as its members sent it."""
-    rows = [
+    rows: list[StreamsGroupDescribeResponseSubtopology] = [
         {
             "subtopology_id": name,
             "source_topics": sorted(each.source_topics),
@@ -70,7 +82,7 @@ def _topology(topology: Topology) -> dict[str, Any]:
     return {"epoch": topology.epoch, "subtopologies": rows}
 
 
-def _topics(topics: Iterable[InternalTopic | TopicInfo]) -> list[dict[str, Any]]:
+def _topics(topics: Iterable[InternalTopic | records.TopicInfo]) -> list[TopicInfo]:
     return [
         {
             "name": each.name,
@@ -86,7 +98,7 @@ def _topics(topics: Iterable[InternalTopic | TopicInfo]) -> list[dict[str, Any]]
     ]
 
 
-def _member(member: StreamsMember, target: MemberTasks) -> dict[str, Any]:
+def _member(member: StreamsMember, target: MemberTasks) -> StreamsGroupDescribeResponseMember:
     endpoint = member.user_endpoint
     return {
         "member_id": member.member_id,
@@ -107,7 +119,7 @@ def _member(member: StreamsMember, target: MemberTasks) -> dict[str, Any]:
     }
 
 
-def _tasks(tasks: HeldTasks | MemberTasks) -> dict[str, Any]:
+def _tasks(tasks: HeldTasks | MemberTasks) -> StreamsGroupDescribeResponseAssignment:
     return {
         "active_tasks": task_rows(tasks.active),
         "standby_tasks": task_rows(tasks.standby),
@@ -115,10 +127,10 @@ def _tasks(tasks: HeldTasks | MemberTasks) -> dict[str, Any]:
     }
 
 
-def task_rows(tasks: Mapping[str, Iterable[int]]) -> list[dict[str, Any]]:
+def task_rows(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
     """Tasks as rows of a message."""
     return [{"subtopology_id": name, "partitions": sorted(numbers)} for name, numbers in sorted(tasks.items())]
 
 
-def _pairs(pairs: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+def _pairs(pairs: Iterable[tuple[str, str]]) -> list[KeyValue]:
     return [{"key": key, "value": value} for key, value in pairs]

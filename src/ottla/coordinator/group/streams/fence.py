@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from ottla.coordinator.group.modern import put
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.group.streams import timers
-from ottla.coordinator.group.streams.group import TARGET, StreamsGroup, put
+from ottla.coordinator.group.streams.group import TARGET, StreamsGroup
 from ottla.coordinator.group.streams.member import MemberState, StreamsMember
 from ottla.coordinator.group.streams.target import update
 from ottla.coordinator.group.streams.timers import INITIAL, REBALANCE, SESSION, start_rebalance, start_session

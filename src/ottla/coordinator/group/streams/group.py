@@ -1,30 +1,29 @@
-"""A streams group (KIP-1071): it answers questions and keeps its own counts right. All of it is in the log, and only
-`replay.py` changes it, but for what is marked as soft."""
+"""A streams group (KIP-1071): it answers questions and keeps its own counts right. See `group/modern.py` for how it
+changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, Literal
 
+from ottla.coordinator.group.kind import Undo
+from ottla.coordinator.group.modern import ModernGroup
 from ottla.coordinator.group.streams.assignor import MemberTasks
-from ottla.coordinator.group.streams.member import NO_TASKS, HeldTasks, StreamsMember
+from ottla.coordinator.group.streams.member import NO_TASKS, HeldTasks, StreamsMember, target_tasks
 from ottla.coordinator.group.streams.topology import ConfiguredTopology, required_topics
-from ottla.errors import ErrorCode, KafkaError
-from ottla.model import Millis
-from ottla.protocol.internal.group_records import GroupRecord, Value
-from ottla.protocol.internal.modern_group_records import ModernKey
+from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.internal.modern_group_records import STREAMS, ModernKey
 from ottla.protocol.internal.streams_group_records import (
     LastAssignmentConfig,
     StreamsGroupMetadataValue,
+    StreamsGroupTargetAssignmentMemberValue,
     StreamsGroupTopologyValue,
     Subtopology,
 )
 
 METADATA, MEMBER, TARGET, MEMBER_TARGET, MEMBER_CURRENT, TOPOLOGY = 17, 19, 20, 21, 22, 23
 """Types of records."""
-NEW_EPOCH: Final = "rebalances"
-"""An event of a group, as `GroupState.observe` gets it: members or topics have changed."""
 NOBODY: Final[frozenset[str]] = frozenset()
 
 
@@ -56,31 +55,19 @@ class Topology:
         return found
 
 
-class StreamsGroup:
+class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
+    """Its epoch grows whenever members, topics or settings of the assignment change."""
+
+    TYPES = STREAMS
     group_type: Literal["streams"] = "streams"
     protocol_type = "streams"
-    protocol_name = None
-    uses_consumer_protocol = True
-    """The topics that it reads are known."""
-    keeps_offsets = True
-    expires = True
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
-        self.epoch = 1
-        """Grows whenever members, topics or settings of the assignment change."""
-        self.metadata_hash = 0
+        super().__init__(group_id, NO_TASKS)
         self.validated_topology_epoch = 0
         """Epoch of the topology that can run with the existing topics; -1 for none."""
         self.assignment_configs: Mapping[str, str] = {}
         """The settings of the last assignment."""
-        self.assignment_epoch = 1
-        """The group epoch that the target assignment is for."""
-        self.assignment_timestamp_ms: Millis = 0
-        """Time at which it was computed; 0 if unknown."""
-        self.members: dict[str, StreamsMember] = {}
-        self.targets: dict[str, MemberTasks] = {}
-        """Target assignment of each member."""
         self.topology: Topology | None = None
         self.active_processes: dict[tuple[str, int], str] = {}
         """The process that has a task, or has still to give it up."""
@@ -88,71 +75,27 @@ class StreamsGroup:
         self.warmup_processes: dict[tuple[str, int], set[str]] = {}
         self.configured: ConfiguredTopology | None = None
         """Soft: the topology with the topics as they are."""
-        self.refresh_deadline_ms: Millis = 0
-        """Soft: when topics are looked at again, on the wall clock."""
-        self.refresh_epoch = 0
-        """Soft: the group epoch that `refresh_deadline_ms` belongs to; a greater one than the group's was undone."""
-        self.fence_epochs: dict[str, int] = {}
-        """Soft: the epoch that a member has to leave before its rebalance timer expires."""
         self.shutdown_requested_by: str | None = None
         """Soft: the member that asks all others to stop, until the group is empty."""
         self.endpoint_epoch = 0
         """Soft: grows when a member with an endpoint has other tasks."""
         self.endpoints: dict[str, dict[str, Any]] = {}
         """Soft: what is told of endpoints, by member, as it was when it was made; see `endpoints.py`."""
-        self._state: str | None = None
-
-    def request_refresh(self) -> None:
-        """A topic has changed: the next heartbeat looks at the topics."""
-        self.refresh_deadline_ms = self.refresh_epoch = 0
 
     # Questions
 
     @property
-    def is_empty(self) -> bool:
-        return not self.members
+    def is_ready(self) -> bool:
+        return self.topology is not None and self.topology.epoch == self.validated_topology_epoch
 
     @property
-    def generation(self) -> int:
-        return self.epoch
-
-    @property
-    def shown_state(self) -> str:
-        if self._state is None:
-            self._state = self._compute_state()
-        return self._state
-
-    def _compute_state(self) -> str:
-        if not self.members:
-            return "Empty"
-        if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
-            return "NotReady"
-        if self.epoch > self.assignment_epoch:
-            return "Assigning"
-        settled = all(member.is_reconciled_to(self.assignment_epoch) for member in self.members.values())
-        return "Stable" if settled else "Reconciling"
+    def topics(self) -> frozenset[str]:
+        return frozenset() if self.topology is None else self.topology.topics
 
     def is_subscribed_to(self, topic: str) -> bool:
         return bool(self.members) and self.topology is not None and topic in self.topology.readers
 
-    def member(self, member_id: str) -> StreamsMember:
-        """Raises UNKNOWN_MEMBER_ID."""
-        found = self.members.get(member_id)
-        if found is None:
-            message = f"Member {member_id} is not a member of group {self.group_id}."
-            raise KafkaError(ErrorCode.unknown_member_id, message)
-        return found
-
-    def target(self, member_id: str) -> MemberTasks:
-        return self.targets.get(member_id, NO_TASKS)
-
-    def has_metadata_expired(self, now_ms: Millis) -> bool:
-        return now_ms >= self.refresh_deadline_ms or self.epoch < self.refresh_epoch
-
     # Records
-
-    def key(self, number: int, name: str | None = None) -> ModernKey:
-        return ModernKey(number, self.group_id, name)
 
     def metadata_record(
         self, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
@@ -161,44 +104,46 @@ class StreamsGroup:
         value = StreamsGroupMetadataValue(epoch, metadata_hash, validated_topology_epoch, rows)
         return GroupRecord(self.key(METADATA), value)
 
-    def removal(self, member_id: str) -> list[GroupRecord]:
-        """Records that delete a member, in the order that Kafka checks."""
-        return [GroupRecord(self.key(number, member_id), None) for number in (MEMBER_CURRENT, MEMBER_TARGET, MEMBER)]
+    def last_keys(self) -> list[ModernKey]:
+        return [self.key(METADATA), self.key(TOPOLOGY)]
 
-    def tombstones(self) -> list[GroupRecord]:
-        """Tombstones that delete the group, except for its offsets."""
-        return [
-            GroupRecord(key, None)
-            for key in (
-                *(self.key(MEMBER_CURRENT, member_id) for member_id in self.members),
-                *(self.key(MEMBER_TARGET, member_id) for member_id in {**self.members, **self.targets}),
-                self.key(TARGET),
-                *(self.key(MEMBER, member_id) for member_id in self.members),
-                self.key(METADATA),
-                self.key(TOPOLOGY),
-            )
-        ]
+    # Changes, for `replay`
 
-    # Changes, for `replay.py`
+    def new_member(self, member_id: str) -> StreamsMember:
+        return StreamsMember(member_id)
 
-    def set_metadata(
+    def target_of(self, value: StreamsGroupTargetAssignmentMemberValue) -> MemberTasks:
+        return target_tasks(value)
+
+    def set_metadata(self, value: StreamsGroupMetadataValue) -> None:
+        configs = {each.key: each.value for each in value.last_assignment_configs or ()}
+        self._set_metadata(value.epoch, value.metadata_hash, value.validated_topology_epoch, configs)
+
+    def saved_metadata(self) -> Undo:
+        before = (self.epoch, self.metadata_hash, self.validated_topology_epoch, self.assignment_configs)
+        return partial(self._set_metadata, *before)
+
+    def _set_metadata(
         self, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
     ) -> None:
         self.epoch, self.metadata_hash = epoch, metadata_hash
         self.validated_topology_epoch, self.assignment_configs = validated_topology_epoch, configs
         self._state = None
 
-    def set_assignment_epoch(self, epoch: int, timestamp_ms: Millis) -> None:
-        self.assignment_epoch, self.assignment_timestamp_ms = epoch, timestamp_ms
-        self._state = None
+    def set_other(self, number: int, name: str, value: StreamsGroupTopologyValue | None) -> None:
+        assert number == TOPOLOGY
+        self._set_topology(None if value is None else Topology(value))
 
-    def set_target(self, member_id: str, tasks: MemberTasks | None) -> None:
-        if tasks is None:
-            self.targets.pop(member_id, None)
-        else:
-            self.targets[member_id] = tasks
+    def saved_other(self, number: int, name: str) -> Undo:
+        topology = self.topology
 
-    def set_topology(self, topology: Topology | None) -> None:
+        def restore() -> None:
+            self._set_topology(topology)
+            self.set_configured(None)
+
+        return restore
+
+    def _set_topology(self, topology: Topology | None) -> None:
         self.topology = topology
         self._state = None
 
@@ -207,7 +152,6 @@ class StreamsGroup:
         self.endpoints.clear()  # the topics of a subtopology may be others
 
     def set_member(self, member_id: str, new: StreamsMember | None) -> None:
-        """Put a member in place of the one with its id, or (None) remove it."""
         old = self.members.pop(member_id, None) if new is None else self.members.get(member_id)
         if new is not None:
             self.members[member_id] = new
@@ -243,7 +187,3 @@ class StreamsGroup:
                     having.discard(process_id)
                     if not having:
                         processes.pop((subtopology_id, number), None)
-
-
-def put(key: ModernKey, value: Value) -> GroupRecord:
-    return GroupRecord(key, value)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from ottla.coordinator.group.kind import Kind
-from ottla.coordinator.group.streams import fence, offsets, replay
+from ottla.coordinator.group.modern import replay, saved
+from ottla.coordinator.group.streams import fence, heartbeat, offsets
+from ottla.coordinator.group.streams.describe import describe
+from ottla.coordinator.group.streams.group import StreamsGroup
 
 STREAMS_KIND: Final = Kind(
-    replay.replay,
-    replay.saved,
+    heartbeat.heartbeat,
+    describe,
+    partial(replay, StreamsGroup),
+    partial(saved, StreamsGroup),
     fence.on_loaded,
     fence.expired,
     offsets.check_fetch,

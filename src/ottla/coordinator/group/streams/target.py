@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.coordinator.effects import Now
+from ottla.coordinator.group.modern import put
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.group.streams.assignor import (
     MemberTasks,
@@ -15,7 +16,7 @@ from ottla.coordinator.group.streams.assignor import (
     TaskMember,
     assign_tasks,
 )
-from ottla.coordinator.group.streams.group import MEMBER_TARGET, TARGET, StreamsGroup, put
+from ottla.coordinator.group.streams.group import MEMBER_TARGET, TARGET, StreamsGroup
 from ottla.coordinator.group.streams.member import NO_TASKS, StreamsMember, target_value
 from ottla.coordinator.group.streams.timers import is_initial
 from ottla.coordinator.group.streams.topology import ConfiguredTopology

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.cli.check.transactions import History, Kind, Seen, Transaction, Value, counts, findings
+from ottla.histories.findings import counts
+from ottla.histories.transactions import History, Kind, Seen, Transaction, Value, findings
 
 
 def sound() -> History:
@@ -57,6 +58,15 @@ def show_half(history: History) -> None:
 
 def commit_by_itself(history: History) -> None:
     history.transactions[2].asked = False
+
+
+def write_late(history: History) -> None:
+    history.transactions[0].late[2] = None
+
+
+def show_late(history: History) -> None:
+    history.log[0] = [each for each in history.log[0] if (each.transaction, each.place) != (0, 2)]
+    write_late(history)
 
 
 def duplicate(history: History) -> None:
@@ -116,6 +126,8 @@ PLANTED: list[tuple[Callable[[History], None], Kind]] = [
     (show_early, Kind.INTERMEDIATE),
     (show_half, Kind.INTERMEDIATE),
     (commit_by_itself, Kind.INTERMEDIATE),
+    (write_late, Kind.ABORTED),
+    (show_late, Kind.ABORTED),
     (duplicate, Kind.DUPLICATED),
     (reorder, Kind.REORDERED),
     (vanish, Kind.PHANTOM),
@@ -137,7 +149,7 @@ def test_a_sound_history_has_no_findings() -> None:
 def test_what_is_planted_is_found(plant: Callable[[History], None], kind: Kind) -> None:
     history = sound()
     plant(history)
-    assert counts(findings(history))[kind], findings(history)
+    assert counts(Kind, findings(history))[kind], findings(history)
 
 
 def test_each_kind_that_is_a_fault_is_planted() -> None:
@@ -162,7 +174,7 @@ def history_of(order: dict[int, list[int]], reads: dict[int, list[int]]) -> Hist
 
 
 def cycles(order: dict[int, list[int]], reads: dict[int, list[int]]) -> dict[Kind, int]:
-    found = counts(findings(history_of(order, reads)))
+    found = counts(Kind, findings(history_of(order, reads)))
     return {kind: found[kind] for kind in (Kind.CYCLE, Kind.WRITE_CYCLE) if found[kind]}
 
 

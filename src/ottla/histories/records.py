@@ -1,4 +1,4 @@
-"""What `ottla check` knows of a run, and what is wrong with it: a history in, findings out, no broker in sight.
+"""Records of producers, and what is wrong with them: a history in, findings out, no broker in sight.
 
 Every record carries its producer and a sequence number that ascends within the producer. A record is written once
 (`Write`), is read by groups (`Session`), and is or is not in the log when all is over (`History.log`).
@@ -7,11 +7,20 @@ Every record carries its producer and a sequence number that ascends within the 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from ottla.histories import findings as of_any_kind
+from ottla.histories.findings import Partition, in_order
+
+Producer = Any
+"""What names a producer in a run: a number, or a text."""
+
+NOBODY = -1
+"""The producer of records that no producer of the run wrote."""
 
 
 class Kind(Enum):
@@ -30,6 +39,7 @@ class Kind(Enum):
     REPEATED = "more than once in the log, from a producer without idempotence"
     OVERTAKEN = "in the log after a record that its producer, without idempotence, had sent later"
     UNPROMISED = "sent with acks=0, but not in the log"
+    """Or acknowledged without a promise that still holds (`History.holds`)."""
 
     @property
     def is_allowed(self) -> bool:
@@ -38,10 +48,10 @@ class Kind(Enum):
 
 
 class Record(NamedTuple):
-    """A record where it was found. `producer` is -1 for one that no producer of the run wrote."""
+    """A record where it was found."""
 
     offset: int
-    producer: int
+    producer: Producer
     sequence: int
 
 
@@ -49,16 +59,26 @@ class Record(NamedTuple):
 class Write:
     """A record that was sent."""
 
-    partition: int
+    partition: Partition
     acknowledged: bool = False
     offset: int | None = None
-    """The acknowledged offset; None with acks=0, where it is unknown."""
+    """The acknowledged offset; None where it is unknown, as with acks=0 and of a duplicate."""
+    is_unique: bool = True
+    """Whether it must be there once only, and in order, if its producer is idempotent."""
+    evidence: Any = None
+    """Whatever `History.holds` goes by."""
 
 
 @dataclass(frozen=True)
 class Writer:
     idempotent: bool
     acks: str = "all"
+    is_strict: bool = False
+    """Whether records that were not acknowledged keep the order, too."""
+
+
+def _is_promised(write: Write) -> bool:
+    return True
 
 
 @dataclass
@@ -67,7 +87,7 @@ class Session:
 
     group: str
     member: str
-    partition: int
+    partition: Partition
     promised: int | None = None
     """The highest offset of the partition that the group had committed, with an answer, before the assignment."""
     reads: list[Record] = field(default_factory=list)
@@ -78,33 +98,29 @@ class History:
     """`log` is what was there at the end, by partition, in the order of offsets; `starts` where it begins then. A
     partition that is not in `log` could not be read; `unreadable` says why."""
 
-    writers: Mapping[int, Writer] = field(default_factory=dict)
-    writes: dict[tuple[int, int], Write] = field(default_factory=dict)
+    writers: Mapping[Producer, Writer] = field(default_factory=dict)
+    writes: dict[tuple[Producer, int], Write] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     groups: tuple[str, ...] = ()
-    log: dict[int, list[Record]] = field(default_factory=dict)
-    starts: dict[int, int] = field(default_factory=dict)
-    unreadable: dict[int, str] = field(default_factory=dict)
+    log: dict[Partition, list[Record]] = field(default_factory=dict)
+    starts: dict[Partition, int] = field(default_factory=dict)
+    unreadable: dict[Partition, str] = field(default_factory=dict)
     others_write: bool = False
     """Whether records that are not of the run are nobody's fault."""
+    holds: Callable[[Write], bool] = _is_promised
+    """Whether what was acknowledged must still be so: where more was lost than the settings provide for, not."""
 
 
-@dataclass(frozen=True)
-class Finding:
-    kind: Kind
-    partition: int
-    text: str
+Finding = of_any_kind.Finding[Kind]
 
 
 def findings(history: History) -> list[Finding]:
     """Everything that is wrong, in the order of `Kind`."""
-    found = [*_of_the_log(history), *_of_the_readers(history)]
-    order = list(Kind)
-    return sorted(found, key=lambda each: (order.index(each.kind), each.partition))
+    return in_order(Kind, [*_of_the_log(history), *_of_the_readers(history)])
 
 
 def _of_the_log(history: History) -> Iterator[Finding]:
-    places: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    places: dict[tuple[Producer, int], list[tuple[Partition, int]]] = defaultdict(list)
     for partition, records in sorted(history.log.items()):
         for record in records:
             places[record.producer, record.sequence].append((partition, record.offset))
@@ -118,12 +134,14 @@ def _of_the_log(history: History) -> Iterator[Finding]:
             yield from _absent(history, producer, sequence, write)
 
 
-def _places(history: History, producer: int, sequence: int, found: list[tuple[int, int]]) -> Iterator[Finding]:
+def _places(
+    history: History, producer: Producer, sequence: int, found: list[tuple[Partition, int]]
+) -> Iterator[Finding]:
     """Findings about the places of a record."""
     write = history.writes.get((producer, sequence))
     name = _name(producer, sequence)
     if write is None:
-        if producer >= 0 or not history.others_write:
+        if producer != NOBODY or not history.others_write:
             for partition, offset in found:
                 yield Finding(Kind.PHANTOM, partition, f"{name} at offset {offset} was never written")
         return
@@ -132,40 +150,39 @@ def _places(history: History, producer: int, sequence: int, found: list[tuple[in
         if partition != write.partition:
             yield Finding(Kind.PHANTOM, partition, f"{name} at offset {offset} was sent to partition {write.partition}")
     if len(right) > 1:
-        kind = Kind.DUPLICATED if history.writers[producer].idempotent else Kind.REPEATED
+        kind = Kind.DUPLICATED if history.writers[producer].idempotent and write.is_unique else Kind.REPEATED
         yield Finding(kind, write.partition, f"{name} at offsets {', '.join(map(str, right))}")
     if write.acknowledged and write.offset is not None and write.offset not in right and right:
-        if write.offset >= history.starts.get(write.partition, 0):
+        if write.offset >= history.starts.get(write.partition, 0) and history.holds(write):
             text = f"{name} acknowledged at offset {write.offset}, found at {', '.join(map(str, right))}"
             yield Finding(Kind.MOVED, write.partition, text)
     elif write.acknowledged and not right:
         yield from _absent(history, producer, sequence, write)
 
 
-def _absent(history: History, producer: int, sequence: int, write: Write) -> Iterator[Finding]:
+def _absent(history: History, producer: Producer, sequence: int, write: Write) -> Iterator[Finding]:
     if not write.acknowledged or write.partition not in history.log:
         return
-    if write.offset is None:
-        yield Finding(Kind.UNPROMISED, write.partition, f"{_name(producer, sequence)}")
-    elif write.offset >= history.starts.get(write.partition, 0):  # else retention, or DeleteRecords, has taken it
-        text = f"{_name(producer, sequence)} acknowledged at offset {write.offset} (acks={_acks(history, producer)})"
-        yield Finding(Kind.LOST, write.partition, text)
+    acks, start = history.writers[producer].acks, history.starts.get(write.partition, 0)
+    name, at = _name(producer, sequence), "" if write.offset is None else f" at offset {write.offset}"
+    if acks == "0" or (write.offset is None and start) or not history.holds(write):
+        yield Finding(Kind.UNPROMISED, write.partition, name)
+    elif write.offset is None or write.offset >= start:  # else retention, or DeleteRecords, has taken it
+        yield Finding(Kind.LOST, write.partition, f"{name} acknowledged{at} (acks={acks})")
 
 
-def _acks(history: History, producer: int) -> str:
-    return history.writers[producer].acks
-
-
-def _order(history: History, partition: int, records: list[Record]) -> Iterator[Finding]:
-    """Acknowledged records first appear in the log in the order of sending. Other records may arrive at any time; so
-    may, without idempotence, what waits for an answer of a leader that another has replaced: librdkafka sends what
-    comes next to the new one meanwhile, though it has no more than one request on the way to each
+def _order(history: History, partition: Partition, records: list[Record]) -> Iterator[Finding]:
+    """Acknowledged records first appear in the log in the order of sending. Other records of librdkafka's may arrive at
+    any time; so may, without idempotence, what waits for an answer of a leader that another has replaced: librdkafka
+    sends what comes next to the new one meanwhile, though it has no more than one request on the way to each
     (librdkafka's issue 1092), and sends the first again when the old one does not answer."""
-    highest: dict[int, tuple[int, int]] = {}
-    seen: set[tuple[int, int]] = set()
+    highest: dict[Producer, tuple[int, int]] = {}
+    seen: set[tuple[Producer, int]] = set()
     for offset, producer, sequence in records:
         write = history.writes.get((producer, sequence))
-        if write is None or not write.acknowledged or (producer, sequence) in seen:
+        if write is None or not write.is_unique or (producer, sequence) in seen:
+            continue
+        if not write.acknowledged and not history.writers[producer].is_strict:
             continue
         seen.add((producer, sequence))
         before, at = highest.get(producer, (-1, -1))
@@ -183,7 +200,7 @@ def _of_the_readers(history: History) -> Iterator[Finding]:
     for session in history.sessions:
         yield from _session(history, session, at.get(session.partition), offsets.get(session.partition, []))
     for group in history.groups:
-        read: dict[int, set[int]] = defaultdict(set)
+        read: dict[Partition, set[int]] = defaultdict(set)
         for session in history.sessions:
             if session.group == group:
                 read[session.partition].update(each.offset for each in session.reads)
@@ -215,7 +232,7 @@ def _session(
         before = record.offset
         if at is None or record.offset < start or at.get(record.offset) == record:
             continue
-        if record.producer < 0 and history.others_write:
+        if record.producer == NOBODY and history.others_write:
             continue
         there = at.get(record.offset)
         now = "nothing is there" if there is None else f"{_name(there.producer, there.sequence)} is there"
@@ -223,11 +240,5 @@ def _session(
         yield Finding(Kind.PHANTOM, session.partition, text)
 
 
-def _name(producer: int, sequence: int) -> str:
-    return "a record of another run" if producer < 0 else f"producer {producer}, number {sequence}"
-
-
-def counts(found: list[Finding]) -> dict[Kind, int]:
-    """How many of each kind, those with none too."""
-    counter = Counter(each.kind for each in found)
-    return {kind: counter[kind] for kind in Kind}
+def _name(producer: Producer, sequence: int) -> str:
+    return "a record of another run" if producer == NOBODY else f"producer {producer}, number {sequence}"

@@ -1,4 +1,4 @@
-"""What `ottla check --transactions` knows of a run, and what is wrong with it: a history in, findings out, no broker.
+"""Transactions, who saw them, and what is wrong with them: a history in, findings out, no broker in sight.
 
 Partitions are lists that transactions append to. Each value names its transaction and its place in it, so that the log
 in the end is the order of versions, and whoever read a value read from a transaction (as in Elle's list-append).
@@ -8,11 +8,14 @@ not be is a cycle in which information goes round: one with reads, and without t
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from ottla.histories import findings as of_any_kind
+from ottla.histories.findings import Partition, in_order
 
 
 class Kind(Enum):
@@ -39,7 +42,7 @@ class Kind(Enum):
 class Value(NamedTuple):
     """One value where it was found. `transaction` is -1 for one that is not of the run."""
 
-    partition: int
+    partition: Partition
     offset: int
     transaction: int
     place: int
@@ -50,7 +53,7 @@ class Value(NamedTuple):
 class Transaction:
     number: int
     who: str
-    appends: list[int] = field(default_factory=list)
+    appends: list[Partition] = field(default_factory=list)
     """The partition of each value, by its index."""
     reads: list[Value] = field(default_factory=list)
     """Values it consumed, all before it wrote."""
@@ -58,6 +61,11 @@ class Transaction:
     """A commit was requested."""
     committed: bool | None = None
     """The outcome known to its producer."""
+    late: dict[int, None] = field(default_factory=dict)
+    """Indexes of values that were sent when the transaction was over, or about to be aborted."""
+
+    def __str__(self) -> str:
+        return f"transaction {self.number} of {self.who}"
 
 
 class Seen(NamedTuple):
@@ -73,32 +81,21 @@ class Seen(NamedTuple):
 class History:
     transactions: dict[int, Transaction] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
-    log: dict[int, list[Value]] = field(default_factory=dict)
+    log: dict[Partition, list[Value]] = field(default_factory=dict)
     """Committed values at the end, by partition, in the order of offsets."""
-    unstable: dict[int, str] = field(default_factory=dict)
+    unstable: dict[Partition, str] = field(default_factory=dict)
     """Partitions that could not be read to their end, and why."""
-    starts: dict[int, int] = field(default_factory=dict)
+    starts: dict[Partition, int] = field(default_factory=dict)
     """Where each partition was read from at the end, where retention has taken what came before; else 0."""
 
 
-class Finding(NamedTuple):
-    kind: Kind
-    partition: int
-    """-1 where it is of several."""
-    text: str
+Finding = of_any_kind.Finding[Kind]
 
 
 def findings(history: History) -> list[Finding]:
     """Everything that is wrong, in the order of `Kind`."""
     found = [*_of_the_log(history), *_of_readers(history), *_of_groups(history), *_of_cycles(history)]
-    order = list(Kind)
-    return sorted(found, key=lambda each: (order.index(each.kind), each.partition))
-
-
-def counts(found: Sequence[Finding]) -> dict[Kind, int]:
-    """How many of each kind, those with none too."""
-    counter = Counter(each.kind for each in found)
-    return {kind: counter[kind] for kind in Kind}
+    return in_order(Kind, found)
 
 
 def _of_the_log(history: History) -> Iterator[Finding]:
@@ -119,7 +116,7 @@ def _written(history: History, value: Value) -> Iterator[Finding]:
     transaction = history.transactions.get(value.transaction)
     if transaction is None or transaction.appends[value.place : value.place + 1] != [value.partition]:
         yield Finding(Kind.PHANTOM, value.partition, f"{_name(value)} was never written there")
-    elif transaction.committed is False:
+    elif transaction.committed is False or value.place in transaction.late:
         yield Finding(Kind.ABORTED, value.partition, f"{_name(value)} of {transaction.who} is in the log")
     elif not transaction.asked:
         yield Finding(Kind.INTERMEDIATE, value.partition, f"{_name(value)} of {transaction.who} is in the log")
@@ -129,47 +126,58 @@ def _whole(
     history: History, transaction: Transaction, places: Mapping[tuple[int, int], Sequence[Value]]
 ) -> Iterator[Finding]:
     """Whether a transaction is there once, in its order, all of it or nothing."""
-    last: dict[int, int] = {}
+    last: dict[Partition, int] = {}
     there, missing = 0, []
     for index, partition in enumerate(transaction.appends):
+        if index in transaction.late:
+            continue
         found = [each for each in places.get((transaction.number, index), ()) if each.partition == partition]
         if len(found) > 1:
             where = ", ".join(str(each.offset) for each in found)
-            yield Finding(Kind.DUPLICATED, partition, f"{_of(transaction, index)} at offsets {where}")
+            yield Finding(Kind.DUPLICATED, partition, f"{transaction}, value {index} at offsets {where}")
         if found:
             there += 1
             if found[0].offset < last.get(partition, -1):
-                text = f"{_of(transaction, index)} at offset {found[0].offset}, one before it at {last[partition]}"
+                text = f"{transaction}, value {index} at offset {found[0].offset}, one before it at {last[partition]}"
                 yield Finding(Kind.REORDERED, partition, text)
             last[partition] = found[0].offset
         elif partition in history.log and not history.starts.get(partition):
             missing.append((index, partition))
     for index, partition in missing:
         if transaction.committed:
-            yield Finding(Kind.LOST, partition, f"{_of(transaction, index)}, {there} of its values are there")
+            yield Finding(Kind.LOST, partition, f"{transaction}, value {index}, {there} of its values are there")
         elif there:
-            text = f"{_of(transaction, index)} is not there, {there} of its values are"
+            text = f"{transaction}, value {index} is not there, {there} of its values are"
             yield Finding(Kind.INTERMEDIATE, partition, text)
+
+
+def of_read(history: History, seen: Seen) -> Iterator[Finding]:
+    """Whether a reader of committed values could get this one, by what is known so far."""
+    reader, value, asked = seen
+    if value.transaction < 0:
+        return
+    transaction = history.transactions.get(value.transaction)
+    text = f"{_name(value)} by {reader}"
+    if transaction is None:
+        yield Finding(Kind.PHANTOM, value.partition, f"{text}, which no transaction wrote")
+    elif transaction.committed is False or value.place in transaction.late:
+        yield Finding(Kind.ABORTED, value.partition, f"{text}, of {transaction.who}")
+    elif not asked:
+        yield Finding(Kind.INTERMEDIATE, value.partition, f"{text}, of {transaction.who}")
 
 
 def _of_readers(history: History) -> Iterator[Finding]:
     at = {partition: {each.offset: each for each in values} for partition, values in history.log.items()}
-    found = [(each.reader, each.value, each.asked) for each in history.seen]
-    for reader, value, asked in found:
-        transaction = history.transactions.get(value.transaction)
-        if value.transaction < 0:
+    for seen in history.seen:
+        found = list(of_read(history, seen))
+        yield from found
+        value = seen.value
+        if found or value.transaction < 0 or value.partition not in at:
             continue
-        text = f"{_name(value)} by {reader}"
-        if transaction is None:
-            yield Finding(Kind.PHANTOM, value.partition, f"{text}, which no transaction wrote")
-        elif transaction.committed is False:
-            yield Finding(Kind.ABORTED, value.partition, f"{text}, of {transaction.who}")
-        elif not asked:
-            yield Finding(Kind.INTERMEDIATE, value.partition, f"{text}, of {transaction.who}")
-        elif value.partition in at and value.offset >= history.starts.get(value.partition, 0):
-            now = at[value.partition].get(value.offset)
-            if now != value:
-                yield Finding(Kind.PHANTOM, value.partition, f"{text}, now {'nothing' if now is None else _name(now)}")
+        now = at[value.partition].get(value.offset)
+        if now != value and value.offset >= history.starts.get(value.partition, 0):
+            text = f"{_name(value)} by {seen.reader}, now {'nothing' if now is None else _name(now)}"
+            yield Finding(Kind.PHANTOM, value.partition, text)
 
 
 def _of_groups(history: History) -> Iterator[Finding]:
@@ -177,8 +185,8 @@ def _of_groups(history: History) -> Iterator[Finding]:
     transaction is unknown, its writes show it; one that wrote nothing is not counted on.
     """
     there = {value.transaction for values in history.log.values() for value in values}
-    takers: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    doubtful: set[tuple[int, int]] = set()
+    takers: dict[Partition, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    doubtful: set[tuple[Partition, int]] = set()
     for transaction in history.transactions.values():
         is_committed = transaction.committed or (transaction.committed is None and transaction.number in there)
         for value in transaction.reads:
@@ -206,7 +214,7 @@ def _of_cycles(history: History) -> Iterator[Finding]:
                 yield Finding(kind, -1, f"transactions {shown}")
 
 
-Node = tuple[str, int, int]
+Node = tuple[str, Any, int]
 """A transaction ("free", number, 0), one that was come to by an order of writes ("held", number, 0), which only a read
 leads on from, or a place in a list of versions ("place", partition, index)."""
 
@@ -284,7 +292,3 @@ def _name(value: Value) -> str:
     if value.transaction < 0:
         return f"a record of another run at offset {value.offset}"
     return f"transaction {value.transaction}, value {value.place} at offset {value.offset}"
-
-
-def _of(transaction: Transaction, index: int) -> str:
-    return f"transaction {transaction.number} of {transaction.who}, value {index}"

@@ -1,0 +1,235 @@
+"""What the drivers of brokers need of the node that they run on, and of each other; `ottla.server.node.Node` gives it.
+
+Types only: nothing here is imported while a node runs. `quorum_ports.py` has those of the metadata log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_module
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from typing import Any, Protocol, TypeVar
+
+from ottla.clock import Clock
+from ottla.config.server import ServerConfig
+from ottla.config.typed import TypedSettings
+from ottla.coordinator.effects import Marker
+from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.share.requests import StateRequest
+from ottla.drivers.broker_lifecycle import BrokerLifecycle
+from ottla.drivers.controller_channel import ControllerChannel
+from ottla.errors import ErrorCode
+from ottla.filesystem import FileSystem
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import MetadataImage
+from ottla.metrics.instruments import NodeMetrics
+from ottla.model import NodeId, ProducerEpoch, ProducerId, TopicPartition
+from ottla.network import Network
+from ottla.replication.partition import Partition
+from ottla.replication.throttle import Throttle
+from ottla.storage.log_manager import LogManager
+
+T = TypeVar("T")
+
+
+class Waiter(Protocol):
+    """Gets one result, or the KafkaError that it failed with (the server's `Deferred`)."""
+
+    def complete(self, result: Any) -> None: ...
+
+
+# Parts of a node.
+
+
+class PublishedMetadata(Protocol):
+    """Tells of every change that is committed."""
+
+    def subscribe(self, callback: Callable[[MetadataDelta, MetadataImage], None], /) -> None: ...
+
+
+class Partitions(Protocol):
+    """The partitions of the node: `ReplicaManager`."""
+
+    on_leadership: list[Callable[[Partition], None]]
+    """Called with each partition whose leadership or leader epoch changed."""
+    ask_isr: Callable[[Partition, tuple[NodeId, ...]], None] | None
+    leader_throttle: Throttle | None
+
+    @property
+    def missing(self) -> Collection[TopicPartition]:
+        """Partitions that should be here, whose logs cannot be used."""
+
+    def __iter__(self) -> Iterator[Partition]: ...
+    def get(self, topic: str, partition: int, /) -> Partition | None: ...
+
+
+class Groups(Protocol):
+    """The group coordinator: `GroupCoordinatorDriver`."""
+
+    def decide(self, group_id: str, decide: Callable[[GroupState], T], /) -> T: ...
+    def complete_transaction(self, number: int, marker: Marker, done: Callable[[ErrorCode], None], /) -> None:
+        """Write a marker to a partition of `__consumer_offsets`. Raises KafkaError where that cannot begin."""
+
+
+class Transactions(Protocol):
+    """The transaction coordinator: `TransactionCoordinatorDriver`."""
+
+    def add_partitions(
+        self,
+        waiter: Waiter,
+        transactional_id: str,
+        producer_id: ProducerId,
+        producer_epoch: ProducerEpoch,
+        partitions: Collection[TopicPartition],
+        verify_only: bool,
+        /,
+    ) -> None:
+        """Completes `waiter` with the error of each partition."""
+
+
+class ShareStates(Protocol):
+    """The share coordinator: `ShareCoordinatorDriver`."""
+
+    def ask(self, waiter: Waiter, request: StateRequest, /) -> None: ...
+
+
+class Directories(Protocol):
+    """The log directories: `DirectoryEvents`."""
+
+    def take_offline(self, directory: str, error: OSError, /) -> None:
+        """A log directory failed: what is in it refuses everything from now on."""
+
+    async def assign(self, partition: Partition, directory: str, /) -> bool:
+        """Tell the controller where a replica is about to be. False where it could not be told yet."""
+
+    def stays(self, partition: Partition, directory: str, /) -> None:
+        """Report that the log stays in this directory, not in the one told to the controller."""
+
+    def moved(self, partition: Partition, /) -> None:
+        """The log of a partition is another one, in another directory."""
+
+
+class ProducerIdSource(Protocol):
+    async def next(self) -> ProducerId: ...
+
+
+# What each driver needs of the node.
+
+
+class Settled(Protocol):
+    @property
+    def node_id(self) -> NodeId: ...
+    @property
+    def config(self) -> TypedSettings: ...
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def random(self) -> random_module.Random: ...
+
+
+class Reaching(Settled, Protocol):
+    """For what asks other brokers."""
+
+    @property
+    def network(self) -> Network: ...
+    @property
+    def inter_broker_listener(self) -> str: ...
+
+
+class CoordinatorHost(Settled, Protocol):
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def fs(self) -> FileSystem: ...
+    @property
+    def metrics(self) -> NodeMetrics: ...
+    @property
+    def replicas(self) -> Partitions: ...
+    @property
+    def lost(self) -> Mapping[NodeId, int]:
+        """Brokers whose process seems to be gone, with the epochs of these incarnations."""
+
+    @property
+    def on_stop(self) -> list[Callable[[], None]]:
+        """Called when the node begins to stop."""
+
+
+class MarkerHost(Protocol):
+    @property
+    def config(self) -> TypedSettings: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def replicas(self) -> Partitions: ...
+    @property
+    def groups(self) -> Groups: ...
+
+
+class SenderHost(MarkerHost, Reaching, Protocol):
+    """For what has markers written, here or by other brokers."""
+
+
+class TransactionHost(CoordinatorHost, SenderHost, Protocol):
+    @property
+    def producer_ids(self) -> ProducerIdSource: ...
+
+
+class VerifierHost(Reaching, Protocol):
+    @property
+    def transactions(self) -> Transactions: ...
+
+
+class PersisterHost(Reaching, Protocol):
+    @property
+    def share_coordinator(self) -> ShareStates: ...
+    def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
+
+
+class ShareHost(Settled, Protocol):
+    """For share groups on their coordinator, and for share-partitions on their leader."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def replicas(self) -> Partitions: ...
+    @property
+    def groups(self) -> Groups: ...
+    def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
+
+
+class AuditHost(Reaching, Protocol):
+    @property
+    def fs(self) -> FileSystem: ...
+    @property
+    def clock(self) -> Clock: ...
+
+
+class LogHost(Protocol):
+    """For what moves or fetches logs."""
+
+    @property
+    def config(self) -> ServerConfig: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def logs(self) -> LogManager: ...
+    @property
+    def replicas(self) -> Partitions: ...
+    @property
+    def directories(self) -> Directories: ...
+
+
+class MoverHost(LogHost, Protocol):
+    @property
+    def fs(self) -> FileSystem: ...
+
+
+class ReplicationHost(LogHost, Reaching, Protocol):
+    @property
+    def config(self) -> ServerConfig: ...
+    @property
+    def metrics(self) -> NodeMetrics: ...
+    @property
+    def channel(self) -> ControllerChannel: ...
+    @property
+    def lifecycle(self) -> BrokerLifecycle: ...
