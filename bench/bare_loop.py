@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-NAME = "bare loop"
-KEEPING = "bare loop, kept"
+from bench import compare
+
+NAME = compare.BARE
+KEEPING = f"{NAME}, kept"
 """Its answers are not thrown away but written to files."""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 OURS, THEIRS, BASE = "ottla", "kafka", "base"
+BARE = "bare loop"
 RATIO, BASE_RATIO = "ottla / kafka", "ottla / base"
 
 

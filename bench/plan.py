@@ -61,6 +61,8 @@ class Step:
     """A module of its own with its arguments, instead of a table. It is given `--json` too."""
     tiny: tuple[str, ...] = ()
     """Arguments that come last for `--quick`."""
+    with_bare: bool = False
+    """Whether the bare loop is measured beside the brokers."""
     is_extra: bool = False
     """Whether it is made only if it is named, or with `--extra`: docs/performance.md does not need it."""
 
@@ -87,9 +89,10 @@ CONTROLLER = tuple(
 STEPS = (
     Step("start", 1.4, ("start", "first-seconds")),
     Step("small", 1.4, ("produce-one-record",)),
-    Step("produce", 1.0, ("produce-16k", "produce-1m"), parts=("16 KB", "1 MB")),
-    Step("fetch", 1.1, ("fetch-64k", "fetch-1m")),
+    Step("produce", 2.0, ("produce-16k", "produce-64k", "produce-1m"), with_bare=True),
+    Step("fetch", 1.5, ("fetch-64k", "fetch-1m"), with_bare=True),
     Step("latency", 0.5, ("round-trip",)),
+    Step("tails", 2.0, (*(f"tail-{size}" for size in (1, 20, 2000)), "tail-crowd")),
     Step("durable", 0.5, ("produce-fsync",)),
     Step("connections", 0.7, ("produce-1000-connections",)),
     Step("transactions", 2.0, tuple(f"transactions-{each}" for each in TRANSACTIONS)),
@@ -176,6 +179,7 @@ class Runner:
         name = step.table or step.name
         run = self.run
         run.parts, rounds = step.parts, run.rounds
+        run.with_bare = step.with_bare
         run.rounds = min(step.rounds, rounds)
         try:
             for section in self.tables[name].make(run):

@@ -84,6 +84,8 @@ class Subject:
     columns: tuple[tuple[str, str], ...] = ()
     """Figures that stand beside: their name in the section, and in the table."""
     theirs: str = "Apache Kafka"
+    beside_bare: bool = False
+    """Whether the CPU is compared with the bare loop's too, where it was measured."""
 
     def sections(self, results: Results) -> list[Kept]:
         """Results that its rows are taken from, each once."""
@@ -97,7 +99,9 @@ class Subject:
             return ""
         has_cpu = any(line.cpu for line, _ in lines)
         head = [self.first, "Ottla", self.theirs, f"Ottla / {self.theirs.removeprefix('Apache ')} (range)"]
+        has_bare = self.beside_bare and any(compare.BARE in kept.data and line.cpu for line, kept in lines)
         head += ["CPU, ratio"] * has_cpu
+        head += ["CPU, ratio to the bare loop"] * has_bare
         for _, label in self.columns:
             head += [f"{label}, Ottla", self.theirs.removeprefix("Apache ")]
         out = [_row(head), "|" + "---|" * len(head)]
@@ -107,6 +111,9 @@ class Subject:
             cells.append(compare.ratio_text(ours, theirs, line.figure))
             if has_cpu:
                 cells.append(compare.ratio_text(ours, theirs, line.cpu, with_range=False) if line.cpu else "")
+            if has_bare:
+                bare = kept.rounds(compare.BARE) if compare.BARE in kept.data else []
+                cells.append(compare.ratio_text(ours, bare, line.cpu, with_range=False) if line.cpu and bare else "")
             for figure, _ in self.columns:
                 cells += line.cells(kept, figure)
             out.append(_row(cells))
@@ -135,6 +142,7 @@ def _spark(label: str, load: str, ours: str = compare.OURS) -> Line:
 
 ONE_RECORD = produce("produce, one 100-byte record a request", "produce-one-record")
 PRODUCE_16K = produce("produce, 16 KB batches", "produce-16k")
+PRODUCE_64K = produce("produce, 64 KB batches", "produce-64k")
 PRODUCE_1M = produce("produce, 1 MB batches", "produce-1m", "MB/s", "MB/s")
 FSYNC = produce("produce, 16 KB batches, fsync before each answer", "produce-fsync")
 MANY = produce("produce, 1 KB batches, 1,000 connections", "produce-1000-connections")
@@ -173,13 +181,24 @@ SUMMARY = (
 
 SUBJECTS = {
     "throughput": Subject(
-        (ONE_RECORD, PRODUCE_16K, PRODUCE_1M, FSYNC, MANY, FETCH_64K, FETCH_1M), "one node",
-        (("p99 ms", "p99 ms"), ("p99.9 ms", "p99.9 ms")),
+        (ONE_RECORD, PRODUCE_16K, PRODUCE_64K, PRODUCE_1M, FSYNC, MANY, FETCH_64K, FETCH_1M), "one node",
+        (("p99 ms", "p99 ms"), ("p99.9 ms", "p99.9 ms")), beside_bare=True,
     ),
     "latency": Subject(
         tuple(Line(f"p{number}", "round-trip", f"p{number} ms", "ms", lower=True, cpu=CPU * (number == "50"))
               for number in ("50", "90", "99", "99.9")),
         "one record, from producer to consumer",
+    ),
+    "tails": Subject(
+        (
+            *(
+                Line(f"a session of {partitions:,} partition{'s' * (partitions > 1)}", f"tail-{partitions}", "p50 ms",
+                     "ms", lower=True, cpu=CPU)
+                for partitions in (1, 20, 2000)
+            ),
+            Line("the last of 1,000 consumers that wait", "tail-crowd", "p50 ms", "ms", lower=True, cpu=CPU),
+        ),
+        "one record until a consumer has it, median",
     ),
     "start": Subject(
         (

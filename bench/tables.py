@@ -23,6 +23,7 @@ from bench.steady import Rule
 MODULES: list[str] = [
     "bench.throughput",
     "bench.latency",
+    "bench.tails",
     "bench.clients",
     "bench.transactions",
     "bench.neighbours",

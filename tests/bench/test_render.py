@@ -69,6 +69,20 @@ def test_a_table_has_medians_ratios_of_the_pairs_and_only_rows_that_were_measure
     assert table.splitlines()[2:] == ["| one record | 200 requests/s | 250 requests/s | 0.75 x (0.50 x to 1.00 x) |"]
 
 
+def test_the_cpu_is_compared_with_the_bare_loops_where_that_was_measured(run: Run) -> None:
+    found = Results()
+    sides = {side: {"rounds": [{"req/s": 1.0, "CPU": cpu}]} for side, cpu in (("ottla", 3), ("kafka", 6))}
+    lines = tuple(Line(key, key, "req/s", "requests/s", cpu="CPU") for key in ("one", "two"))
+    found.add("small", Section("Two", [], key="two", data=sides), run)
+    assert "bare loop" not in Subject(lines, beside_bare=True).markdown(found)
+    bare = {"bare loop": {"rounds": [{"req/s": 9.0, "CPU": 2.0}]}}
+    found.add("small", Section("One", [], key="one", data={**sides, **bare}), run)
+    table = Subject(lines, beside_bare=True).markdown(found).splitlines()
+    assert table[0].endswith("| CPU, ratio | CPU, ratio to the bare loop |")
+    assert table[2].endswith("| 0.50 x | 1.50 x |") and table[3].endswith("| 0.50 x |  |")
+    assert "bare loop" not in Subject(lines).markdown(found)
+
+
 def test_figures_beside_the_rate_stand_in_the_same_row(run: Run) -> None:
     found = Results()
     figures = {"req/s": 100.0, "CPU": 3.0, "p99 ms": 7.0}

@@ -307,7 +307,7 @@ def test_plain_fetch_requests_are_decoded_as_any(request: fetch.FetchRequest, ve
         plain_partition = {"replica_directory_id": ZERO_UUID, "high_watermark": fetch.UNKNOWN_HIGH_WATERMARK}
         for topic in request.topics:
             topic.partitions[:] = [each._replace(**plain_partition) for each in topic.partitions]
-        request = replace(request, cluster_id=None, replica_id=-1, replica_epoch=-1)
+        request.cluster_id, request.replica_id, request.replica_epoch = None, -1, -1
     frame = bytearray(fetch.encode_request(version, 7, None, request))
     offset = read_header(frame).body_offset
     found = fetch_plain.decode_plain(version, memoryview(frame), offset)
@@ -323,6 +323,13 @@ def test_plain_fetch_requests_are_decoded_as_any(request: fetch.FetchRequest, ve
         found = fetch_plain.decode_plain(version, memoryview(broken), offset)
         if found is not None:
             assert found == fetch.decode_request(version, memoryview(broken), offset)
+
+
+def row_of(partition: fetch.FetchedPartition) -> fetch_plain.Row:
+    row = fetch_plain.Row()
+    for name in ("high_watermark", "last_stable_offset", "log_start_offset", "records"):
+        setattr(row, name, getattr(partition, name))
+    return row
 
 
 @given(fetch_responses, st.sampled_from(FETCH_VERSIONS))
@@ -344,7 +351,7 @@ def test_plain_fetch_responses_are_encoded_as_any(response: fetch.FetchResponse,
         return
     session_id = response.session_id if version >= 7 else 0
     rows = [
-        ((key, each.partition_index), each)
+        ((key, each.partition_index), row_of(each))
         for key, topic in zip(keys, response.topics, strict=True)
         for each in topic.partitions
     ]

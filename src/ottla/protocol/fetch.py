@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from ottla.model import ZERO_UUID, Buffer
@@ -97,12 +97,17 @@ class FetchPartition(NamedTuple):
     high_watermark: int = UNKNOWN_HIGH_WATERMARK
 
 
-@dataclass(slots=True)
 class FetchTopic:
-    name: str | None
-    """None from version 13 on, which has `topic_id` instead."""
-    topic_id: UUID | None
-    partitions: list[FetchPartition]
+    __slots__ = ("name", "partitions", "topic_id")
+
+    def __init__(self, name: str | None, topic_id: UUID | None, partitions: list[FetchPartition]) -> None:
+        self.name = name
+        """None from version 13 on, which has `topic_id` instead."""
+        self.topic_id = topic_id
+        self.partitions = partitions
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is FetchTopic and _is_equal(self, other)
 
 
 @dataclass(slots=True)
@@ -112,22 +117,48 @@ class ForgottenTopic:
     partitions: list[int]
 
 
-@dataclass(slots=True)
 class FetchRequest:
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
-    topics: list[FetchTopic]
-    isolation_level: int = 0
-    """1 for read_committed."""
-    session_id: int = NO_SESSION
-    session_epoch: int = FINAL_EPOCH
-    forgotten_topics: Sequence[ForgottenTopic] = ()
-    rack_id: str = ""
-    replica_id: int = -1
-    """-1 for consumers; from the replica state in version 15 and later."""
-    replica_epoch: int = -1
-    cluster_id: str | None = None
+    __slots__ = (
+        "cluster_id", "forgotten_topics", "isolation_level", "max_bytes", "max_wait_ms", "min_bytes", "rack_id",
+        "replica_epoch", "replica_id", "session_epoch", "session_id", "topics",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        topics: list[FetchTopic],
+        isolation_level: int = 0,
+        session_id: int = NO_SESSION,
+        session_epoch: int = FINAL_EPOCH,
+        forgotten_topics: Sequence[ForgottenTopic] = (),
+        rack_id: str = "",
+        replica_id: int = -1,
+        replica_epoch: int = -1,
+        cluster_id: str | None = None,
+    ) -> None:
+        self.max_wait_ms = max_wait_ms
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.topics = topics
+        self.isolation_level = isolation_level
+        """1 for read_committed."""
+        self.session_id = session_id
+        self.session_epoch = session_epoch
+        self.forgotten_topics = forgotten_topics
+        self.rack_id = rack_id
+        self.replica_id = replica_id
+        """-1 for consumers; from the replica state in version 15 and later."""
+        self.replica_epoch = replica_epoch
+        self.cluster_id = cluster_id
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is FetchRequest and _is_equal(self, other)
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in one.__slots__)
 
 
 class EpochEndOffset(NamedTuple):

@@ -9,12 +9,16 @@ Compiled, with C types in `fetch_plain.pxd`. Nothing here trusts a length: every
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
-from ottla.model import ZERO_UUID, Buffer
+try:
+    import cython
+except ImportError:  # interpreted, where Cython is not installed
+    from ottla import no_cython as cython
+
+from ottla.model import ZERO_UUID, Buffer, Offset
 from ottla.protocol.fetch import (
     UNKNOWN_HIGH_WATERMARK,
     FetchPartition,
@@ -40,11 +44,16 @@ _new = tuple.__new__
 
 def decode_plain(version: int, frame: Buffer, position: int) -> FetchRequest | None:
     """The request whose body starts at `position`, None for one that is not plain, or not right."""
-    return _decode(version, frame, frame, position, len(frame))
+    if cython.compiled:
+        whole = frame if type(frame) is memoryview else memoryview(frame)
+        data = cython.cast("const unsigned char *", PyMemoryView_GET_BUFFER(whole).buf)  # type: ignore[name-defined] # noqa: F821
+        return _decode(version, data, position, len(whole))
+    else:
+        return _decode(version, frame, position, len(frame))
 
 
-def _decode(version: int, frame: Any, data: Any, position: int, end: int) -> FetchRequest | None:
-    """`data` is the frame too, as the compiled code sees it: every read of it is checked against `end` here."""
+def _decode(version: int, data: Any, position: int, end: int) -> FetchRequest | None:
+    """Every read of `data` is checked against `end` here."""
     flexible = version >= 12
     fixed = 13 + (4 if version < 15 else 0) + (8 if version >= 7 else 0)
     if end - position < fixed:
@@ -69,7 +78,7 @@ def _decode(version: int, frame: Any, data: Any, position: int, end: int) -> Fet
     topics = request.topics
     left = _ROWS_MAX
     for _ in range(count):
-        name, topic_id, position = _plain_topic_key(version, frame, data, position, end)
+        name, topic_id, position = _plain_topic_key(version, data, position, end)
         if position < 0:
             return None
         rows, position = _count(data, position, end, flexible)
@@ -81,7 +90,7 @@ def _decode(version: int, frame: Any, data: Any, position: int, end: int) -> Fet
         if position < 0:
             return None
         topics.append(FetchTopic(name, topic_id, partitions))
-    position = _plain_end(version, frame, data, position, end, request)
+    position = _plain_end(version, data, position, end, request)
     return request if position >= 0 else None
 
 
@@ -121,7 +130,7 @@ def _plain_rows(version: int, data: Any, position: int, end: int, count: int, in
     return position
 
 
-def _plain_end(version: int, frame: Any, data: Any, position: int, end: int, request: FetchRequest) -> int:
+def _plain_end(version: int, data: Any, position: int, end: int, request: FetchRequest) -> int:
     """Forgotten topics, rack, and no tagged field but who the replica is; returns the position behind, -1 for none."""
     flexible = version >= 12
     if version >= 7:
@@ -130,7 +139,7 @@ def _plain_end(version: int, frame: Any, data: Any, position: int, end: int, req
             return -1
         forgotten = []
         for _ in range(count):
-            name, topic_id, position = _plain_topic_key(version, frame, data, position, end)
+            name, topic_id, position = _plain_topic_key(version, data, position, end)
             if position < 0:
                 return -1
             rows, position = _count(data, position, end, flexible)
@@ -149,7 +158,7 @@ def _plain_end(version: int, frame: Any, data: Any, position: int, end: int, req
         if length < 0:
             return -1
         if length:
-            request.rack_id = str(frame[position : position + length], "utf-8", "replace")
+            request.rack_id = bytes(data[position : position + length]).decode("utf-8", "replace")
             position += length
     if not flexible or (position < end and data[position] == 0):
         return position
@@ -162,18 +171,16 @@ def _plain_end(version: int, frame: Any, data: Any, position: int, end: int, req
     return position + 16
 
 
-def _plain_topic_key(
-    version: int, frame: Any, data: Any, position: int, end: int
-) -> tuple[str | None, UUID | None, int]:
+def _plain_topic_key(version: int, data: Any, position: int, end: int) -> tuple[str | None, UUID | None, int]:
     """(name or None, topic id or None, position behind); -1 for a position says that there is none."""
     if version >= 13:
         if end - position < 16:
             return None, None, -1
-        return None, uuid_of(bytes(frame[position : position + 16])), position + 16
+        return None, uuid_of(bytes(data[position : position + 16])), position + 16
     length, position = _name_length(data, position, end, version >= 12)
     if length < 0:
         return None, None, -1
-    return str(frame[position : position + length], "utf-8", "replace"), None, position + length
+    return bytes(data[position : position + length]).decode("utf-8", "replace"), None, position + length
 
 
 def _name_length(data: Any, position: int, end: int, flexible: bool) -> tuple[int, int]:
@@ -218,24 +225,29 @@ def _int64(data: Any, position: int) -> int:
     return high * _TWO_32 + (low if low >= 0 else low + _TWO_32)
 
 
-_OLD_START = struct.Struct(">ii")
-_START = struct.Struct(">iihi")
-_FLEXIBLE_START = struct.Struct(">ixihi")
-_V4_ROW = struct.Struct(">ihqqi")
-_V5_ROW = struct.Struct(">ihqqqi")
-_V11_ROW = struct.Struct(">ihqqqii")
-_FLEXIBLE_ROW = struct.Struct(">ihqqqxi")
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
+PIECE_BYTES = 256
+"""What is written before, between or after records of one answer nearly always fits into this."""
+ROW_BYTES_MAX = 64
+"""The fields of a partition but its records, and all of the start of an answer."""
+_PIECE_BYTES = PIECE_BYTES
+_ROW_BYTES_MAX = ROW_BYTES_MAX
 
 
-class Row(Protocol):
-    """A partition in a response; `records` has a length, or is None for none."""
+_END = bytes(3)
+"""No tagged fields of the last partition, of its topic, of the answer."""
 
-    high_watermark: int
-    last_stable_offset: int
-    log_start_offset: int
-    records: Any
+
+class Row:
+    """A partition in a response."""
+
+    __slots__ = ("high_watermark", "last_stable_offset", "log_start_offset", "records")
+
+    def __init__(self) -> None:
+        self.high_watermark: Offset = -1
+        self.last_stable_offset: Offset = -1
+        self.log_start_offset: Offset = -1
+        self.records: Any = None
+        """Has a length; None for none."""
 
 
 def encode_plain(
@@ -248,40 +260,54 @@ def encode_plain(
     flexible = version >= 12
     parts: list[Records] = []
     size = 0
-    if flexible:
-        out = bytearray(_FLEXIBLE_START.pack(correlation_id, 0, 0, session_id))
-    elif version >= 7:
-        out = bytearray(_START.pack(correlation_id, 0, 0, session_id))
-    else:
-        out = bytearray(_OLD_START.pack(correlation_id, 0))
+    out = bytearray(_PIECE_BYTES)
+    _put_int32(out, 0, correlation_id)
+    at = 9 if flexible else 8  # no tagged fields, not throttled
+    if version >= 7:
+        _put_int32(out, at + 2, session_id)  # after no error
+        at += 6
     count = len(rows)
-    _put_length(out, _topics_of(rows, count), flexible)
+    at = _put_length(out, at, _topics_of(rows, count), flexible)
     left = 0
-    for at in range(count):
-        (name, number), row = rows[at]
+    for number in range(count):
+        key, row = rows[number]
+        name, partition = key
         if not left:
-            left = _same_topic(rows, at, count)
-            _put_topic(out, name, flexible)
-            _put_length(out, left, flexible)
+            left = _same_topic(rows, number, count)
+            by_name = isinstance(name, str)
+            data = name.encode() if by_name else name.bytes
+            _make_room(out, at, len(data) + 2 * _ROW_BYTES_MAX)
+            if by_name:
+                at = _put_length(out, at, len(data), True) if flexible else _put_int16(out, at, len(data))
+            at = _put_bytes(out, at, data)
+            at = _put_length(out, at, left, flexible)
+        else:
+            _make_room(out, at, _ROW_BYTES_MAX)
         left -= 1
         records = row.records
         length = 0 if records is None else len(records)
-        _put_row(out, version, number, row)
-        _put_length(out, length, flexible)
+        at = _put_row(out, at, version, partition, row.high_watermark, row.last_stable_offset, row.log_start_offset)
+        at = _put_length(out, at, length, flexible)
         if length:
+            _cut(out, at)
             parts.append(out)
             parts.append(records)
-            size += len(out) + length
-            out = bytearray()
-        if flexible:
-            out.append(0)
-            if not left:
-                out.append(0)
+            size += at + length
+            if number == count - 1:
+                if flexible:
+                    parts.append(_END)
+                    size += len(_END)
+                return parts, size
+            out = bytearray(_PIECE_BYTES)
+            at = 0
+        if flexible:  # no tagged fields of the partition, nor of the topic
+            at += 1 if left else 2
     if flexible:
-        out.append(0)
-    if len(out):
+        at += 1
+    if at:
+        _cut(out, at)
         parts.append(out)
-        size += len(out)
+        size += at
     return parts, size
 
 
@@ -306,38 +332,60 @@ def _same_topic(rows: Any, start: int, count: int) -> int:
     return at - start
 
 
-def _put_row(out: bytearray, version: int, number: int, row: Any) -> None:
-    """Write the fields before the records: no error, no aborted transactions, no preferred replica."""
-    high, stable, start = row.high_watermark, row.last_stable_offset, row.log_start_offset
-    if version >= 12:
-        out += _FLEXIBLE_ROW.pack(number, 0, high, stable, start, -1)
-    elif version >= 11:
-        out += _V11_ROW.pack(number, 0, high, stable, start, -1, -1)
-    elif version >= 5:
-        out += _V5_ROW.pack(number, 0, high, stable, start, -1)
+def _put_row(out: bytearray, at: int, version: int, partition: int, high: int, stable: int, start: int) -> int:
+    """Write the fields before the records: no error, no aborted transactions, no preferred replica. Returns the end."""
+    _put_int32(out, at, partition)
+    at = _put_int64(out, at + 6, high)
+    at = _put_int64(out, at, stable)
+    if version >= 5:
+        at = _put_int64(out, at, start)
+    at = at + 1 if version >= 12 else _put_int32(out, at, -1)
+    return _put_int32(out, at, -1) if version >= 11 else at
+
+
+def _make_room(out: bytearray, at: int, size: int) -> None:
+    """Have so many bytes behind `at`, zeros all."""
+    if len(out) - at < size:
+        out.extend(bytes(len(out) + size))
+
+
+def _cut(out: bytearray, at: int) -> None:
+    if cython.compiled:
+        PyByteArray_Resize(out, at)  # type: ignore[name-defined] # noqa: F821
     else:
-        out += _V4_ROW.pack(number, 0, high, stable, -1)
+        del out[at:]
 
 
-def _put_topic(out: bytearray, name: Any, flexible: bool) -> None:
-    if isinstance(name, UUID):
-        out += name.bytes
-        return
-    data = name.encode()
-    if flexible:
-        _put_length(out, len(data), True)
-    else:
-        out += _INT16.pack(len(data))
-    out += data
+def _put_bytes(out: bytearray, at: int, data: bytes) -> int:
+    for number in range(len(data)):
+        out[at + number] = data[number]
+    return at + len(data)
 
 
-def _put_length(out: bytearray, length: int, flexible: bool) -> None:
+def _put_length(out: bytearray, at: int, length: int, flexible: bool) -> int:
     """Write the length of an array or of bytes."""
     if not flexible:
-        out += _INT32.pack(length)
-        return
+        return _put_int32(out, at, length)
     length += 1
     while length > 0x7F:
-        out.append(length & 0x7F | 0x80)
+        out[at] = length & 0x7F | 0x80
         length >>= 7
-    out.append(length)
+        at += 1
+    out[at] = length
+    return at + 1
+
+
+def _put_int16(out: bytearray, at: int, value: int) -> int:
+    out[at] = value >> 8 & 0xFF
+    out[at + 1] = value & 0xFF
+    return at + 2
+
+
+def _put_int32(out: bytearray, at: int, value: int) -> int:
+    _put_int16(out, at, value >> 16)
+    return _put_int16(out, at + 2, value)
+
+
+def _put_int64(out: bytearray, at: int, value: int) -> int:
+    _put_int32(out, at, value >> 32)
+    return _put_int32(out, at + 4, value)

@@ -15,6 +15,7 @@ cdef class CachedPartition:
     cdef public FetchSession session
     cdef public object watched
 
+    @cython.locals(session=FetchSession)
     cpdef bint watch(self, partition) except -1
 
     @cython.locals(session=FetchSession)
@@ -43,8 +44,19 @@ cdef class FetchSession:
     @cython.locals(cached=CachedPartition)
     cpdef update(self, requested, forgotten)
 
-    @cython.locals(cached=CachedPartition)
-    cpdef move_to_end(self, key)
+    cpdef move_to_end(self, CachedPartition cached)
 
-    @cython.locals(changed=dict)
+    @cython.locals(changed=list)
     cpdef list to_read(self)
+
+
+cdef class FetchSessionCache:
+    cdef public list _dropped
+    cdef public object _random
+    cdef public dict _sessions
+    cdef public long long _slots
+
+    cpdef FetchSession get(self, long long session_id)
+
+    @cython.locals(session=FetchSession)
+    cpdef FetchSession resume(self, long long session_id, long long epoch, long long now_ms, bint uses_topic_ids)

@@ -96,7 +96,7 @@ class CachedPartition:
         session = self.session
         if session is None or not session.is_kept:
             return False
-        session.changed.pop(self.key, None)
+        session.changed.pop(self, None)
         self.watched = partition
         self.looks = session.looks
         partition.sessions[self] = None
@@ -122,11 +122,11 @@ class CachedPartition:
             partition.sessions.pop(self, None)
             partition.traffic.fetches += session.looks - self.looks
             self.watched = None
-        session.changed[self.key] = self
+        session.changed[self] = None
 
 
 class FetchSession:
-    """The partitions of one consumer, in the order in which they are to be read.
+    """The partitions of one consumer, which are read in the order of their `order`.
 
     A request looks only at the partitions in `changed`. All others were found to have nothing new, and wait to be told
     by their `Partition` of the next change. So a request costs what has changed, not what is in the session.
@@ -146,7 +146,7 @@ class FetchSession:
         self.privileged = privileged
         self.uses_topic_ids = uses_topic_ids
         self.partitions: dict[PartitionKey, CachedPartition] = {}
-        self.changed: dict[PartitionKey, CachedPartition] = {}
+        self.changed: dict[CachedPartition, None] = {}
         """Partitions of `partitions` that may have something new."""
         self.changes = 0
         """Number of times that a watched partition has changed."""
@@ -180,22 +180,21 @@ class FetchSession:
             cached = self.partitions.pop(key, None)
             if cached is not None:
                 cached.look_again()
-                del self.changed[key]
+                del self.changed[cached]
                 cached.session = self.topics = None
 
-    def move_to_end(self, key: PartitionKey) -> None:
+    def move_to_end(self, cached: CachedPartition) -> None:
         """A partition that gave data goes last, so that a busy one does not starve the others."""
-        cached = self.partitions[key] = self.partitions.pop(key)  # the order is the session's (KIP-227)
         self.last_order += 1
         cached.order = self.last_order
 
     def to_read(self) -> list[CachedPartition]:
         """The partitions to look at, in their order."""
         self.looks += 1
-        changed = self.changed
-        if self.is_kept and len(changed) == len(self.partitions):
-            return list(self.partitions.values())
-        return sorted(changed.values(), key=_order) if len(changed) > 1 else list(changed.values())
+        changed = list(self.changed)
+        if len(changed) > 1:
+            changed.sort(key=_order)
+        return changed
 
     def known_topics(self) -> Collection[Any]:
         """Names or ids of the topics of its partitions."""
@@ -223,6 +222,8 @@ def tell(sessions: dict[CachedPartition, None], size_bytes: int) -> None:
 
 class FetchSessionCache:
     """All sessions of a node, at most `slots` (`max.incremental.fetch.session.cache.slots`)."""
+
+    __slots__ = ("_dropped", "_random", "_sessions", "_slots")
 
     def __init__(self, slots: int, random: random_module.Random) -> None:
         self._slots = slots
@@ -271,7 +272,7 @@ class FetchSessionCache:
         self._sessions[session_id] = session
         return session
 
-    def resume(self, session_id: int, epoch: int, now_ms: Millis, *, uses_topic_ids: bool) -> FetchSession:
+    def resume(self, session_id: int, epoch: int, now_ms: Millis, uses_topic_ids: bool) -> FetchSession:
         """The session of an incremental request, whose epoch thereby is used up. Raises KafkaError."""
         session = self._sessions.get(session_id)
         if session is None:

@@ -116,7 +116,7 @@ class ReplicaLog(Protocol):
 
     def append_as_follower(self, records: Any, *, now_ms: Millis) -> Appended: ...
     def read(
-        self, offset: Offset, max_bytes: int, *, up_to: Offset, min_one_batch: bool = True, nowait: bool = False
+        self, offset: Offset, max_bytes: int, up_to: Offset, min_one_batch: bool = True, nowait: bool = False
     ) -> Slice | None: ...
     def holds_nothing(self, offset: Offset, high_watermark: Offset, log_start: Offset) -> bool:
         """Whether a reader at `offset` gets neither records nor an error, and both watermarks are still these. False in

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -30,6 +30,8 @@ from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.controller_handlers import CONTROLLER_TABLE
 from ottla.server.handlers import OWN, TABLE, Served
+from ottla.server.outbox import EncodedResponse as EncodedResponse
+from ottla.server.outbox import Slice
 
 if TYPE_CHECKING:
     import asyncio
@@ -57,37 +59,6 @@ RECORDS_COST_SHIFT: Final = 10
 
 ROW_COST: Final = 10
 """Cost of a look-up for a row of a request."""
-
-
-class Slice(Protocol):
-    """Bytes that still lie in a file: the connection sends them with sendfile, or reads them where it cannot."""
-
-    file: Any
-    position: int
-    length: int
-
-    def read(self) -> bytes: ...
-
-
-class EncodedResponse:
-    """A response that is already bytes, with file slices between them, from the response header on.
-
-    The connection adds the length. Parts are buffers and `Slice`s; `length` is that of all parts in bytes, where
-    known. A slice keeps its file open until it was sent.
-    """
-
-    __slots__ = ("length", "parts")
-
-    def __init__(self, parts: Sequence[Any], length: int | None = None) -> None:
-        self.parts = parts
-        self.length = sum(map(length_of, parts)) if length is None else length
-
-
-_BUFFERS = (bytes, bytearray, memoryview)
-
-
-def length_of(part: Buffer | Slice) -> int:
-    return len(part) if isinstance(part, _BUFFERS) else part.length
 
 
 Response: TypeAlias = Mapping[str, Any] | EncodedResponse | bytes | None
@@ -335,13 +306,13 @@ class Slot:
 class Shortcut(Protocol):
     """Answers a request of one API and version that differs from an earlier one of its connection in little.
 
-    Gives the whole response frame (empty: no response), or None to leave the request to the handler, or the
-    handler's Call with an awaitable response. Raises nothing.
+    Gives the whole response frame (empty: no response) or an `EncodedResponse`, or None to leave the request to the
+    handler, or the handler's Call with an awaitable response. Raises nothing.
     """
 
     def __call__(
         self, frame: memoryview, correlation_id: int
-    ) -> bytes | tuple[Call, Deferred | Awaitable[Response]] | None: ...
+    ) -> bytes | EncodedResponse | tuple[Call, Deferred | Awaitable[Response]] | None: ...
 
 
 def api(

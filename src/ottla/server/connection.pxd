@@ -2,7 +2,7 @@
 cimport cython
 
 from ottla.drivers.cooperative cimport Scheduler
-from ottla.server.outbox cimport Outbox
+from ottla.server.outbox cimport EncodedResponse, Outbox
 
 cdef long long BYTES_COST_SHIFT
 cdef Py_ssize_t HEAD_BYTES_MAX
@@ -10,6 +10,7 @@ cdef Py_ssize_t KEEP_BYTES_MIN
 cdef long long OUTBOX_BYTES_MAX
 cdef Py_ssize_t PENDING_MAX
 cdef Py_ssize_t RECEIVE_AHEAD_BYTES
+cdef long long RECORDS_COST_SHIFT
 cdef long long REQUEST_COST
 cdef long long SLICE
 cdef long long TURN_BYTES_MAX

@@ -26,8 +26,8 @@ from ottla.drivers.cooperative import SLICE
 from ottla.logs import fields
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch, receiving
-from ottla.server.api import Call, CloseConnection, Deferred, EncodedResponse, InOrder, Response, Shortcut, Slot
-from ottla.server.outbox import Outbox
+from ottla.server.api import RECORDS_COST_SHIFT, Call, CloseConnection, Deferred, InOrder, Response, Shortcut, Slot
+from ottla.server.outbox import EncodedResponse, Outbox
 from ottla.server.receiving import (
     BYTES_COST_SHIFT,
     HEAD_BYTES_MAX,
@@ -324,27 +324,24 @@ class CompiledConnection:
             last = self._pending[-1].call.context if self._pending else None
             if shortcut is not None and (last is None or last.api_key << 16 | last.api_version == head):
                 answer = shortcut(frame, _int32(data, start + 4))
-                if isinstance(answer, bytes):
+                if isinstance(answer, EncodedResponse) or type(answer) is bytes:
                     if last is not None:  # those before it are not answered yet
-                        slot = Slot(self._pending[-1].call, self._listener.began_s)
-                        slot.ready, slot.response = True, answer or None
-                        self._pending.append(slot)
+                        self._append_ready(self._pending[-1].call, answer or None)
                         return
-                    if head != self._fast_head:
-                        if self._fast:
-                            self._count_fast()
-                        self._fast_head = head
+                    if head != self._fast_head and self._fast:
+                        self._count_fast()
+                    self._fast_head = head
                     self._fast += 1
-                    if answer:
+                    if isinstance(answer, EncodedResponse):
+                        self._scheduler.spent += self.outbox.write_frame(answer) >> RECORDS_COST_SHIFT
+                    elif answer:
                         self.outbox.write((answer,), len(answer))
                     return
                 if answer is not None:
                     self._take(*answer)
                     return
-        if self.quotas is None:
-            self._take(*dispatch.begin(self._listener.node, self, frame))
-        else:
-            self._take(*self.quotas.begin(frame))
+        begin = dispatch.begin(self._listener.node, self, frame) if self.quotas is None else self.quotas.begin(frame)
+        self._take(*begin)
 
     def _take(self, call: Call, outcome: Outcome) -> None:
         """Answer a request that was begun, or wait for its answer."""
@@ -365,11 +362,14 @@ class CompiledConnection:
             slot.task = self._listener.loop.create_task(self._await(slot, outcome))
             return
         if self._pending:
-            slot = Slot(call, self._listener.began_s)
-            slot.ready, slot.response = True, outcome
-            self._pending.append(slot)
+            self._append_ready(call, outcome)
         else:
             self._write(call, outcome, self._listener.began_s)
+
+    def _append_ready(self, call: Call, response: Response) -> None:
+        slot = Slot(call, self._listener.began_s)
+        slot.ready, slot.response = True, response
+        self._pending.append(slot)
 
     def _suspend(self, call: Call) -> Slot:
         slot = Slot(call, self._listener.began_s)

@@ -33,10 +33,10 @@ from ottla.server.api import (
     RequestContext,
     Response,
     Session,
-    Slice,
 )
 from ottla.server.handlers import TABLE
 from ottla.server.long_answers import RowsOf
+from ottla.server.outbox import Slice
 from ottla.steps import at_once
 
 if TYPE_CHECKING:

@@ -1,8 +1,21 @@
 # C types for `fetching.py`; see there.
 cimport cython
 
-from ottla.replication.fetch_session cimport CachedPartition, FetchSession
-from ottla.server.partition_read cimport Follower, Read
+from ottla.protocol.fetch cimport FetchRequest, FetchTopic
+from ottla.protocol.fetch_plain cimport encode_plain
+from ottla.replication.fetch_session cimport CachedPartition, FetchSession, FetchSessionCache
+from ottla.replication.partition cimport Partition
+from ottla.server.outbox cimport EncodedResponse
+from ottla.server.partition_read cimport (
+    Follower,
+    Read,
+    field_of,
+    has_nothing_new,
+    is_plain,
+    read as read_partition,
+    read_as_follower,
+    take_cached,
+)
 
 
 cdef class _Found:
@@ -27,17 +40,21 @@ cdef class Fetch:
     cdef public object _permissions
     cdef public object _rack
     cdef public object _replicas
-    cdef public object _request
+    cdef public FetchRequest _request
     cdef public bint _scheduled
     cdef public FetchSession _session
     cdef public object _timer
 
-    @cython.locals(rows=cython.Py_ssize_t)
+    @cython.locals(
+        rows=cython.Py_ssize_t, request=FetchRequest, topic=FetchTopic, session=FetchSession,
+        sessions=FetchSessionCache, generation=cython.longlong,
+    )
     cpdef bint is_long(self) except -1
 
+    @cython.locals(request=FetchRequest)
     cpdef begin(self)
 
-    @cython.locals(entries=list)
+    @cython.locals(entries=list, topic=FetchTopic)
     cdef _take_requested(self)
 
     @cython.locals(found=_Found)
@@ -59,15 +76,19 @@ cdef class Fetch:
     @cython.locals(pairs=object)
     cpdef list _partitions(self, _Found found)
 
+    @cython.locals(request=FetchRequest, sessions=FetchSessionCache, by_id=cython.bint)
     cdef FetchSession _resumed(self)
 
-    @cython.locals(session=FetchSession)
+    @cython.locals(session=FetchSession, request=FetchRequest, topic=FetchTopic)
     cdef _resume(self)
 
     cdef bint _take_session(self, FetchSession session) except -1
 
-    @cython.locals(session=FetchSession, cached=CachedPartition, rows=list)
-    cdef tuple _rows(self, list reads)
+    @cython.locals(session=FetchSession, cached=CachedPartition, rows=list, read=Read, number=cython.Py_ssize_t)
+    cdef list _rows(self, list reads)
+
+    @cython.locals(cold=list, rows=list)
+    cpdef _finish(self, list reads)
 
     cdef bint _is_news(self, FetchSession session, CachedPartition cached, Read read) except -1
 

@@ -22,13 +22,7 @@ from ottla.protocol.fetch_plain import encode_plain
 from ottla.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, CachedPartition, FetchSession
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import DelayedFetch
-from ottla.server.api import (
-    Deferred,
-    EncodedResponse,
-    Handling,
-    RequestContext,
-    Response,
-)  # fmt: skip
+from ottla.server.api import Deferred, Handling, RequestContext, Response
 from ottla.server.fetch_entries import (
     PARTITIONS_AT_ONCE,
     Permissions,
@@ -37,10 +31,12 @@ from ottla.server.fetch_entries import (
     recheck,
     without_session,
 )  # fmt: skip
+from ottla.server.outbox import EncodedResponse
 from ottla.server.partition_read import (
     READ_COMMITTED,
     Follower,
     Read,
+    field_of,
     has_nothing_new,
     have_undecided,
     is_plain,
@@ -130,9 +126,14 @@ class Fetch:
         for forgotten in request.forgotten_topics:
             rows += len(forgotten.partitions)
         if request.session_id:
-            session = self._node.sessions.get(request.session_id)
+            sessions = self._node.sessions
+            session = sessions.get(request.session_id)
             if session is not None:
-                rows += cost_of_check(session, self._replicas.generation, self._permissions)
+                generation = self._replicas.generation
+                if self._permissions is None and session.generation == generation:
+                    rows += len(session.changed)
+                else:
+                    rows += cost_of_check(session, generation, self._permissions)
         return rows > PARTITIONS_AT_ONCE
 
     def begin(self) -> Response | Deferred:
@@ -157,7 +158,7 @@ class Fetch:
         for topic in self._request.topics:
             name = topic.name if topic.topic_id is None else topic.topic_id
             for asked in topic.partitions:
-                entries.append(CachedPartition((name, asked[0]), asked))  # noqa: PERF401
+                entries.append(CachedPartition((name, field_of(asked, 0)), asked))  # noqa: PERF401
         if len(entries) > 1:
             entries = list({cached.key: cached for cached in entries}.values())
         self._entries = entries
@@ -168,7 +169,7 @@ class Fetch:
         session = self._resumed()
         for topic in request.topics:
             name = topic.name if topic.topic_id is None else topic.topic_id
-            session.update([((name, asked[0]), asked) for asked in topic.partitions], ())
+            session.update([((name, field_of(asked, 0)), asked) for asked in topic.partitions], ())
         for gone in request.forgotten_topics:
             name = gone.name if gone.topic_id is None else gone.topic_id
             session.update((), [(name, number) for number in gone.partitions])
@@ -181,13 +182,9 @@ class Fetch:
 
     def _resumed(self) -> FetchSession:
         """The session of the request. Raises KafkaError."""
-        request = self._request
-        return self._node.sessions.resume(
-            request.session_id,
-            request.session_epoch,
-            self._node.clock.now_ms(),
-            uses_topic_ids=self._context.api_version >= fetch.TOPIC_IDS_SINCE,
-        )
+        request, sessions = self._request, self._node.sessions
+        by_id = self._context.api_version >= fetch.TOPIC_IDS_SINCE
+        return sessions.resume(request.session_id, request.session_epoch, self._node.clock.now_ms(), by_id)
 
     def _take_session(self, session: FetchSession) -> bool:
         """Answer for the session; returns False for one that has no partition left."""
@@ -337,7 +334,7 @@ class Fetch:
                 asked = cached.request
                 if follower is not None:
                     read = read_as_follower(
-                        partition, asked, min(remaining, asked[2]), follower, min_one_batch=not size, nowait=nowait
+                        partition, asked, min(remaining, field_of(asked, 2)), follower, not size, nowait
                     )
                 elif in_session and has_nothing_new(cached, partition) and cached.watch(partition):
                     # KIP-227: left out of the answer
@@ -345,11 +342,10 @@ class Fetch:
                     continue
                 else:
                     read = read_partition(
-                        partition, asked, min(remaining, asked[2]), isolation, min_one_batch=not size, nowait=nowait,
-                        leader_only=leader_only,
-                    )  # fmt: skip
+                        partition, asked, min(remaining, field_of(asked, 2)), isolation, not size, nowait, leader_only
+                    )
                     if self._rack is not None and not read.error:
-                        self._prefer(partition, asked[1], read)
+                        self._prefer(partition, field_of(asked, 1), read)
             else:
                 read = Read(partition)
                 read.aborted = []
@@ -461,31 +457,35 @@ class Fetch:
     def _finish(self, reads: list[Read | None]) -> Response | Deferred:
         """Encode the answer, after a disk thread has read what is not in memory."""
         cold = take_cached(reads)
-        if not cold:
-            if not self._new_session and self._node.quotas is None:
-                rows, session_id = self._rows(reads)
-                if is_plain(rows):
-                    context = self._context
-                    return EncodedResponse(*encode_plain(context.api_version, context.correlation_id, session_id, rows))
-                from ottla.server.fetch_answers import answer_any  # rare
-
-                return at_once(answer_any(self._context, session_id, rows))
+        if cold:
+            return self._finish_after(cold, reads)
+        if self._new_session or self._node.quotas is not None:
             return at_once(self._answer(reads))
+        rows = self._rows(reads)
+        session_id = fetch.NO_SESSION if self._session is None else self._session.id
+        context = self._context
+        if is_plain(rows):
+            parts, size = encode_plain(context.api_version, context.correlation_id, session_id, rows)
+            return EncodedResponse(parts, size)
+        from ottla.server.fetch_answers import answer_any  # rare
+
+        return at_once(answer_any(context, session_id, rows))
+
+    def _finish_after(self, cold: list[Any], reads: list[Read | None]) -> Deferred:
         self._end()  # a second answer would update the session with what the client never gets
         deferred = self._answer_later()
         self._run(lambda: warm(cold), lambda: deferred.complete(at_once(self._answer(reads))))
         return deferred
 
-    def _rows(self, reads: list[Read | None]) -> tuple[list[tuple[Any, Any]], int]:
-        """What the answer includes, and the id of its session."""
+    def _rows(self, reads: list[Read | None]) -> list[tuple[Any, Any]]:
+        """What the answer includes."""
         session = self._session
-        if session is None:
-            return [(cached.key, read) for cached, read in zip(self._entries, reads, strict=True)], fetch.NO_SESSION
-        rows = []
-        for cached, read in zip(self._entries, reads, strict=True):
-            if read is not None and self._is_news(session, cached, read):
+        rows: list[tuple[Any, Any]] = []
+        for number, read in enumerate(reads):
+            cached = self._entries[number]
+            if session is None or (read is not None and self._is_news(session, cached, read)):
                 rows.append((cached.key, read))
-        return rows, session.id
+        return rows
 
     def _is_news(self, session: FetchSession, cached: CachedPartition, read: Read) -> bool:
         """Whether an incremental answer must include the partition; one that gave data goes to the end of the session's
@@ -493,8 +493,8 @@ class Fetch:
         has_more = read.records is not None or read.diverging is not None or read.preferred >= 0
         if not cached.is_news(read.error, read.high_watermark, read.log_start_offset, has_more):
             return False
-        if read.records is not None and session.partitions.get(cached.key) is cached:
-            session.move_to_end(cached.key)
+        if read.records is not None and cached.session is session:
+            session.move_to_end(cached)
         return True
 
     def _finish_in_steps(self, reads: list[Read | None]) -> Handling[Any]:

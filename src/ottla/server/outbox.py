@@ -7,9 +7,10 @@ answers, `send_file` moves record data from segment to socket without touching i
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ottla.model import Buffer
 from ottla.network import MORE, Sender
@@ -19,6 +20,38 @@ GATHER_MAX = 512
 
 Part = Any
 """A buffer, a Slice, or the SliceRest of one."""
+
+
+_BUFFERS = (bytes, bytearray, memoryview)
+_INT32 = struct.Struct(">i")
+
+
+class Slice(Protocol):
+    """Bytes that still lie in a file: the connection sends them with sendfile, or reads them where it cannot."""
+
+    file: Any
+    position: int
+    length: int
+
+    def read(self) -> bytes: ...
+
+
+class EncodedResponse:
+    """A response that is already bytes, with file slices between them, from the response header on.
+
+    The connection adds the length. Parts are buffers and `Slice`s; `length` is that of all parts in bytes, where
+    known. A slice keeps its file open until it was sent.
+    """
+
+    __slots__ = ("length", "parts")
+
+    def __init__(self, parts: Sequence[Any], length: int = -1) -> None:
+        self.parts = parts
+        self.length = sum(map(length_of, parts)) if length < 0 else length
+
+
+def length_of(part: Buffer | Slice) -> int:
+    return len(part) if isinstance(part, _BUFFERS) else part.length
 
 
 def _nobody(*_: Any) -> None:
@@ -68,6 +101,14 @@ class Outbox:
         self._queue.extend(parts)
         self.queued += length
 
+    def write_frame(self, response: EncodedResponse) -> int:
+        """Queue a response with its length before it; returns that."""
+        length = response.length
+        self._queue.append(_INT32.pack(length))
+        self._queue.extend(response.parts)
+        self.queued += length + 4
+        return length
+
     def flush(self) -> None:
         """Send what the socket takes now; the rest follows as it becomes writable."""
         queue = self._queue
@@ -112,7 +153,7 @@ class Outbox:
                 size = 0
                 more = 0
                 for part in queue:
-                    if not isinstance(part, bytes | memoryview | bytearray):
+                    if type(part) is not bytes and not isinstance(part, _BUFFERS):
                         more = MORE
                         break
                     gathered.append(part)
@@ -125,8 +166,11 @@ class Outbox:
                     if sent < size:
                         self._drop(sent)
                         return False
-                    for _ in gathered:
-                        queue.popleft()
+                    if len(gathered) == len(queue):
+                        queue.clear()
+                    else:
+                        for _ in gathered:
+                            queue.popleft()
                 elif not self._send_slice(sender, queue[0]):
                     return False
         except BlockingIOError:

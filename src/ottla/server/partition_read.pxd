@@ -1,29 +1,32 @@
 # C types for `partition_read.py`; see there.
 cimport cython
+from cpython.tuple cimport PyTuple_GET_ITEM
 
+from ottla.protocol.fetch_plain cimport Row
 from ottla.replication.fetch_session cimport CachedPartition
 from ottla.replication.partition cimport Partition
+from ottla.storage.log cimport Log
+from ottla.storage.segment_files cimport LogSlice
 
 
-cdef class Read:
+cdef class Read(Row):
     cdef public object aborted
     cdef public object diverging
     cdef public object error
-    cdef public long long high_watermark
-    cdef public long long last_stable_offset
-    cdef public long long log_start_offset
     cdef public int preferred
-    cdef public object records
     cdef public object traffic
 
 
-@cython.locals(epoch=cython.longlong)
+cpdef long long field_of(asked, Py_ssize_t number) except? -2
+
+
+@cython.locals(epoch=cython.longlong, log=Log)
 cpdef bint has_nothing_new(CachedPartition cached, Partition partition) except -1
 
 
-@cython.locals(found=Read, high_watermark=cython.longlong, stable=cython.longlong, up_to=cython.longlong)
+@cython.locals(log=Log, found=Read, high_watermark=cython.longlong, stable=cython.longlong, up_to=cython.longlong)
 cpdef Read read(
-    object partition, object asked, long long max_bytes, int isolation, bint min_one_batch, bint nowait,
+    Partition partition, object asked, long long max_bytes, int isolation, bint min_one_batch, bint nowait,
     bint leader_only
 )
 
@@ -37,14 +40,14 @@ cdef class Follower:
     cdef public object traffic
 
 
-@cython.locals(found=Read, offset=cython.longlong, end=cython.longlong)
+@cython.locals(log=Log, found=Read, offset=cython.longlong, end=cython.longlong)
 cpdef Read read_as_follower(
-    object partition, object asked, long long max_bytes, Follower by, bint min_one_batch, bint nowait
+    Partition partition, object asked, long long max_bytes, Follower by, bint min_one_batch, bint nowait
 )
 
 
-@cython.locals(read=Read, cold=list, length=cython.longlong)
-cpdef list take_cached(object reads)
+@cython.locals(read=Read, cold=list, records=LogSlice)
+cpdef list take_cached(list reads)
 
 
 @cython.locals(read=Read)

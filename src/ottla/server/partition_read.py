@@ -8,10 +8,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+try:
+    import cython
+except ImportError:  # interpreted, where Cython is not installed
+    from ottla import no_cython as cython
+
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.instruments import TopicTraffic
 from ottla.model import NO_LEADER_EPOCH, LeaderEpoch, Millis, NodeId, Offset
 from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchPartition
+from ottla.protocol.fetch_plain import Row
 from ottla.replication.fetch_session import CachedPartition
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import Throttle
@@ -27,20 +33,15 @@ WARM_STEP_BYTES = 1 << 20
 """How much a disk thread reads at once to bring a range into the page cache."""
 
 
-class Read:
+class Read(Row):
     """The result of a fetch of one partition. `records` is a slice of the log, None for nothing."""
 
-    __slots__ = (
-        "aborted", "diverging", "error", "high_watermark", "last_stable_offset", "log_start_offset", "preferred",
-        "records", "traffic",
-    )  # fmt: skip
+    __slots__ = ("aborted", "diverging", "error", "preferred", "traffic")
 
     def __init__(self, error: ErrorCode = ErrorCode.none) -> None:
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
+        self.records = None
         self.error = error
-        self.high_watermark: Offset = -1
-        self.last_stable_offset: Offset = -1
-        self.log_start_offset: Offset = -1
-        self.records: Any = None
         self.aborted: Sequence[Any] | None = None
         """(producer id, first offset) pairs for read_committed; None says that the question does not arise."""
         self.diverging: tuple[int, Offset] | None = None
@@ -49,6 +50,14 @@ class Read:
         """The replica to read from instead (KIP-392), -1 for none."""
         self.traffic: TopicTraffic | None = None
         """Where `records` are to be counted once they are sent."""
+
+
+def field_of(asked: FetchPartition, number: int) -> int:
+    """A field of what is asked for: an index would make an object of its number for a tuple with names."""
+    if cython.compiled:
+        return cython.cast(object, PyTuple_GET_ITEM(asked, number))  # type: ignore[name-defined, no-any-return] # noqa: F821
+    else:
+        return asked[number]  # type: ignore[return-value]
 
 
 def has_nothing_new(cached: CachedPartition, partition: Partition) -> bool:
@@ -60,9 +69,12 @@ def has_nothing_new(cached: CachedPartition, partition: Partition) -> bool:
     if not partition.is_leader:
         return False
     epoch = partition.leader_epoch
-    if (asked[3] >= 0 and asked[3] != epoch) or (asked[4] >= 0 and asked[4] != epoch):
+    if (field_of(asked, 3) >= 0 and field_of(asked, 3) != epoch) or (
+        field_of(asked, 4) >= 0 and field_of(asked, 4) != epoch
+    ):
         return False
-    if not partition.log.holds_nothing(asked[1], cached.high_watermark, cached.log_start_offset):
+    log = partition.log
+    if not log.holds_nothing(field_of(asked, 1), cached.high_watermark, cached.log_start_offset):
         return False
     partition.traffic.fetches += 1
     return True
@@ -78,7 +90,6 @@ def read(
     asked: FetchPartition,
     max_bytes: int,
     isolation: int,
-    *,
     min_one_batch: bool,
     nowait: bool,
     leader_only: bool,
@@ -93,8 +104,8 @@ def read(
     traffic.fetches += 1
     found = Read()
     try:
-        if not partition.is_leader or asked[3] >= 0:
-            claimed = max(asked[3], NO_LEADER_EPOCH)  # any negative one claims nothing here
+        if not partition.is_leader or field_of(asked, 3) >= 0:
+            claimed = max(field_of(asked, 3), NO_LEADER_EPOCH)  # any negative one claims nothing here
             if leader_only:
                 partition.check_leader(claimed)
             else:
@@ -102,21 +113,25 @@ def read(
         high_watermark = found.high_watermark = log.high_watermark
         stable = found.last_stable_offset = log.last_stable_offset
         found.log_start_offset = log.log_start_offset
-        if asked[4] >= 0:
-            found.diverging = _divergence(partition, asked[4], asked[1])
+        if field_of(asked, 4) >= 0:
+            found.diverging = _divergence(partition, field_of(asked, 4), field_of(asked, 1))
             if found.diverging is not None:
                 return found
         up_to = stable if isolation == READ_COMMITTED else high_watermark
-        found.records = log.read(asked[1], max_bytes, up_to=up_to, min_one_batch=min_one_batch, nowait=nowait)
+        found.records = log.read(field_of(asked, 1), max_bytes, up_to, min_one_batch, nowait)
         if isolation == READ_COMMITTED:
             part = found.records
-            found.aborted = log.aborted_transactions(asked[1], up_to, part) if part is not None else []
+            found.aborted = log.aborted_transactions(field_of(asked, 1), up_to, part) if part is not None else []
         found.traffic = traffic
         return found
     except KafkaError as error:
         traffic.failed_fetches += 1
         code = error.code
-        if code is ErrorCode.offset_out_of_range and not partition.is_leader and asked[1] > log.log_end_offset:
+        if (
+            code is ErrorCode.offset_out_of_range
+            and not partition.is_leader
+            and field_of(asked, 1) > log.log_end_offset
+        ):
             # The leader may have it. A consumer that has not heard yet who leads would start over or skip (Kafka's
             # would), where this replica is fetched again and was asked before.
             code = ErrorCode.not_leader_or_follower
@@ -148,28 +163,33 @@ class Follower:
 
 
 def read_as_follower(
-    partition: Partition, asked: FetchPartition, max_bytes: int, by: Follower, *, min_one_batch: bool, nowait: bool
+    partition: Partition, asked: FetchPartition, max_bytes: int, by: Follower, min_one_batch: bool, nowait: bool
 ) -> Read:
     """What a follower gets: everything up to the log end. Takes note of how far it is; errors as `read`."""
     found = Read()
     log = partition.log
     try:
-        partition.check_leader(max(asked[3], NO_LEADER_EPOCH))
-        offset = asked[1]
+        partition.check_leader(max(field_of(asked, 3), NO_LEADER_EPOCH))
+        offset = field_of(asked, 1)
         if offset < log.log_start_offset:
             raise KafkaError(ErrorCode.offset_out_of_range)
-        if asked[4] >= 0:
-            found.diverging = _divergence(partition, asked[4], offset)
+        if field_of(asked, 4) >= 0:
+            found.diverging = _divergence(partition, field_of(asked, 4), offset)
         if found.diverging is None and not by.is_retry:
             partition.on_follower_fetch(
-                by.node_id, offset, asked[3], by.now_ms, broker_epoch=by.broker_epoch, log_start_offset=asked[5]
+                by.node_id,
+                offset,
+                field_of(asked, 3),
+                by.now_ms,
+                broker_epoch=by.broker_epoch,
+                log_start_offset=field_of(asked, 5),
             )
         found.high_watermark = log.high_watermark
         found.last_stable_offset = log.last_stable_offset
         found.log_start_offset = log.log_start_offset
         if found.diverging is None:
             end = log.log_end_offset
-            found.records = log.read(offset, max_bytes, up_to=end, min_one_batch=min_one_batch, nowait=nowait)
+            found.records = log.read(offset, max_bytes, end, min_one_batch, nowait)
             found.traffic = by.traffic
             if by.throttle is not None and found.records is not None:
                 by.throttle.hold_back(partition, by.node_id, found)
@@ -189,7 +209,7 @@ def _divergence(partition: Partition, last_fetched_epoch: LeaderEpoch, offset: O
     return None
 
 
-def take_cached(reads: Sequence[Read | None]) -> list[Any]:
+def take_cached(reads: list[Read | None]) -> list[Any]:
     """Count what is read, and take small slices into memory; gives those that are not in the page cache."""
     cold = []
     for read in reads:

@@ -30,7 +30,8 @@ from ottla.quotas.arithmetic import Windows
 from ottla.quotas.limits import IP, AddressLimits
 from ottla.quotas.usage import ClientQuota, ClientQuotas, Permits
 from ottla.server import dispatch
-from ottla.server.api import Call, Deferred, EncodedResponse, InOrder, Outcome, RequestContext, Response, Slice
+from ottla.server.api import Call, Deferred, EncodedResponse, InOrder, Outcome, RequestContext, Response
+from ottla.server.outbox import Slice
 
 if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta

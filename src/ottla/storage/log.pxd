@@ -5,6 +5,7 @@ from ottla.storage.append_info cimport AppendInfo
 from ottla.storage.log_health cimport LogHealth
 from ottla.storage.log_state cimport LogState
 from ottla.storage.log_writer cimport LogWriter
+from ottla.storage.segment_files cimport LogSlice
 from ottla.storage.segment_list cimport SegmentList
 from ottla.storage.stamp cimport Stamped, StampRules
 
@@ -45,6 +46,11 @@ cdef class Log:
     cdef AppendInfo _appended(
         self, long long first, long long append_time, long long max_timestamp, long long epoch, long long size,
         long long batches
+    )
+
+    @cython.locals(state=LogState, end=cython.longlong)
+    cpdef LogSlice read(
+        self, long long offset, long long max_bytes, long long up_to, bint min_one_batch=*, bint nowait=*
     )
 
     cpdef bint holds_nothing(self, long long offset, long long high_watermark, long long log_start) except -1

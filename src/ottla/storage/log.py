@@ -386,7 +386,7 @@ class Log:
     # Reading
 
     def read(
-        self, offset: Offset, max_bytes: int, *, up_to: Offset, min_one_batch: bool = True, nowait: bool = False
+        self, offset: Offset, max_bytes: int, up_to: Offset, min_one_batch: bool = True, nowait: bool = False
     ) -> LogSlice | None:
         """The batches from the one that holds `offset` (or the next existing one), below `up_to`, at most `max_bytes`.
 

@@ -1,7 +1,9 @@
 # C types for `segment.py`; see there.
 cimport cython
 
+from ottla.storage.batch_scan cimport FoundBatch, batch_at
 from ottla.storage.offset_index cimport OffsetIndex
+from ottla.storage.segment_files cimport LogSlice, SegmentFile
 from ottla.storage.segment_indexes cimport SegmentIndexes
 from ottla.storage.time_index cimport TimeIndex
 
@@ -19,7 +21,7 @@ cdef class Segment:
     cdef public object _cache
     cdef public object _fs
     cdef public long long _fsynced_index_changes
-    cdef public object _handle
+    cdef public SegmentFile _handle
     cdef public long long _hint_offset
     cdef public long long _hint_position
     cdef public long long _hint_size
@@ -48,11 +50,19 @@ cdef class Segment:
         self, long long size, long long last_offset, long long max_timestamp, long long now_ms, RollLimits limits
     ) except -1
 
-    @cython.locals(index=OffsetIndex, position=cython.longlong, following=cython.longlong, last_offset=cython.longlong)
-    cpdef find(self, long long offset, bint nowait=*)
+    cpdef SegmentFile open(self)
 
-    @cython.locals(position=cython.longlong, size=cython.longlong, length=cython.longlong)
-    cpdef read(self, long long offset, long long max_bytes, long long end, bint min_one_batch, bint nowait=*)
+    @cython.locals(
+        index=OffsetIndex, position=cython.longlong, following=cython.longlong, last_offset=cython.longlong,
+        guess=FoundBatch, batch=FoundBatch, found=FoundBatch,
+    )
+    cpdef FoundBatch find(self, long long offset, bint nowait=*)
+
+    @cython.locals(
+        position=cython.longlong, size=cython.longlong, length=cython.longlong, first_offset=cython.longlong,
+        batch=FoundBatch, handle=SegmentFile,
+    )
+    cpdef LogSlice read(self, long long offset, long long max_bytes, long long end, bint min_one_batch, bint nowait=*)
 
     @cython.locals(boundary=cython.longlong, length=cython.longlong, index=OffsetIndex)
     cdef long long _whole_batches(

@@ -2,6 +2,7 @@
 cimport cython
 
 from ottla.storage.segment cimport Segment
+from ottla.storage.segment_files cimport LogSlice
 
 
 cdef class SegmentList:
@@ -16,7 +17,7 @@ cdef class SegmentList:
     cdef public list scheduled_deletions
     cdef public long long size_bytes
 
-    @cython.locals(bases=list, number=cython.Py_ssize_t, segment=Segment, stop=cython.longlong)
-    cpdef read(
+    @cython.locals(bases=list, number=cython.Py_ssize_t, segment=Segment, stop=cython.longlong, found=LogSlice)
+    cpdef LogSlice read(
         self, long long offset, long long max_bytes, long long up_to, long long end, bint min_one_batch, bint nowait
     )

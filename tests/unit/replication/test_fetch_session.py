@@ -67,8 +67,8 @@ def test_partitions_come_change_and_go() -> None:
     session.update([(("t", 0), "second")], [("t", 1), ("t", 9)])
     assert {key: each.request for key, each in session.partitions.items()} == {("t", 0): "second"}
     session.update([(("t", 2), "third")], [])
-    session.move_to_end(("t", 0))
-    assert list(session.partitions) == [("t", 2), ("t", 0)]
+    session.move_to_end(session.partitions["t", 0])
+    assert [each.key for each in session.to_read()] == [("t", 2), ("t", 0)]
 
 
 def test_a_full_cache_keeps_young_sessions() -> None:

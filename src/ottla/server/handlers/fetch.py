@@ -7,6 +7,11 @@ committed, from version 11 on of any replica (KIP-392). `server/fetching.py` doe
 
 from __future__ import annotations
 
+try:
+    import cython
+except ImportError:  # interpreted, where Cython is not installed
+    from ottla import no_cython as cython
+
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import fetch
 from ottla.protocol.fetch import FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
@@ -16,7 +21,6 @@ from ottla.server.api import (
     RECORDS_COST_SHIFT,
     Call,
     Deferred,
-    EncodedResponse,
     Handling,
     RequestContext,
     Response,
@@ -27,6 +31,7 @@ from ottla.server.fetch_entries import (
     NEEDS,
 )  # fmt: skip
 from ottla.server.fetching import Fetch
+from ottla.server.outbox import EncodedResponse
 from ottla.server.partition_read import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
@@ -55,31 +60,36 @@ class FetchShortcut:
     Their header is that of the first but for the correlation id, so that nothing is left to do for the dispatcher.
     """
 
-    __slots__ = ("_api", "_context", "_head")
+    __slots__ = ("_call", "_context", "_head")
 
     def __init__(self, context: RequestContext, head: bytes) -> None:
-        self._api = load(ApiKey.FETCH)
         self._context = context
+        """Serves one request after the other: the next of a connection is not begun before the last is answered."""
+        self._call = Call(load(ApiKey.FETCH), context, None)
         self._head = head
         """What lies in the frame between correlation id and body."""
 
-    def __call__(self, frame: memoryview, correlation_id: int) -> tuple[Call, Deferred | Response] | None:
+    def __call__(self, frame: memoryview, correlation_id: int) -> EncodedResponse | tuple[Call, Deferred] | None:
         return self.answer(frame, correlation_id)
 
-    def answer(self, frame: memoryview, correlation_id: int) -> tuple[Call, Deferred | Response] | None:
-        head, model = self._head, self._context
+    def answer(self, frame: memoryview, correlation_id: int) -> EncodedResponse | tuple[Call, Deferred] | None:
+        head, context = self._head, self._context
         start = HEAD_BYTES + len(head)
-        if frame[HEAD_BYTES:start] != head:
+        if len(frame) < start:
             return None
-        request = decode_plain(model.api_version, frame, start)
+        if cython.compiled:
+            assert type(frame) is memoryview
+            data = cython.cast("const char *", PyMemoryView_GET_BUFFER(frame).buf)  # type: ignore[name-defined] # noqa: F821
+        else:
+            data = frame
+        if data[HEAD_BYTES:start] != head:
+            return None
+        request = decode_plain(context.api_version, frame, start)
         if request is None or not READ_UNCOMMITTED <= request.isolation_level <= READ_COMMITTED:
             return None
-        session = model.session
-        assert session is not None
-        context = RequestContext(
-            model.node, model.api_key, model.api_version, correlation_id, model.client_id, model.client_host,
-            model.listener_name, session.principal, session,
-        )  # fmt: skip
+        assert context.session is not None
+        context.correlation_id = correlation_id
+        context.principal = context.session.principal
         one = Fetch(context, request)
         if one.is_long():
             return None
@@ -87,7 +97,11 @@ class FetchShortcut:
             outcome = one.begin()
         except KafkaError:  # of a session, which is as it was
             return None
-        return Call(self._api, context, request), outcome
+        if isinstance(outcome, EncodedResponse):
+            return outcome
+        assert isinstance(outcome, Deferred)
+        self._call.request = request
+        return self._call, outcome
 
 
 def learn(context: RequestContext, request: FetchRequest, frame: memoryview) -> None:
