@@ -110,7 +110,7 @@ def test_a_node_is_looked_at_when_any_part_of_it_changed(change: str) -> None:
     core = SimpleNamespace(stored=object(), role=object(), high_watermark=5)
     core.configurations = SimpleNamespace(newest=object())
     metadata = SimpleNamespace(quorum=SimpleNamespace(core=core), publisher=SimpleNamespace(image=object()))
-    node = SimpleNamespace(metadata=metadata, replicas=SimpleNamespace(generation=0))
+    node: Any = SimpleNamespace(metadata=metadata, replicas=SimpleNamespace(generation=0))
     seen = SeenNode(node)
     assert not seen.is_same(True), "it was not looked at yet"
     seen.note()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ottla.metadata.image import MetadataImage
 from ottla.model import TopicPartition
 from ottla.replication.partition import Partition
 from ottla.server.replica_manager import ReplicaManager
+
+if TYPE_CHECKING:
+    from ottla.server.node import Node
 
 State = tuple[int, int, bool, int]
 """Leader epoch, partition epoch, whether it leads, high watermark."""
@@ -73,7 +77,7 @@ class SeenNode:
         "replicas",
     )  # fmt: skip
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         self.replicas = SeenReplicas()
         self._node = node
         self._core = node.metadata.quorum.core
@@ -83,7 +87,7 @@ class SeenNode:
         self._role: Any = None
         self._high_watermark: Any = None
         self._newest: Any = None
-        self._image: Any = None
+        self._image: MetadataImage | None = None
 
     def note(self) -> None:
         """All of it was looked at."""
