@@ -123,11 +123,12 @@ MUTATIONS = (
              "        if diverging is not None and diverging.end_offset >= 0:\n",
              "        if diverging is not None and diverging.end_offset < -1:\n", 20),
     Mutation("divergence-not-looked-for", "quorum", "ottla.server.partition_read",  # 1
-             "        if asked[4] >= 0:\n            found.diverging = _divergence(partition, asked[4], offset)\n",
-             "        if asked[4] < -9:\n            found.diverging = _divergence(partition, asked[4], offset)\n"),
+             "            found.diverging = _divergence(partition, field_of(asked, 4), offset)\n",
+             "            found.diverging = None\n"),
     Mutation("epoch-of-a-replica-not-checked", "quorum", "ottla.server.partition_read",  # 1
-             "        partition.check_leader(max(asked[3], NO_LEADER_EPOCH))\n        offset = asked[1]\n",
-             "        offset = asked[1]\n        asked = asked._replace(current_leader_epoch=-1)\n"),
+             "        partition.check_leader(max(field_of(asked, 3), NO_LEADER_EPOCH))\n"
+             "        offset = field_of(asked, 1)\n",
+             "        offset = field_of(asked, 1)\n        asked = asked._replace(current_leader_epoch=-1)\n"),
     Mutation("joins-the-isr-behind-the-high-watermark", "quorum", "ottla.replication.partition",  # 2
              "        if replica.end_offset < max(self.log.high_watermark, self.epoch_start):\n",
              "        if replica.end_offset < 0:\n", 20),
