@@ -91,7 +91,7 @@ nightly:  ## all there is with the newest Python, the whole client matrix and ev
 
 dear: peers  ## what only `make nightly` runs: the dear tests, the suite on every kind of cluster, every planted bug
 	OTTLA_TEST_SIGNALS=all OTTLA_TEST_HOSTILE=all OTTLA_TEST_STREAMS=all $(PY) -m pytest $(SPREAD) \
-		tests/conformance/test_cli_signals.py tests/conformance/test_cli_hostile_values.py tests/conformance/test_cli_streams.py
+		tests/conformance/cli/test_cli_signals.py tests/conformance/cli/test_cli_hostile_values.py tests/conformance/cli/test_cli_streams.py
 	$(PY) -m pytest $(SPREAD) -m "nightly and not matrix" tests
 	$(PY) -m tests.cluster conformance
 	$(PY) -m tests.simulation.mutations

@@ -23,9 +23,10 @@ import time
 import traceback
 from pathlib import Path
 
-from bench import before_after, counters, plan, results
-from bench.brokers import SIDES
-from bench.steady import Rule
+from bench import plan, results
+from bench.method import before_after, counters
+from bench.method.brokers import SIDES
+from bench.method.steady import Rule
 from bench.tables import Run, Table, all_tables
 from tools import compiled
 

@@ -18,15 +18,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.brokers import SIDES, make, resident_mb
-from bench.compare import THEIRS
+from bench.method.brokers import SIDES, make, resident_mb
+from bench.method.compare import THEIRS
 from bench.tables import Run, Section, table
 from ottla.protocol import messages, produce
-from ottla.protocol._records import write
-from ottla.protocol.compression import Codec
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
-from ottla.protocol.record_batch import MAGIC, BatchHeader, assemble, compress
+from ottla.protocol.records._records import write
+from ottla.protocol.records.compression import Codec
+from ottla.protocol.records.record_batch import MAGIC, BatchHeader, assemble, compress
 
 TOPIC = "attacked"
 PARTITIONS = 64

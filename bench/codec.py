@@ -24,9 +24,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Protocol
 
-from bench import compare, counters, results
+from bench import results
 from bench.codec_messages import MESSAGES, Measured
-from bench.counted import totals
+from bench.method import compare, counters
+from bench.method.counted import totals
 from bench.tables import Row, Run, Section, table
 from peers.kafka import install, java
 from tests.conformance.clients import build

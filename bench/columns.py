@@ -9,9 +9,9 @@ import random
 import time
 from typing import NamedTuple
 
-from ottla.protocol.columns import Columns
-from ottla.protocol.compression import Codec
-from ottla.protocol.record_batch import SimpleRecord, build_batch
+from ottla.protocol.records.columns import Columns
+from ottla.protocol.records.compression import Codec
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 
 TIME = 1_700_000_000_000
 ANSWER_BYTES = 8 << 20

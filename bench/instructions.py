@@ -20,13 +20,13 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from bench import compare
-from bench.brokers import SOURCES
-from bench.counted import WARM_BURSTS, CountedOttla, count
-from bench.counted_requests import Load, loads, prepared
-from bench.group_requests import SETTINGS
+from bench.method import compare
+from bench.method.brokers import SOURCES
+from bench.method.counted import WARM_BURSTS, CountedOttla, count
+from bench.method.counted_requests import Load, loads, prepared
 from bench.tables import Row, Run, Section, table
-from ottla.protocol import _records
+from bench.workloads.group_requests import SETTINGS
+from ottla.protocol.records import _records
 
 KEPT = Path(__file__).with_name("instructions.json")
 BURSTS = 40

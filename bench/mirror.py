@@ -26,7 +26,8 @@ from typing import Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench import brokers, compare, results
+from bench import results
+from bench.method import brokers, compare
 from bench.pipelines import halves, sampled
 from bench.spark import Tree
 from bench.tables import Section

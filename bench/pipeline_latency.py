@@ -24,7 +24,8 @@ from typing import Any
 from confluent_kafka import Consumer, Producer
 
 import ottla.pipelines.runner
-from bench import brokers, results
+from bench import results
+from bench.method import brokers
 from bench.pipeline_loads import LOADS, Load
 from bench.pipelines import KAFKA, OTTLA, PARTITIONS, Bench, ByConnector, lake_session, outputs
 from bench.spark import SETTINGS

@@ -29,7 +29,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import ottla.pipelines.runner
-from bench import brokers, compare, results
+from bench import results
+from bench.method import brokers, compare
 from bench.pipeline_loads import BEGIN_S, LOADS, Load, Ran
 from bench.spark import JARS, SETTINGS, Cost, Tree, fetch_jars, session
 from bench.tables import Section

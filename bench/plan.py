@@ -25,11 +25,12 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from bench import counters, results
-from bench.group_requests import SETTINGS
+from bench import results
+from bench.method import counters
+from bench.method.steady import Rule
 from bench.results import DIRTY, ROOT, Results
-from bench.steady import Rule
 from bench.tables import Run, Table
+from bench.workloads.group_requests import SETTINGS
 
 RESULTS = ROOT / "docs" / "performance.json"
 RULE = Rule(windows=3, window_s=1.2, spread_max=0.08, seconds_min=3.6, requests_min=500, seconds_max=12.0)

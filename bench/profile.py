@@ -16,15 +16,15 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.brokers import Ottla, Side
-from bench.consumer_rebalances import PARTITIONS_A_MEMBER, SETTINGS, round_of, topic_of
-from bench.counters import Meter
-from bench.group_requests import prepare
-from bench.latency import TOPIC, round_trips
-from bench.load import Client, batch_of
-from bench.share_groups import LOADS as SHARED
-from bench.share_groups import Queue
-from bench.throughput import CONNECTIONS, SMALL_LOG, fetch_frames, fetch_window, produce_window
+from bench.method.brokers import Ottla, Side
+from bench.method.counters import Meter
+from bench.method.load import Client, batch_of
+from bench.workloads.consumer_rebalances import PARTITIONS_A_MEMBER, SETTINGS, round_of, topic_of
+from bench.workloads.group_requests import prepare
+from bench.workloads.latency import TOPIC, round_trips
+from bench.workloads.share_groups import LOADS as SHARED
+from bench.workloads.share_groups import Queue
+from bench.workloads.throughput import CONNECTIONS, SMALL_LOG, fetch_frames, fetch_window, produce_window
 from peers.kafka import wait_until_answering
 
 ROWS = 30

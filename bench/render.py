@@ -22,9 +22,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import subjects
+from bench.method.rounds import DISTURBED
 from bench.plan import RESULTS, STEPS
 from bench.results import ROOT, Kept, Results, markdown
-from bench.rounds import DISTURBED
 from bench.subjects import SUBJECTS
 
 INSTRUCTIONS = ROOT / "bench" / "instructions.json"

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench import counters
+from bench.method import counters
 from bench.tables import Run, Section
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -34,7 +34,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from bench import brokers, compare, results
+from bench import results
+from bench.method import brokers, compare
 from bench.spark_ceiling import Ceiling
 from bench.tables import Section
 from ottla.client.cluster import Cluster

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from bench import compare
+from bench.method import compare
 from bench.results import Kept, Results
 
 CONNECTOR, MIRROR_MAKER, EXACTLY_ONCE = "Spark's connector", "MirrorMaker 2", "ottla, exactly-once"

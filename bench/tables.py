@@ -17,32 +17,32 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench.brokers import WarmBrokers
-from bench.steady import Rule
+from bench.method.brokers import WarmBrokers
+from bench.method.steady import Rule
 
 MODULES: list[str] = [
-    "bench.throughput",
-    "bench.latency",
-    "bench.tails",
-    "bench.clients",
-    "bench.transactions",
-    "bench.neighbours",
+    "bench.workloads.throughput",
+    "bench.workloads.latency",
+    "bench.workloads.tails",
+    "bench.workloads.clients",
+    "bench.workloads.transactions",
+    "bench.workloads.neighbours",
     "bench.throttled",
-    "bench.group_requests",
-    "bench.rebalances",
-    "bench.consumer_rebalances",
-    "bench.share_groups",
-    "bench.group_clients",
-    "bench.cold_starts",
-    "bench.restarts",
+    "bench.workloads.group_requests",
+    "bench.workloads.rebalances",
+    "bench.workloads.consumer_rebalances",
+    "bench.workloads.share_groups",
+    "bench.workloads.group_clients",
+    "bench.workloads.cold_starts",
+    "bench.workloads.restarts",
     "bench.instructions",
     "bench.codec",
     "bench.attacks",
-    "bench.failovers",
-    "bench.clusters",
-    "bench.growth",
-    "bench.controller",
-    "bench.controller_failovers",
+    "bench.workloads.failovers",
+    "bench.method.clusters",
+    "bench.workloads.growth",
+    "bench.workloads.controller",
+    "bench.workloads.controller_failovers",
 ]
 """Modules whose import registers tables, in the order in which a run of all makes them."""
 
@@ -68,7 +68,7 @@ class Run:
     """Everything that one call of the command asks for."""
 
     sides: list[str]
-    """Keys of `bench.brokers.SIDES`."""
+    """Keys of `bench.method.brokers.SIDES`."""
     seconds: float
     """Length of one measured window."""
     rounds: int

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
-from bench import compare
-from bench.brokers import Side
-from bench.counters import Meter
-from bench.load import Client, batch_of, fetch_frame, frame, produce_frame
+from bench.method import compare
+from bench.method.brokers import Side
+from bench.method.counters import Meter
+from bench.method.load import Client, batch_of, fetch_frame, frame, produce_frame
 from bench.tables import Run, Section, table
-from bench.throughput import SETTINGS, SMALL_LOG, preheat, produce_window
+from bench.workloads.throughput import SETTINGS, SMALL_LOG, preheat, produce_window
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 

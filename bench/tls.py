@@ -17,8 +17,8 @@ import threading
 import time
 from pathlib import Path
 
-from bench.brokers import Kafka, Ottla, Side
-from bench.load import Client, batch_of, fetch_frame, produce_frame
+from bench.method.brokers import Kafka, Ottla, Side
+from bench.method.load import Client, batch_of, fetch_frame, produce_frame
 from ottla.protocol.messages import ApiKey
 from peers.kafka import free_port
 from tests.certificates import Authority, ssl_settings

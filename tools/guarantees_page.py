@@ -107,7 +107,7 @@ EXAMPLES = ROOT / "docs" / "reference" / "examples"
 
 
 def delivery() -> list[str]:
-    """The examples that `tests/conformance/test_delivery_examples.py` runs."""
+    """The examples that `tests/conformance/pages/test_delivery_examples.py` runs."""
     lines = [DELIVERY]
     for name in ("at_most_once", "at_least_once", "exactly_once"):
         text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from ottla.server.api import Api
 from ottla.server.controller_handlers import CONTROLLER_TABLE
 from ottla.server.handlers import OWN, TABLE, Served
 from ottla.server.http.pages import ROUTES
-from ottla.server.permissions import Need, Needs, Open, Refused
+from ottla.server.security.permissions import Need, Needs, Open, Refused
 from tools.pages import write_page
 
 INTRODUCTION = """\

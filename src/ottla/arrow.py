@@ -1,7 +1,7 @@
 """Topics as Arrow record batches: for pandas, Polars, DuckDB and Spark. Needs pyarrow (`pip install 'ottla[arrow]'`).
 
 Columns have the names and types of Spark's Kafka connector. Records go from fetched batches to Arrow's memory in the
-compiled loop of `ottla.protocol.columns`, without a Python object for each.
+compiled loop of `ottla.protocol.records.columns`, without a Python object for each.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ottla.client.properties import security_from
 from ottla.client.security import Security
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Offset, TopicPartition
-from ottla.protocol.aborted_transactions import Aborted
-from ottla.protocol.columns import ColumnBuffers, Columns
+from ottla.protocol.records.aborted_transactions import Aborted
+from ottla.protocol.records.columns import ColumnBuffers, Columns
 
 SCHEMA: Final = pa.schema([
     ("key", pa.binary()), ("value", pa.binary()), ("topic", pa.string()), ("partition", pa.int32()),

@@ -29,8 +29,8 @@ NO_TIMESTAMP = -1
 UNKNOWN_OFFSET = -1
 
 NO_GUARD = 0
-"""In place of the guard of a verification (`storage/producer_entry.py`): nobody was asked, for the transaction is known
-where the batch goes, or there is none."""
+"""In place of the guard of a verification (`storage/producers/producer_entry.py`): nobody was asked, for the
+transaction is known where the batch goes, or there is none."""
 NOT_TRANSACTIONAL = -1
 """In its place too: the request has no transactional id, and may write to no transaction."""
 

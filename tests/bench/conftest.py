@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.steady import Rule
+from bench.method.steady import Rule
 from bench.tables import Run
 
 

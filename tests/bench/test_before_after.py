@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from bench import before_after, brokers, instructions
+from bench import instructions
 from bench.__main__ import arguments_of
-from bench.before_after import COMPARABLE, DEFAULT, prepare, section_of
+from bench.method import before_after, brokers
+from bench.method.before_after import COMPARABLE, DEFAULT, prepare, section_of
+from bench.method.source_trees import SourceTree, source_tree
 from bench.results import ROOT
-from bench.source_trees import SourceTree, source_tree
 from bench.tables import Run, Section, all_tables
 
 SETUP = "from setuptools import setup\nsetup(name='ottla')\n"

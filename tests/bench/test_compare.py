@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench import compare
-from bench.compare import Spread, alternate, medians, pivot, ratios, rows, short
+from bench.method import compare
+from bench.method.compare import Spread, alternate, medians, pivot, ratios, rows, short
 
 
 def test_sides_alternate() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bench import controller_failovers
-from bench.controller import cluster, measured
-from bench.controller_failovers import OttlaControllers, snapshot
+from bench.workloads import controller_failovers
+from bench.workloads.controller import cluster, measured
+from bench.workloads.controller_failovers import OttlaControllers, snapshot
 
 GROWTH = 10
 ALLOWED = 2.0

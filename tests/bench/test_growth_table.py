@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.growth import PARTITIONS, VALUE_BYTES, Seen, figures, missing, rows
+from bench.workloads.growth import PARTITIONS, VALUE_BYTES, Seen, figures, missing, rows
 
 
 def seen() -> Seen:

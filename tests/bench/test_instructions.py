@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from bench import instructions
-from bench.counted import totals
-from bench.counted_requests import Load, loads
+from bench.method.counted import totals
+from bench.method.counted_requests import Load, loads
 
 DEVIATION_MAX = 0.15
 TIMES_AGAIN = 5

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from bench import plan, results, throughput
+from bench import plan, results
 from bench.plan import PAGE, RESULTS, Runner, Step, describe, ending, given_up_after, refusal, settings_of, steps_of
 from bench.render import SUBJECTS, places
 from bench.results import ROOT, Results
 from bench.subjects import SUMMARY
 from bench.tables import Run, Section, Table, all_tables
+from bench.workloads import throughput
 
 STEPS = (Step("one", 1.0, ("a", "b")), Step("two", 5.0, ("c",), parts=("some",), rounds=1), Step("three", 1.0, ("d",)))
 

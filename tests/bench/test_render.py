@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from bench import render, subjects
-from bench.compare import rows
-from bench.load import Result
+from bench.method.compare import rows
+from bench.method.load import Result
+from bench.method.rounds import Measured, busy
+from bench.method.steady import Rule, WarmUp
 from bench.render import commits, made, measured, page_with, text_of
 from bench.results import Results
-from bench.rounds import Measured, busy
-from bench.steady import Rule, WarmUp
 from bench.subjects import SUMMARY, Line, Subject
 from bench.tables import Run, Section
 

@@ -6,11 +6,11 @@ import os
 
 import pytest
 
-from bench import counters, rounds
-from bench.counters import Meter
-from bench.load import Result
-from bench.rounds import Load, Measured, figures, measure
-from bench.steady import WarmUp
+from bench.method import counters, rounds
+from bench.method.counters import Meter
+from bench.method.load import Result
+from bench.method.rounds import Load, Measured, figures, measure
+from bench.method.steady import WarmUp
 from bench.tables import Run
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from bench.rounds import first_rule
-from bench.steady import Rule, WarmUp, Window, spread, warm_up
+from bench.method.rounds import first_rule
+from bench.method.steady import Rule, WarmUp, Window, spread, warm_up
 from bench.tables import Run
 
 RULE = Rule(windows=3, window_s=2.0, spread_max=0.06, seconds_min=6.0, requests_min=1000, seconds_max=20.0)

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from bench.counters import Meter
-from bench.uniform_load import _Connection, uniform_load
+from bench.method.counters import Meter
+from bench.method.uniform_load import _Connection, uniform_load
 
 REQUEST = bytes(range(100)) * 40
 ANSWER = (8).to_bytes(4, "big") + b"\0\0\0\1" + b"okay"
@@ -100,7 +100,7 @@ def test_only_the_bytes_that_must_repeat_are_compared() -> None:
 def test_an_answer_is_timed_from_its_own_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not from the latest that was sent: a broker that answers one by one would look several times as quick."""
     clock = iter([0.0, 1.0, 2.0, 10.0, 20.0, 30.0])
-    monkeypatch.setattr("bench.uniform_load.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("bench.method.uniform_load.time.perf_counter", lambda: next(clock))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         connection = _Connection(listener.getsockname()[1], [b"request"], 4, None)
         with connection.socket:

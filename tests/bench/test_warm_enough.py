@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from bench import attacks, throughput
-from bench.rounds import first_rule
+from bench import attacks
+from bench.method.rounds import first_rule
+from bench.method.steady import Rule
 from bench.spark import AGAIN_S, KAFKA, OTTLA, Bench, Cost
-from bench.steady import Rule
 from bench.tables import Run
+from bench.workloads import throughput
 
 WARM_UP_S = 25.0
 

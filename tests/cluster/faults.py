@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.acknowledged import Java
+from bench.method.acknowledged import Java
 from ottla.cli.check import command as check
 from ottla.cli.check.load import Load, Plan
 from ottla.cli.exits import CommandFailed

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ottla.storage.meta_properties import MetaProperties, decode_meta_properties
+from ottla.storage.checkpoints.meta_properties import MetaProperties, decode_meta_properties
 from ottla.testing.process import reserve
 from peers.kafka import START_FAST, KafkaPeer
 from tests.node import FOR_EVER, LOOP, NodeProcess

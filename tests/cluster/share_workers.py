@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 
-from tests.conformance.share_consumers import ClientFails, Consumer, Delivered
+from tests.conformance.groups.share_consumers import ClientFails, Consumer, Delivered
 from tests.conformance.share_process import Program
 
 RELEASED = 0.1

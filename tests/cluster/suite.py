@@ -30,11 +30,11 @@ _RESULTS = "OTTLA_TEST_RESULTS"
 
 _SECURITY = "Kafka's broker serves this: it says that no authorizer is configured, or does it"
 _OF_KAFKAS_BROKER = {
-    "test_java_admin.py::test_acls_are_refused_clearly": _SECURITY,
-    "test_java_admin.py::test_quotas_are_refused_clearly": _SECURITY,
-    "test_malformed_like_kafka.py::test_closed_or_answered_as_by_kafka[METADATA]":
+    "libraries/test_java_admin.py::test_acls_are_refused_clearly": _SECURITY,
+    "libraries/test_java_admin.py::test_quotas_are_refused_clearly": _SECURITY,
+    "differential/test_malformed_like_kafka.py::test_closed_or_answered_as_by_kafka[METADATA]":
         "for a topic without a name Kafka says UNKNOWN_SERVER_ERROR, which no answer of Ottla may",
-    "test_group_protocols.py::test_librdkafka_ends_with_a_fatal_error": "Kafka's broker serves newer groups",
+    "groups/test_group_protocols.py::test_librdkafka_ends_with_a_fatal_error": "Kafka's broker serves newer groups",
 }  # fmt: skip
 FAILS: Mapping[str, Mapping[str, str]] = {
     "pair": {},
@@ -49,10 +49,10 @@ _BY_LUCK = {
     "clients/test_rounds.py::test_round[franz-go]": _SOON,
     "clients/test_rounds.py::test_round[kafka-python]": _SOON,
     "clients/test_rounds.py::test_round[sarama]": _SOON,
-    "test_aiokafka.py::test_admin": _SOON,
-    "test_cli.py::test_an_interrupted_producer_says_what_is_written": _SOON,
-    "test_confluent.py::test_topics_are_created_described_grown_and_deleted": _SOON,
-    "test_confluent.py::test_topic_settings_are_described_and_altered": _SOON,
+    "libraries/test_aiokafka.py::test_admin": _SOON,
+    "cli/test_cli.py::test_an_interrupted_producer_says_what_is_written": _SOON,
+    "libraries/test_confluent.py::test_topics_are_created_described_grown_and_deleted": _SOON,
+    "libraries/test_confluent.py::test_topic_settings_are_described_and_altered": _SOON,
 }
 MAY_FAIL: Mapping[str, Mapping[str, str]] = {
     "pair": {},

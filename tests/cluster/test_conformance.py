@@ -41,9 +41,9 @@ def kafka() -> Iterator[str]:
 
 
 MIXED = pytest.mark.nightly(
-    "tests/cluster/test_conformance.py::test_conformance", "tests/conformance/test_differential.py",
-    "tests/cluster/test_controller_like_kafka.py", "tests/cluster/test_over_kafka.py",
-    "tests/cluster/test_partitions_like_kafka.py", "tests/cluster/test_replication_with_kafka.py",
+    "tests/cluster/test_conformance.py::test_conformance", "tests/conformance/differential/test_differential.py",
+    "tests/cluster/kafka/test_controller_like_kafka.py", "tests/cluster/kafka/test_over_kafka.py",
+    "tests/cluster/kafka/test_partitions_like_kafka.py", "tests/cluster/kafka/test_replication_with_kafka.py",
 )  # fmt: skip
 """What differs in a mixed cluster is what controller and brokers say to each other; the last four compare that."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import crc_is_valid, iterate_batches, iterate_records
+from ottla.protocol.records.record_batch import crc_is_valid, iterate_batches, iterate_records
 from tests.crash.client import Connection
 from tests.crash.producers import RECONNECT_S, RETRIABLE, VALUE, IdempotentProducer
 

@@ -10,7 +10,7 @@ from random import Random
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import SimpleRecord, build_batch
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from tests.crash.client import Connection, Disconnected
 
 IN_FLIGHT_MAX = 5

@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from ottla.errors import KafkaError, OttlaError
-from ottla.storage.checkpoints import CorruptFile, write_clean_shutdown
-from ottla.storage.repair import apply, plan_directory
+from ottla.storage.checkpoints.offset_checkpoint import CorruptFile, write_clean_shutdown
+from ottla.storage.recovery.repair import apply, plan_directory
 from tests.damage.search import Outcome
-from tests.simulation import test_metadata_log
-from tests.simulation.test_metadata_log import ROOT, Controller
+from tests.simulation.disks import test_metadata_log
+from tests.simulation.disks.test_metadata_log import ROOT, Controller
 
 METADATA = f"{ROOT}/__cluster_metadata-0"
 METADATA_KINDS = (

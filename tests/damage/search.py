@@ -20,15 +20,15 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
-from ottla.protocol.record_batch import SimpleRecord, build_batch, crc_is_valid, iterate_batches
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch, crc_is_valid, iterate_batches
+from ottla.storage.checkpoints.directory_checkpoints import read_directory_checkpoints
 from ottla.storage.config import LogConfig
-from ottla.storage.damage import Misplaced
-from ottla.storage.directory_checkpoints import read_directory_checkpoints
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
+from ottla.storage.log.validation import Origin
 from ottla.storage.log_manager import LogManager
-from ottla.storage.repair import apply, missing_directories, plan_directory
-from ottla.storage.transaction_index import ENTRY, AbortedTransaction
-from ottla.storage.validation import Origin
+from ottla.storage.recovery.damage import Misplaced
+from ottla.storage.recovery.repair import apply, missing_directories, plan_directory
+from ottla.storage.segments.transaction_index import ENTRY, AbortedTransaction
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.storage.compaction import end_marker
 

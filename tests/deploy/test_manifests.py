@@ -16,7 +16,7 @@ import yaml
 
 from ottla.cli.app import application
 from ottla.config.server import ServerConfig, SettingsFile
-from ottla.drivers.broker_lifecycle import SHUTDOWN_TIMEOUT_S
+from ottla.drivers.metadata.broker_lifecycle import SHUTDOWN_TIMEOUT_S
 from ottla.server.http.pages import ROUTES
 from ottla.server.node import DRAIN_SECONDS_MAX
 from tests.deploy.images import Image, settled, stages

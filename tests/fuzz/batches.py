@@ -6,7 +6,7 @@ import struct
 from functools import cache
 from random import Random
 
-from ottla.protocol.record_batch import CRC_POSITION, HEADER_SIZE, SimpleRecord, build_batch, compute_crc
+from ottla.protocol.records.record_batch import CRC_POSITION, HEADER_SIZE, SimpleRecord, build_batch, compute_crc
 
 TIME = 1_700_000_000_000
 FIELDS = {

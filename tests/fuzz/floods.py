@@ -11,7 +11,7 @@ from typing import Any
 from ottla.model import ZERO_UUID
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import SimpleRecord, build_batch
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from tests.fuzz.batches import TIME, lie_in_header
 from tests.fuzz.clients import read_frame
 from tests.fuzz.values import TOPICS

@@ -20,7 +20,7 @@ from ottla.errors import ErrorCode
 from ottla.model import METADATA_TOPIC_ID, uuid_to_base64
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import SimpleRecord, build_batch
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from ottla.server.controller_handlers import CONTROLLER_TABLE
 from ottla.server.handlers import TABLE
 from ottla.server.node import Node

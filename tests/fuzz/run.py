@@ -21,7 +21,7 @@ from typing import Any
 from ottla.errors import ErrorCode
 from ottla.model import INTERNAL_TOPICS
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
 from ottla.server.node import Node
 from tests.fuzz import mutations
 from tests.fuzz.batches import TIME

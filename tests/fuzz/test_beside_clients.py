@@ -10,7 +10,7 @@ from random import Random
 import pytest
 import uvloop
 
-from bench.brokers import resident_mb
+from bench.method.brokers import resident_mb
 from tests.fuzz.beside import Work
 from tests.fuzz.clients import Attacker, Done
 from tests.fuzz.floods import FLOODS

@@ -14,11 +14,11 @@ from random import Random
 from typing import Any
 
 from ottla.errors import KafkaError
-from ottla.protocol.compression import Codec
-from ottla.protocol.record_batch import SimpleRecord, build_batch
-from ottla.storage import log as log_module
+from ottla.protocol.records.compression import Codec
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from ottla.storage.config import LogConfig
-from ottla.storage.log import Log
+from ottla.storage.log import log as log_module
+from ottla.storage.log.log import Log
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.storage.logs import DIRECTORY, NOW, load
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.protocol import _batch_rows
-from ottla.protocol.columns import Columns
-from ottla.protocol.record_batch import MAGIC, BatchHeader, Record, assemble, iterate_records
+from ottla.protocol.records import _batch_rows
+from ottla.protocol.records.columns import Columns
+from ottla.protocol.records.record_batch import MAGIC, BatchHeader, Record, assemble, iterate_records
 from tests.property.test_columns import records_of
 from tests.property.test_record_batch import INTERPRETED as INTERPRETED_RECORDS
 from tests.property.test_record_batch import interpreted
@@ -29,12 +29,12 @@ def _columns_over(rows: ModuleType) -> ModuleType:
     spec = importlib.util.spec_from_file_location("arrow_columns_interpreted", arrow_columns.__file__)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with mock.patch.dict(sys.modules, {"ottla.protocol._batch_rows": rows}):
+    with mock.patch.dict(sys.modules, {"ottla.protocol.records._batch_rows": rows}):
         spec.loader.exec_module(module)
     return module
 
 
-with mock.patch.dict(sys.modules, {"ottla.protocol._records": INTERPRETED_RECORDS}):
+with mock.patch.dict(sys.modules, {"ottla.protocol.records._records": INTERPRETED_RECORDS}):
     INTERPRETED = interpreted("_batch_rows")
 WAYS = [(_batch_rows, arrow_columns), (INTERPRETED, _columns_over(INTERPRETED))]
 

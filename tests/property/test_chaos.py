@@ -20,7 +20,7 @@ import uvloop
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
 from ottla.server.node import Node
 from tests.unit.server.node import TIME, Client, fetch_values, produce_values, running
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.drivers.cleaner import CleanerSettings
-from ottla.protocol.record_batch import Record, iterate_batches, iterate_records
+from ottla.drivers.logs.log_cleaner import CleanerSettings
+from ottla.protocol.records.record_batch import Record, iterate_batches, iterate_records
 from tests.unit.storage.compaction import Compaction, Pair, compacted
 
 RETENTION_MS = 1000

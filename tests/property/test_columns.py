@@ -10,10 +10,10 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.protocol import _columns, columns
-from ottla.protocol.columns import ColumnBuffers, Columns
-from ottla.protocol.compression import Codec
-from ottla.protocol.record_batch import (
+from ottla.protocol.records import _columns, columns
+from ottla.protocol.records.columns import ColumnBuffers, Columns
+from ottla.protocol.records.compression import Codec
+from ottla.protocol.records.record_batch import (
     CRC_POSITION,
     HEADER_SIZE,
     CorruptBatch,
@@ -26,7 +26,7 @@ from ottla.protocol.record_batch import (
 from tests.property.test_record_batch import INTERPRETED as INTERPRETED_RECORDS
 from tests.property.test_record_batch import interpreted, records
 
-with mock.patch.dict(sys.modules, {"ottla.protocol._records": INTERPRETED_RECORDS}):
+with mock.patch.dict(sys.modules, {"ottla.protocol.records._records": INTERPRETED_RECORDS}):
     INTERPRETED = interpreted("_columns")
 ROWS = (_columns.Rows, INTERPRETED.Rows)
 logs = st.lists(

@@ -22,9 +22,9 @@ from ottla.model import ZERO_UUID
 from ottla.network import SocketSender
 from ottla.protocol.internal.group_records import OffsetCommitKey, OffsetCommitValue, decode_record
 from ottla.protocol.offset_block import CommitShape, CommittedPartition
-from ottla.protocol.record_batch import iterate_records
-from ottla.server.outbox import Outbox
-from ottla.server.repeated_commits import RepeatedCommits
+from ottla.protocol.records.record_batch import iterate_records
+from ottla.server.connections.outbox import Outbox
+from ottla.server.coordinators.repeated_commits import RepeatedCommits
 from tests.unit.coordinator.test_driver import Waiter, World
 
 GROUPS = ("g", "simple")

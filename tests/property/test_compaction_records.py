@@ -11,8 +11,8 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.protocol import _compaction, _records
-from ottla.protocol.record_batch import HEADER_SIZE, SimpleRecord, build_batch
+from ottla.protocol.records import _compaction, _records
+from ottla.protocol.records.record_batch import HEADER_SIZE, SimpleRecord, build_batch
 from tests.property import test_record_batch
 from tests.property.test_record_batch import headers, interpreted
 
@@ -23,7 +23,7 @@ values = st.none() | st.binary(max_size=20)
 records = st.lists(
     st.builds(SimpleRecord, st.integers(BASE - 10**6, BASE + 10**6), keys, values, headers), min_size=1, max_size=70
 )
-with mock.patch.dict(sys.modules, {"ottla.protocol._records": test_record_batch.INTERPRETED}):
+with mock.patch.dict(sys.modules, {"ottla.protocol.records._records": test_record_batch.INTERPRETED}):
     INTERPRETED = interpreted("_compaction")
 MODULES = (_compaction, INTERPRETED)
 

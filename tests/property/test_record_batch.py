@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.protocol import _records, record_batch
-from ottla.protocol.compression import Codec, DecompressionFailed, compress, decompress
-from ottla.protocol.record_batch import (
+from ottla.protocol.records import _records, record_batch
+from ottla.protocol.records.compression import Codec, DecompressionFailed, compress, decompress
+from ottla.protocol.records.record_batch import (
     HEADER_SIZE,
     CorruptBatch,
     SimpleRecord,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.protocol.record_batch import (
+from ottla.protocol.records.record_batch import (
     CRC_POSITION,
     HEADER_SIZE,
     SimpleRecord,
@@ -20,10 +20,10 @@ from ottla.protocol.record_batch import (
     marker_batch,
     read_batch_header,
 )
-from ottla.storage import stamp
 from ottla.storage.config import LogConfig
 from ottla.storage.limits import limits_and_policy
-from ottla.storage.validation import CLIENT, COORDINATOR, Origin, validate
+from ottla.storage.log import stamp
+from ottla.storage.log.validation import CLIENT, COORDINATOR, Origin, validate
 from tests.property.test_record_batch import INTERPRETED as INTERPRETED_RECORDS
 
 NOW = 1_700_000_000_000
@@ -35,7 +35,7 @@ def interpreted() -> ModuleType:
     spec = importlib.util.spec_from_file_location("stamp_interpreted", stamp.__file__.rpartition("/")[0] + "/stamp.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    with mock.patch.dict(sys.modules, {"ottla.protocol._records": INTERPRETED_RECORDS}):
+    with mock.patch.dict(sys.modules, {"ottla.protocol.records._records": INTERPRETED_RECORDS}):
         spec.loader.exec_module(module)
     return module
 

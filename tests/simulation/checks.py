@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ottla.protocol.record_batch import BatchHeader, crc_is_valid, iterate_batches, iterate_records
+from ottla.protocol.records.record_batch import BatchHeader, crc_is_valid, iterate_batches, iterate_records
 
 _INDEX = struct.Struct(">iI")
 _TIME_INDEX = struct.Struct(">qi")

@@ -52,59 +52,59 @@ class Mutation(NamedTuple):
 
 
 MUTATIONS = (
-    Mutation("skip-fsync", "power", "ottla.storage.segment",
+    Mutation("skip-fsync", "power", "ottla.storage.segments.segment",
              "            handle.file.fsync()\n", "            pass\n"),
     Mutation("answer-before-the-high-watermark", "power", "ottla.replication.partition",
              "                return self._commits.add(end_offset, done)\n            error = self._reached()",
              "                pass\n            error = self._reached()"),
     Mutation("high-watermark-before-the-fsync", "power", "ottla.replication.partition",
              "        end = log.safe_end_offset\n        for", "        end = log.log_end_offset\n        for"),
-    Mutation("metadata-committed-before-the-fsync", "power", "ottla.drivers.quorum_disk",
+    Mutation("metadata-committed-before-the-fsync", "power", "ottla.drivers.quorum.quorum_disk",
              "                    await log.flush_async()\n",
              "                    log._state.durable = log.log_end_offset\n"),
-    Mutation("vote-lost-for-want-of-room", "quorum", "ottla.drivers.quorum_disk",
+    Mutation("vote-lost-for-want-of-room", "quorum", "ottla.drivers.quorum.quorum_disk",
              "            self._retry.cancel()\n            self._retry = None\n        if self._task is None",
              "            self._retry.cancel()\n            self._retry = None\n        if self.refused is not None:\n"
              "            return\n        if self._task is None"),
-    Mutation("reader-leaves-a-segment-early", "calm", "ottla.storage.segment_list",
+    Mutation("reader-leaves-a-segment-early", "calm", "ottla.storage.segments.segment_list",
              "            if found is not None:\n                return found if found.length else None\n",
              "            if found is not None and (found.length > 400 or number == len(bases)):\n"
              "                return found if found.length else None\n            offset = max(offset, "
              "bases[number] if number < len(bases) else offset)\n"),
-    Mutation("producers-forgotten-at-restart", "kill", "ottla.storage.producer_state",
+    Mutation("producers-forgotten-at-restart", "kill", "ottla.storage.producers.producer_state",
              "            self._refresh_first_unstable_offset()\n            self._last_snapshot_offset",
              "            self._producers = {}\n            self._last_snapshot_offset"),
-    Mutation("retries-not-recognised", "network", "ottla.storage.producer_state",
+    Mutation("retries-not-recognised", "network", "ottla.storage.producers.producer_state",
              "if origin is Origin.CLIENT and entry is not None and (duplicate :",
              "if header is None and entry is not None and (duplicate :"),
-    Mutation("sequence-not-checked", "disk", "ottla.storage.producer_state",
+    Mutation("sequence-not-checked", "disk", "ottla.storage.producers.producer_state",
              "        if origin is Origin.CLIENT:\n            self._check_sequence(header, entry)\n", ""),
-    Mutation("commits-dropped-at-load", "kill", "ottla.drivers.coordinator_load",
+    Mutation("commits-dropped-at-load", "kill", "ottla.drivers.coordinators.coordinator_load",
              "                    if record.key is not None:\n",
              "                    if record.key is not None and record.key not in latest:\n"),
-    Mutation("commit-answered-before-the-fsync", "power", "ottla.drivers.coordinator_shards",
+    Mutation("commit-answered-before-the-fsync", "power", "ottla.drivers.coordinators.coordinator_shards",
              "        shard.pending.append(pending)\n",
              "        self._committed(shard, pending)\n        self._do(shard, pending.rest)\n        return\n", 20),
-    Mutation("recovery-trusts-checksums", "power", "ottla.storage.recovery",
+    Mutation("recovery-trusts-checksums", "power", "ottla.storage.recovery.segment_recovery",
              " or compute_crc(data, position - start, size) != header.crc:", ":"),
-    Mutation("recovery-cuts-the-last-batch", "kill", "ottla.storage.recovery",
+    Mutation("recovery-cuts-the-last-batch", "kill", "ottla.storage.recovery.segment_recovery",
              "            if position + size > file_size:\n", "            if position + size >= file_size:\n"),
-    Mutation("clean-shutdown-marker-stays", "power", "ottla.storage.checkpoints",
+    Mutation("clean-shutdown-marker-stays", "power", "ottla.storage.checkpoints.offset_checkpoint",
              "    if fs.exists(path):\n        fs.remove(path)",
              "    if fs.exists(path + '?'):\n        fs.remove(path)"),
     Mutation("recovery-point-too-high", "power", "ottla.storage.log_manager",
              "{log.topic_partition: log.recovery_point for log in logs}",
              "{log.topic_partition: log.log_end_offset for log in logs}"),
-    Mutation("new-segment-not-fsynced-in-its-directory", "power", "ottla.storage.log_writer",
+    Mutation("new-segment-not-fsynced-in-its-directory", "power", "ottla.storage.log.log_writer",
              "        self._flusher.fsync_later(self._segments.directory)\n", ""),
-    Mutation("failed-write-stays", "disk", "ottla.storage.log_writer",
+    Mutation("failed-write-stays", "disk", "ottla.storage.log.log_writer",
              "            segment.open().file.truncate(position)\n", "            pass\n", 20),
     Mutation("leader-epoch-not-checked", "kill", "ottla.replication.partition",
              "                raise KafkaError(ErrorCode.fenced_leader_epoch)\n", "                return\n"),
     Mutation("producer-ids-given-twice", "kill", "ottla.controller.producer_ids",
              "ProducerIdsRecord(broker.id, broker.epoch, following)",
              "ProducerIdsRecord(broker.id, broker.epoch, max(first, 1))", 20),
-    Mutation("partial-send-loses-bytes", "calm", "ottla.server.outbox",
+    Mutation("partial-send-loses-bytes", "calm", "ottla.server.connections.outbox",
              "                queue[0] = memoryview(head)[sent:]\n", "                queue.popleft()\n"),
     Mutation("deleted-topics-come-back", "kill", "ottla.metadata.replay",
              "    name = delta.delete_topic(record.topic_id)\n",
@@ -112,58 +112,59 @@ MUTATIONS = (
     Mutation("snapshot-without-settings", "kill", "ottla.metadata.writer",
              "in sorted(image.configs.items()):", "in ():"),
     # Of a controller and a broker on machines of their own.
-    Mutation("controller-answers-before-the-commit", "cluster", "ottla.drivers.active_controller",
+    Mutation("controller-answers-before-the-commit", "cluster", "ottla.drivers.controller.active_controller",
              "        if values or self._pending:  # what it only read may not be committed either\n",
              "        if self._pending and not values:\n", 40),
-    Mutation("controller-commits-before-the-fsync", "cluster", "ottla.drivers.quorum_disk",
+    Mutation("controller-commits-before-the-fsync", "cluster", "ottla.drivers.quorum.quorum_disk",
              "                    await log.flush_async()\n",
              "                    log._state.durable = log.log_end_offset\n"),
     # Of clusters. The numbers are those of a list of what went wrong in others (CONTRIBUTING.md).
     Mutation("no-truncation", "quorum", "ottla.replication.follower",  # 1
              "        if diverging is not None and diverging.end_offset >= 0:\n",
              "        if diverging is not None and diverging.end_offset < -1:\n", 20),
-    Mutation("divergence-not-looked-for", "quorum", "ottla.server.partition_read",  # 1
+    Mutation("divergence-not-looked-for", "quorum", "ottla.server.fetch.partition_read",  # 1
              "            found.diverging = _divergence(partition, field_of(asked, 4), offset)\n",
              "            found.diverging = None\n"),
-    Mutation("epoch-of-a-replica-not-checked", "quorum", "ottla.server.partition_read",  # 1
+    Mutation("epoch-of-a-replica-not-checked", "quorum", "ottla.server.fetch.partition_read",  # 1
              "        partition.check_leader(max(field_of(asked, 3), NO_LEADER_EPOCH))\n"
              "        offset = field_of(asked, 1)\n",
              "        offset = field_of(asked, 1)\n        asked = asked._replace(current_leader_epoch=-1)\n"),
     Mutation("joins-the-isr-behind-the-high-watermark", "quorum", "ottla.replication.partition",  # 2
              "        if replica.end_offset < max(self.log.high_watermark, self.epoch_start):\n",
              "        if replica.end_offset < 0:\n", 20),
-    Mutation("hole-behind-a-refused-batch", "quorum", "ottla.storage.producer_state",  # librdkafka#4953
+    Mutation("hole-behind-a-refused-batch", "quorum", "ottla.storage.producers.producer_state",  # librdkafka#4953
              "        error = self._error_behind(header, entry)\n", "        error = None\n", 40),
     # That the second of a new producer's batches is not taken as its first is for test_refused_batches.py to show: the
     # in-sync set would have to grow just between the two, which no run of the first 21 seeds met.
-    Mutation("one-batch-remembered", "quorum", "ottla.storage.producer_entry",  # 7
+    Mutation("one-batch-remembered", "quorum", "ottla.storage.producers.producer_entry",  # 7
              "BATCHES_RETAINED = 5", "BATCHES_RETAINED = 1", 20),
-    Mutation("retry-answered-with-an-unknown-error", "network", "ottla.storage.producer_state",  # 8
+    Mutation("retry-answered-with-an-unknown-error", "network", "ottla.storage.producers.producer_state",  # 8
              "            return duplicate\n        if origin is not",
              "            raise KafkaError(ErrorCode.unknown_server_error)\n        if origin is not"),
-    Mutation("producers-forgotten-with-their-records", "calm", "ottla.storage.producer_state",  # 8
+    Mutation("producers-forgotten-with-their-records", "calm", "ottla.storage.producers.producer_state",  # 8
              "        self._remove_completed_below(log_start_offset)\n        self.map_end_offset = max(",
              "        self._remove_completed_below(log_start_offset)\n        self._producers = {\n"
              "            each: entry for each, entry in self._producers.items()\n"
              "            if entry.batches and entry.batches[-1].last_offset >= log_start_offset\n        }\n"
              "        self.map_end_offset = max("),
-    Mutation("producers-of-deleted-records-not-replayed", "kill", "ottla.storage.rebuild",  # 8
+    Mutation("producers-of-deleted-records-not-replayed", "kill", "ottla.storage.recovery.rebuild",  # 8
              "    if segments[0].base_offset < log_start:\n", "    if segments[0].base_offset < 0:\n", 20),
-    Mutation("look-up-below-the-log-start", "quorum", "ottla.storage.log",  # 11
+    Mutation("look-up-below-the-log-start", "quorum", "ottla.storage.log.log",  # 11
              "find_timestamp(timestamp_ms, max(start, self._state.log_start))", "find_timestamp(timestamp_ms, start)"),
-    Mutation("fetch-from-the-middle-of-a-batch", "calm", "ottla.storage.segment",  # 12
+    Mutation("fetch-from-the-middle-of-a-batch", "calm", "ottla.storage.segments.segment",  # 12
              "            if batch is None:\n                return None\n            position, first_offset",
              "            if batch is None or batch.base_offset < offset:\n                return None\n"
              "            position, first_offset", 20),
-    Mutation("look-up-passes-over-the-batch", "quorum", "ottla.storage.segment",  # 12
+    Mutation("look-up-passes-over-the-batch", "quorum", "ottla.storage.segments.segment",  # 12
              "if batch.max_timestamp < timestamp_ms or batch", "if batch.max_timestamp <= timestamp_ms or batch"),
-    Mutation("commits-found-before-they-are-loaded", "quorum", "ottla.drivers.coordinator_shards",  # 10
+    Mutation("commits-found-before-they-are-loaded", "quorum", "ottla.drivers.coordinators.coordinator_shards",  # 10
              "        self.error: ErrorCode | None = ErrorCode.coordinator_load_in_progress\n",
              "        self.error: ErrorCode | None = None\n"),
-    Mutation("coordinator-answers-before-the-followers", "quorum", "ottla.drivers.coordinator_shards",  # 17
+    Mutation("coordinator-answers-before-the-followers", "quorum", "ottla.drivers.coordinators.coordinator_shards",
+              # 17
              "        shard.pending.append(pending)\n",
              "        self._committed(shard, pending)\n        self._do(shard, pending.rest)\n        return\n"),
-    Mutation("followers-have-no-producers", "quorum", "ottla.storage.log",  # 18
+    Mutation("followers-have-no-producers", "quorum", "ottla.storage.log.log",  # 18
              "append(buffer, size, headers, max_timestamp, now_ms)\n"
              "        return self._appended(first.base_offset, NO",
              "append(buffer, size, [each._replace(producer_id=-1) for each in headers], max_timestamp, now_ms)\n"
@@ -176,13 +177,13 @@ MUTATIONS = (
              "                pass\n            error = self._reached()"),
     Mutation("any-replica-may-lead", "quorum", "ottla.controller.partition_change",
              "has_all = node_id in self.isr if self.isr else node_id in self._elr\n", "has_all = True\n"),
-    Mutation("decides-on-an-old-image", "quorum", "ottla.drivers.active_controller",
+    Mutation("decides-on-an-old-image", "quorum", "ottla.drivers.controller.active_controller",
              "        image = self.image\n        delta = MetadataDelta(image)\n",
              "        image = self._publisher.image\n        delta = MetadataDelta(self.image)\n"),
     Mutation("votes-twice", "quorum", "ottla.quorum.core",
              "        if self.stored.voted_id >= 0:\n            return self._voted_for(candidate)\n"
              "        return self.stored.leader_id < 0", "        return True", 40),
-    Mutation("vote-file-lost", "quorum", "ottla.drivers.metadata_log",
+    Mutation("vote-file-lost", "quorum", "ottla.drivers.quorum.metadata_log",
              "            return decode_quorum_state(self._fs.read_bytes(path))",
              "            return self._fs.read_bytes(path) and None", 40),
     Mutation("votes-for-a-shorter-log", "quorum", "ottla.quorum.core",
@@ -192,10 +193,10 @@ MUTATIONS = (
     Mutation("high-watermark-counts-observers", "quorum", "ottla.quorum.leader",
              "each.end_offset for each in self.voters.values())",
              "each.end_offset for each in (*self.voters.values(), *self.observers.values()))"),
-    Mutation("metadata-counted-before-its-fsync", "quorum", "ottla.drivers.quorum_disk",
+    Mutation("metadata-counted-before-its-fsync", "quorum", "ottla.drivers.quorum.quorum_disk",
              "or the disk has failed.\"\"\"\n        await until_idle(lambda: self._task)\n\n\nclass MetadataCutter",
              "or the disk has failed.\"\"\"\n        return\n\n\nclass MetadataCutter", 20),
-    Mutation("metadata-not-truncated", "quorum", "ottla.drivers.quorum_node",
+    Mutation("metadata-not-truncated", "quorum", "ottla.drivers.quorum.quorum_node",
              "        if log.log_end_offset <= end:\n            return\n",
              "        if log.log_end_offset >= 0:\n            return\n", 40),
     # Of transactions.
@@ -207,24 +208,26 @@ MUTATIONS = (
              "    return {each: ErrorCode.none if inside is not None else ErrorCode.none for each"),
     Mutation("verified-while-it-ends", "transactions", "ottla.coordinator.transaction.partitions",  # 6
              "    if now.state in PREPARED:\n", "    if now.state in ():\n", 40),
-    Mutation("transactional-retries-not-recognised", "transactions", "ottla.storage.producer_state",  # 6
+    Mutation("transactional-retries-not-recognised", "transactions", "ottla.storage.producers.producer_state",  # 6
              "if origin is Origin.CLIENT and entry is not None and (duplicate :",
              "if origin is Origin.CLIENT and entry is not None and not header.is_transactional and (duplicate :"),
     Mutation("a-retried-commit-fails", "transactions", "ottla.coordinator.transaction.ending",  # 9
              "        if now.state is OUTCOMES[request.is_commit][1]:\n            return True\n"
              "        raise KafkaError(ErrorCode.invalid_txn_state)\n    if request.is_commit:",
              "        raise KafkaError(ErrorCode.invalid_txn_state)\n    if request.is_commit:", 20),
-    Mutation("aborts-what-the-producer-wrote-before", "transactions", "ottla.storage.producer_state",  # 9
+    Mutation("aborts-what-the-producer-wrote-before", "transactions", "ottla.storage.producers.producer_state",  # 9
              "        return CompletedTransaction(header.producer_id, first_offset, last",
              "        return CompletedTransaction(header.producer_id, max(0, first_offset - 20), last"),
-    Mutation("transactions-decided-before-the-followers", "transactions", "ottla.drivers.coordinator_shards",  # 10, 17
+    Mutation("transactions-decided-before-the-followers", "transactions",
+             "ottla.drivers.coordinators.coordinator_shards",  # 10, 17
              "        shard.pending.append(pending)\n",
              "        self._committed(shard, pending)\n        self._do(shard, pending.rest)\n        return\n", 40),
     Mutation("offsets-of-aborted-transactions-count", "transactions", "ottla.coordinator.group.offset_store",  # 13
              "                    if not committed:\n                        continue\n", ""),
-    Mutation("markers-above-the-high-watermark-for-ever", "transactions", "ottla.storage.producer_state",  # 19
+    Mutation("markers-above-the-high-watermark-for-ever", "transactions", "ottla.storage.producers.producer_state",
+              # 19
              "in self._completed.items() if last < offset]", "in self._completed.items() if last + 1 < offset]"),
-    Mutation("open-transactions-are-shown", "transactions", "ottla.storage.log",
+    Mutation("open-transactions-are-shown", "transactions", "ottla.storage.log.log",
              "        return max(unstable, state.log_start)\n", "        return state.high_watermark\n"),
     Mutation("no-transaction-times-out", "transactions", "ottla.coordinator.transaction.sweeps",
              "    if now.timeout_ms == NO_TIMEOUT or", "    if now.timeout_ms != NO_TIMEOUT or"),
@@ -240,7 +243,7 @@ MUTATIONS = (
              "            group.set_assignment_epoch(state.now.timer_ms and value.assignment_epoch, 0)\n"),
     Mutation("state-of-shares-is-not-written", "groups", "ottla.coordinator.share.shard",
              "        self._log([self._record(entry, request, entry.value.leader_epoch)])\n", ""),
-    Mutation("state-of-shares-is-not-read", "groups", "ottla.drivers.share_partitions",
+    Mutation("state-of-shares-is-not-read", "groups", "ottla.drivers.replication.share_partitions",
              "            batches = [StateBatch(**each) for each in row[\"state_batches\"]]\n",
              "            batches: list[StateBatch] = []\n"),
     Mutation("updates-of-shares-replace", "groups", "ottla.coordinator.share.shard",
@@ -258,25 +261,26 @@ MUTATIONS = (
              "        delta.acls = _difference(base.acls, image.acls)\n", ""),
     Mutation("decisions-outlive-a-change", "security", "ottla.security.authorizer",
              "        self.generation += 1\n        self._decisions.clear()\n", "        self.generation += 1\n"),
-    Mutation("shortcuts-outlive-a-change", "security", "ottla.server.authorization",
+    Mutation("shortcuts-outlive-a-change", "security", "ottla.server.security.authorization",
              "            connection.shortcuts.clear()\n", "            pass\n"),
-    Mutation("a-removed-token-still-logs-in", "security", "ottla.server.sasl_listeners",
+    Mutation("a-removed-token-still-logs-in", "security", "ottla.server.listeners.sasl_listeners",
              "        found = node.image.delegation_tokens.get(token_id)\n",
              "        found = made.__dict__.get(token_id) or node.image.delegation_tokens.get(token_id)\n"
              "        made.__dict__[token_id] = found\n"),
     Mutation("snapshot-without-tokens", "security", "ottla.metadata.writer",
              "    yield from image.delegation_tokens.values()\n", ""),
-    Mutation("credentials-before-the-commit", "security", "ottla.server.sasl_listeners",
+    Mutation("credentials-before-the-commit", "security", "ottla.server.listeners.sasl_listeners",
              "        found = self._node.image.scram_credentials.get(",
              "        controller = self._node.metadata.controller\n"
              "        newest = controller.image if controller and controller.active else self._node.image\n"
              "        found = newest.scram_credentials.get(", 20),
-    Mutation("answered-before-the-broker-has-the-change", "security", "ottla.drivers.remote_controller_channel",
+    Mutation("answered-before-the-broker-has-the-change", "security",
+             "ottla.drivers.controller.remote_controller_channel",
              "        if api_key != ApiKey.DESCRIBE_QUORUM:\n            await self._changed()\n", ""),
-    Mutation("security-changes-answered-before-the-commit", "security", "ottla.drivers.active_controller",
+    Mutation("security-changes-answered-before-the-commit", "security", "ottla.drivers.controller.active_controller",
              "        if values or self._pending:  # what it only read may not be committed either\n",
              "        if self._pending and not values:\n"),
-    Mutation("the-requester-is-lost-on-the-way", "security", "ottla.drivers.controller_channel",
+    Mutation("the-requester-is-lost-on-the-way", "security", "ottla.drivers.controller.controller_channel",
              "                api_key, request, heard=heard, requester=requester.principal\n",
              "                api_key, request, heard=heard\n"),
     Mutation("denials-are-overlooked", "security", "ottla.security.authorizer",

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from ottla.drivers import quorum_repair
-from ottla.drivers.metadata_log import QUORUM_STATE_FILE
+from ottla.drivers.quorum import quorum_repair
+from ottla.drivers.quorum.metadata_log import QUORUM_STATE_FILE
 from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, ZERO_UUID
 from ottla.protocol.internal.quorum_records import QuorumStateFile, encode_quorum_state
 from ottla.protocol.messages import ApiKey
 from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX
 from ottla.server.http.pages import damage_of
-from ottla.simulation.wire import Disconnected, Wire
+from ottla.simulation.clients.wire import Disconnected, Wire
 from ottla.simulation.world import CONTROL_PORT, DIRECTORY, Machine
 from ottla.testing.disk_nodes import SimulatedCrash
 from tests.simulation.test_three_nodes import Cluster

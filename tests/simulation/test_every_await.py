@@ -10,8 +10,8 @@ import asyncio
 from typing import Any
 
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import SimpleRecord, build_batch
-from ottla.simulation.wire import Disconnected, Wire
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
+from ottla.simulation.clients.wire import Disconnected, Wire
 from ottla.simulation.world import EPOCH_MS, World
 
 KEPT = "kept"

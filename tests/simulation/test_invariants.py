@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from ottla.quorum.voters import ReplicaKey, VoterSet
-from ottla.simulation.history import ACKS_ALL, History
-from ottla.simulation.invariants import Invariants
+from ottla.simulation.checks.history import ACKS_ALL, History
+from ottla.simulation.checks.invariants import Invariants
 from ottla.simulation.world import Violation, World
 
 

@@ -11,10 +11,10 @@ from uuid import UUID
 import pytest
 
 from ottla.model import TopicPartition
-from ottla.protocol.record_batch import build_batch
+from ottla.protocol.records.record_batch import build_batch
 from ottla.replication.partition import Partition
-from ottla.simulation.log_view import LogView
-from ottla.simulation.seen_replicas import UNSEEN, SeenNode, SeenReplicas
+from ottla.simulation.checks.log_view import LogView
+from ottla.simulation.checks.seen_replicas import UNSEEN, SeenNode, SeenReplicas
 from ottla.testing.disk import SimulatedFileSystem
 
 

@@ -18,17 +18,9 @@ from typing import Any
 import pytest
 
 from ottla.server.node import Node
-from ottla.simulation import (
-    cluster_faults,
-    faults,
-    group_protocols,
-    quorum,
-    reports,
-    scenario,
-    security_run,
-    single,
-    transactions,
-)
+from ottla.simulation import reports, scenario
+from ottla.simulation.faults import cluster_faults, faults
+from ottla.simulation.runs import group_protocols, quorum, security_run, single, transactions
 from ottla.simulation.world import World
 from ottla.testing.disk import OPERATIONS, Fault
 from ottla.testing.loop import SimulatedLoop

@@ -12,7 +12,7 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.metadata.image import PartitionRegistration
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch, iterate_batches
 from ottla.server.node import Node
 from ottla.simulation.world import DIRECTORY, EPOCH_MS, Machine
 from tests.simulation.test_three_nodes import NODES, Cluster

@@ -15,7 +15,7 @@ from ottla.errors import ErrorCode
 from ottla.metadata.writer import image_records
 from ottla.protocol.messages import ApiKey
 from ottla.server.node import Node
-from ottla.simulation.clients import Disconnected, Wire
+from ottla.simulation.clients.clients import Disconnected, Wire
 from ottla.simulation.world import Machine, World
 
 NODES = ("node1", "node2", "node3")

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import SimpleRecord, build_batch
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from ottla.simulation.world import EPOCH_MS
 from tests.simulation.test_three_nodes import NODES, Cluster
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
-from ottla.protocol.record_batch import (
+from ottla.protocol.records.record_batch import (
     SimpleRecord,
     build_batch,
     iterate_batches,
@@ -23,11 +23,11 @@ from ottla.protocol.record_batch import (
     read_batch_header,
     set_base_offset_and_epoch,
 )
-from ottla.storage.append_info import AppendInfo
 from ottla.storage.config import LogConfig
-from ottla.storage.log import Log
+from ottla.storage.log.append_info import AppendInfo
+from ottla.storage.log.log import Log
 from ottla.storage.log_manager import LogManager
-from ottla.storage.producer_state import RECALL_MS, ProducerSettings
+from ottla.storage.producers.producer_state import RECALL_MS, ProducerSettings
 from ottla.testing.disk import SimulatedCrash, SimulatedFileSystem
 from tests.simulation import checks
 

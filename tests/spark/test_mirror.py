@@ -13,9 +13,9 @@ import pytest
 
 from ottla.mirror.mirror import Mirror, Route
 from ottla.testing import Broker
-from tests.conformance.mirrored import rows
-from tests.spark.pipeline_process import Command, has_read, is_done, set_
-from tests.spark.pipelines import wait_for
+from tests.conformance.mirror.mirrored import rows
+from tests.spark.pipelines.pipeline_process import Command, has_read, is_done, set_
+from tests.spark.pipelines.pipelines import wait_for
 from tests.spark.standalone import StandaloneCluster
 from tests.spark.topics import Record, Topics
 

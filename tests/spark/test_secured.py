@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 
 from ottla.cli.security import secured
 from ottla.client.properties import read_file
-from tests.conformance.test_secured_node import SecuredNode, ottla
+from tests.conformance.security.test_secured_node import SecuredNode, ottla
 
 pytest.importorskip("pyspark", reason="Spark is not set up: no pyspark here")
 

@@ -22,7 +22,7 @@ for setting in sys.argv[2:]:
 spark = session.getOrCreate()
 
 def work(rows):
-    import ottla.arrow, ottla.protocol.record_batch as compiled
+    import ottla.arrow, ottla.protocol.records.record_batch as compiled
     yield os.getppid(), sum(rows), ottla.__path__[0], compiled.__file__, os.getcwd()
 
 import json

@@ -10,14 +10,14 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / "ottla"
 MAY_MOVE = {
     "replication/partition.py": "the rule of commit",
     "quorum/core.py": "the same of the metadata log",
-    "drivers/quorum_node.py": "what the quorum's core decided",
-    "storage/log.py": "the property itself",
-    "storage/log_state.py": "it follows the start of the log up, and a truncation down",
-    "storage/log_loader.py": "a log that is being loaded",
-    "storage/directory_loader.py": "what the checkpoint says of a log that was loaded",
+    "drivers/quorum/quorum_node.py": "what the quorum's core decided",
+    "storage/log/log.py": "the property itself",
+    "storage/log/log_state.py": "it follows the start of the log up, and a truncation down",
+    "storage/log/log_loader.py": "a log that is being loaded",
+    "storage/recovery/directory_loader.py": "what the checkpoint says of a log that was loaded",
     "storage/log_manager.py": "the same, of one that was offline",
     "storage/future_logs.py": "a copy in another directory that takes the place of its log",
-    "server/partition_read.py": "no log's: a row of an answer",
+    "server/fetch/partition_read.py": "no log's: a row of an answer",
     "replication/fetch_session.py": "no log's: what a session has told",
 }
 

@@ -15,9 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "ottla"
 
 ASK_THE_CONTROLLER = {
-    "drivers/controller_channel.py": "the road of a broker, while the active controller is in its process",
-    "drivers/controller_activation.py": "its first decisions",
-    "drivers/metadata_parts.py": "puts the parts together",
+    "drivers/controller/controller_channel.py": "the road of a broker, while the active controller is in its process",
+    "drivers/controller/controller_activation.py": "its first decisions",
+    "drivers/metadata/metadata_services.py": "puts the parts together",
     "server/node.py": "puts the parts together",
     "server/controller_handlers/decided.py": "the end of the road: a request that came over the wire",
     "server/controller_handlers/envelope.py": "whether it is active",
@@ -26,10 +26,10 @@ ASK_THE_CONTROLLER = {
 
 REPLAY = {
     "metadata/loader.py": "committed records, for the publisher",
-    "drivers/active_controller.py": "its own records, into the image that only its decisions see",
+    "drivers/controller/active_controller.py": "its own records, into the image that only its decisions see",
 }
-LOAD = {"drivers/metadata_publisher.py"}
-STAGE = {"drivers/active_controller.py"}
+LOAD = {"drivers/metadata/metadata_publisher.py"}
+STAGE = {"drivers/controller/active_controller.py"}
 
 ROADS = {"to_controller", "send", "call", "decided", "request"}
 """What a request is handed to."""
@@ -54,7 +54,7 @@ def imported(tree: ast.AST) -> set[str]:
 
 def reaches_controller(tree: ast.AST) -> bool:
     """Names the class, or takes the object out of the metadata parts."""
-    return "ottla.drivers.active_controller.ActiveController" in imported(tree) or any(
+    return "ottla.drivers.controller.active_controller.ActiveController" in imported(tree) or any(
         isinstance(node, ast.Attribute) and node.attr == "controller" and ast.unparse(node.value).endswith("metadata")
         for node in ast.walk(tree)
     )
@@ -88,7 +88,11 @@ def changes_of_a_core(tree: ast.AST) -> list[str]:
 
 
 def test_the_controller_is_asked_by_requests_alone() -> None:
-    found = {name for name, tree in sources() if name != "drivers/active_controller.py" and reaches_controller(tree)}
+    found = {
+        name
+        for name, tree in sources()
+        if name != "drivers/controller/active_controller.py" and reaches_controller(tree)
+    }
     assert found == set(ASK_THE_CONTROLLER)
     assert not [name for name in found if name.startswith("server/handlers/")]
 
@@ -163,6 +167,6 @@ def test_what_crosses_the_border_is_found() -> None:
     assert functions_handed_over(ast.parse("def f(image): ...\nto_controller(context, asked=f)"))
     assert not functions_handed_over(ast.parse("to_controller(context, asked)"))
     assert reaches_controller(ast.parse("self.node.metadata.controller.request(1, {})"))
-    assert reaches_controller(ast.parse("from ottla.drivers.active_controller import ActiveController"))
+    assert reaches_controller(ast.parse("from ottla.drivers.controller.active_controller import ActiveController"))
     assert not reaches_controller(ast.parse("node.channel.send(1, {})"))
     assert not changes_of_a_core(ast.parse("self.core = QuorumCore.of()\nself.core.on_flushed(1)"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,19 @@ def test_every_module_has_a_docstring(folder: str) -> None:
     modules = [path for path in sorted((ROOT / folder).rglob("*.py")) if path.read_text(encoding="utf-8").strip()]
     silent = [str(path) for path in modules if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert silent == []
+
+
+FILES_PER_FOLDER_MAX = 30
+TEXTS = {".py", ".pxd", ".md", ".txt", ".json", ".sh", ".yaml", ".yml", ".java", ".go", ".js", ".mjs", ".rs"}
+
+
+def test_folders_are_short() -> None:
+    """A folder that holds more has corridors of its own."""
+    counts = Counter(
+        path.parent.relative_to(ROOT).as_posix()
+        for top in ("src", "tests", "bench", "demo", "docs", "tools", "deploy", "peers")
+        for path in (ROOT / top).rglob("*")
+        if path.suffix in TEXTS and not {"node_modules", "target"} & set(path.parts)
+    )
+    assert len(counts) > 100
+    assert {folder: count for folder, count in counts.items() if count > FILES_PER_FOLDER_MAX} == {}

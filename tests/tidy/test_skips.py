@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.protocol import _records
+from ottla.protocol.records import _records
 from tests.skips import MAY_SKIP
 
 ROOT = Path(__file__).resolve().parents[2]

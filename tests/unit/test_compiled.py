@@ -32,7 +32,7 @@ def files_of(names: list[str], **environment: str) -> list[str]:
 def test_both_ways_are_there() -> None:
     if not compiled.built(compiled.typed_modules()[0]):
         pytest.skip("the compiled module is not built: no C compiler")
-    assert "ottla.protocol._records" in NAMES
+    assert "ottla.protocol.records._records" in NAMES
     assert all(name.endswith(EXTENSION_SUFFIXES[0]) for name in files_of(NAMES))
     assert all(name.endswith(".py") for name in files_of(NAMES, OTTLA_INTERPRETED="1"))
 
@@ -101,7 +101,12 @@ def test_compiled_classes_have_the_attributes_of_their_sources() -> None:
 
 def test_the_sources_pass_the_same_tests() -> None:
     """Runs the tests of the hot path interpreted."""
-    files = ("storage/test_log", "storage/test_indexes", "server/test_connection", "server/test_produce_and_fetch")
+    files = (
+        "storage/log/test_log",
+        "storage/segments/test_indexes",
+        "server/connections/test_connection",
+        "server/produce/test_produce_and_fetch",
+    )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:xdist", *(f"tests/unit/{file}.py" for file in files)],

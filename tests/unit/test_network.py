@@ -18,8 +18,8 @@ from ottla.filesystem import File, OsFileSystem
 from ottla.network import SystemNetwork
 from ottla.protocol.messages import ApiKey
 from ottla.server import main as main_module
-from ottla.server.listening import check_address
-from ottla.server.outbox import Outbox, SliceRest
+from ottla.server.connections.outbox import Outbox, SliceRest
+from ottla.server.listeners.listening import check_address
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.server import node as nodes
 

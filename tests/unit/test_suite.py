@@ -11,7 +11,7 @@ import pytest
 
 from tests import suite
 
-CLI, UNIT = "tests/conformance/test_cli.py::test_a", "tests/unit/test_compiled.py::test_b[x y]"
+CLI, UNIT = "tests/conformance/cli/test_cli.py::test_a", "tests/unit/test_compiled.py::test_b[x y]"
 
 
 def test_what_is_asked_again() -> None:

@@ -19,7 +19,7 @@ from ottla import tls_connection, tls_network
 from ottla.filesystem import OsFileSystem
 from ottla.network import MORE, SystemNetwork
 from ottla.security.certificates import subject_of
-from ottla.server.outbox import Outbox, SliceRest
+from ottla.server.connections.outbox import Outbox, SliceRest
 from ottla.testing.loop import SimulatedTime
 from ottla.testing.network import SimulatedNetwork
 from ottla.tls_connection import TlsConnection

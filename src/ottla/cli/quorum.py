@@ -133,8 +133,8 @@ def repair(
         Repair it.
     """
     from ottla.cli.log.repair import lock  # the other commands only ask the cluster
-    from ottla.drivers import quorum_repair
-    from ottla.drivers.metadata_log import METADATA_PARTITION
+    from ottla.drivers.quorum import quorum_repair
+    from ottla.drivers.quorum.metadata_log import METADATA_PARTITION
     from ottla.filesystem import OsFileSystem
 
     fs = OsFileSystem()

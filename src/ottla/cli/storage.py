@@ -17,7 +17,7 @@ from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
-    from ottla.drivers.formatting import InitialController
+    from ottla.drivers.metadata.formatting import InitialController
 
 app = App(name="storage", help="Format log directories before the first start, and show their ids.", sort_key=7)
 
@@ -71,9 +71,9 @@ def format_(
     import random
 
     from ottla.clock import SystemClock
-    from ottla.drivers.formatting import format_directories
+    from ottla.drivers.metadata.formatting import format_directories
     from ottla.filesystem import OsFileSystem
-    from ottla.storage.meta_properties import random_directory_id
+    from ottla.storage.checkpoints.meta_properties import random_directory_id
 
     if sum((standalone, initial_controllers is not None, no_initial_controllers)) > 1:
         raise CommandFailed(
@@ -107,7 +107,7 @@ def info(directory: Raw | None = None, /, *, config: Config = None, set: Setting
         The data directory, if log.dirs is not in the settings.
     """
     from ottla.filesystem import OsFileSystem
-    from ottla.storage.meta_properties import read_meta_properties
+    from ottla.storage.checkpoints.meta_properties import read_meta_properties
 
     found = _config(directory, config, set)
     fs = OsFileSystem()
@@ -175,8 +175,8 @@ def _voters(config: ServerConfig, *, standalone: bool, initial: str | None) -> l
     """The first voters of a dynamic quorum; None if the options do not name any. Raises OttlaError, CommandFailed."""
     import random
 
-    from ottla.drivers.formatting import InitialController, parse_initial_controllers
-    from ottla.storage.meta_properties import random_directory_id
+    from ottla.drivers.metadata.formatting import InitialController, parse_initial_controllers
+    from ottla.storage.checkpoints.meta_properties import random_directory_id
 
     if initial is not None:
         return parse_initial_controllers(initial)

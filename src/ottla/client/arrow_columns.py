@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.protocol._batch_rows import Bytes, Headers, Numbers
+from ottla.protocol.records._batch_rows import Bytes, Headers, Numbers
 
 HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 _PAIR: Final = {"key", "value"}

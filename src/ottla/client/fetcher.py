@@ -14,7 +14,7 @@ from ottla.model import ZERO_UUID, Offset, TopicPartition
 from ottla.protocol import fetch
 from ottla.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.messages import ApiKey, MalformedRequest
-from ottla.protocol.record_batch import (
+from ottla.protocol.records.record_batch import (
     LENGTH_AND_MAGIC,
     LOG_OVERHEAD,
     MAGIC,

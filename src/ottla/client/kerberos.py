@@ -7,7 +7,7 @@ import threading
 from typing import Final
 
 from ottla.client.security import Kerberos, SecurityFailure
-from ottla.drivers.kerberos import Initiator, Renewal
+from ottla.drivers.nodes.kerberos import Initiator, Renewal
 from ottla.errors import OttlaError
 from ottla.security.sasl import AuthenticationFailed
 from ottla.security.sasl.gssapi import GssapiClient

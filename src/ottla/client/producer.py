@@ -1,8 +1,9 @@
 """A producer of Arrow's record batches on blocking sockets: idempotent, transactional, in order.
 
-Rows become record batches in a compiled loop (`ottla.protocol._batch_rows`). To each leader goes one request at a time,
-with the next batch of each of its partitions; while it is on its way the following batches are made. So a partition
-has one batch in flight, and whatever is sent again is sent in the same order with the same sequence numbers (KIP-98).
+Rows become record batches in a compiled loop (`ottla.protocol.records._batch_rows`). To each leader goes one request at
+a time, with the next batch of each of its partitions; while it is on its way the following batches are made. So a
+partition has one batch in flight, and whatever is sent again is sent in the same order with the same sequence numbers
+(KIP-98).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from ottla.client.transactions import ProducerId, add_partitions, end_transactio
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Millis, Offset, TopicPartition
 from ottla.protocol import produce
-from ottla.protocol._batch_rows import Section, append
-from ottla.protocol.compression import CODECS, compress
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse, ProduceTopic
-from ottla.protocol.record_batch import (
+from ottla.protocol.records._batch_rows import Section, append
+from ottla.protocol.records.compression import CODECS, compress
+from ottla.protocol.records.record_batch import (
     HEADER_SIZE,
     MAGIC,
     TRANSACTIONAL,

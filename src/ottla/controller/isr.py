@@ -53,7 +53,7 @@ def _row(
     topic_id: UUID,
     asked: sent.AlterPartitionRequestPartitionData,
     records: list[PartitionChangeRecord],
-) -> sent.AlterPartitionResponsePartitionData:  # fmt: skip
+) -> sent.AlterPartitionResponsePartitionData:
     """A change that ends a reassignment may make another broker the leader; then the answer is an error, and the change
     is made."""
     number = asked["partition_index"]

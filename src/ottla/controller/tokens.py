@@ -1,7 +1,7 @@
 """Delegation tokens, decided as by Kafka's `DelegationTokenControlManager` (KIP-48, KIP-373).
 
 A refusal is an answer with an error, not an exception, since CreateDelegationToken says in it who asked for whom.
-Which connections may ask at all is decided by the handlers (`server/delegation_tokens.py`).
+Which connections may ask at all is decided by the handlers (`server/security/delegation_tokens.py`).
 """
 
 from __future__ import annotations

@@ -2,5 +2,5 @@
 
 No clock, no socket, no file, no event loop. May import `metadata` and what lies below it.
 Start at `group/shard.py`, one partition of `__consumer_offsets`, then `group/classic.py`;
-`drivers/coordinator_shards.py` feeds it.
+`drivers/coordinators/coordinator_shards.py` feeds it.
 """

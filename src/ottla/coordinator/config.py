@@ -79,9 +79,10 @@ class GroupConfig:
         own = image.config(ConfigResourceType.GROUP, group_id)
         if not own:
             return ConsumerGroupConfig(
-                self.consumer_session_timeout_ms, self.consumer_heartbeat_interval_ms,
+                self.consumer_session_timeout_ms,
+                self.consumer_heartbeat_interval_ms,
                 self.consumer_assignment_interval_ms,
-            )  # fmt: skip
+            )
         return ConsumerGroupConfig(
             int(own.get("consumer.session.timeout.ms", self.consumer_session_timeout_ms)),
             int(own.get("consumer.heartbeat.interval.ms", self.consumer_heartbeat_interval_ms)),

@@ -61,7 +61,7 @@ class InTransaction(NamedTuple):
     producer_id: ProducerId
     producer_epoch: ProducerEpoch
     guard: int
-    """Guard of its verification (`storage/producer_entry.py`)."""
+    """Guard of its verification (`storage/producers/producer_entry.py`)."""
 
 
 OUTSIDE = InTransaction(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_GUARD)

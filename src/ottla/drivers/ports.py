@@ -16,8 +16,8 @@ from ottla.config.typed import TypedSettings
 from ottla.coordinator.effects import Marker
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.share.requests import StateRequest
-from ottla.drivers.broker_lifecycle import BrokerLifecycle
-from ottla.drivers.controller_channel import ControllerChannel
+from ottla.drivers.controller.controller_channel import ControllerChannel
+from ottla.drivers.metadata.broker_lifecycle import BrokerLifecycle
 from ottla.errors import ErrorCode
 from ottla.filesystem import FileSystem
 from ottla.metadata.delta import MetadataDelta

@@ -18,7 +18,7 @@ from ottla.protocol.internal.metadata_records import (
     decode_record,
 )
 from ottla.protocol.internal.quorum_records import KRaftVersionRecord, SnapshotHeaderRecord, VotersRecord
-from ottla.protocol.record_batch import BatchHeader
+from ottla.protocol.records.record_batch import BatchHeader
 from ottla.quorum.snapshot import SnapshotId
 
 RECORDS_PER_STEP = 200

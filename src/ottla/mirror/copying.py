@@ -38,7 +38,7 @@ from ottla.mirror.control_topic import (
 )
 from ottla.mirror.mapping import Place, Stretch, add_stretch, paired, stretches
 from ottla.model import Offset, TopicPartition
-from ottla.protocol.record_batch import CorruptBatch, iterate_batches
+from ottla.protocol.records.record_batch import CorruptBatch, iterate_batches
 
 logger = logging.getLogger("ottla.mirror")
 

@@ -29,7 +29,7 @@ from ottla.protocol.fetch import (
     read_response_start,
 )
 from ottla.protocol.messages import MalformedRequest
-from ottla.protocol.record_batch import LOG_OVERHEAD
+from ottla.protocol.records.record_batch import LOG_OVERHEAD
 from ottla.protocol.varint import padded_uvarint, read_length
 from ottla.protocol.wire import INT32, end_of_tags, read_uuid
 

@@ -20,7 +20,7 @@ from ottla.protocol.internal.quorum_records import (
     decode_control,
     encode_control,
 )
-from ottla.protocol.record_batch import (
+from ottla.protocol.records.record_batch import (
     BatchHeader,
     SimpleRecord,
     build_batch,

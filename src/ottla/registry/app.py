@@ -29,7 +29,7 @@ from ottla.registry.service import Service
 from ottla.registry.store import StoreError
 from ottla.security.acls import ResourceType
 from ottla.server.http.callers import Caller, Unauthorized
-from ottla.server.permissions import Open
+from ottla.server.security.permissions import Open
 
 _LOG = logging.getLogger("ottla.registry")
 

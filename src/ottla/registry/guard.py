@@ -38,7 +38,7 @@ from ottla.tls_connection import TlsConnection
 
 if TYPE_CHECKING:
     from ottla.config.secret import Secret
-    from ottla.server.node_tls import NodeTls
+    from ottla.server.listeners.node_tls import NodeTls
 
 _LOG = logging.getLogger("ottla.registry")
 
@@ -74,7 +74,7 @@ class Guard:
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         refuse_open(config, host)
         if self.is_secured:
-            from ottla.server.node_tls import NodeTls
+            from ottla.server.listeners.node_tls import NodeTls
 
             self._tls = NodeTls(config, OsFileSystem(), SystemClock(), SystemNetwork())
         if logins.asks_for_login(config):

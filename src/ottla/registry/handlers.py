@@ -16,7 +16,7 @@ from ottla.registry.schema_types import compatibility
 from ottla.registry.service import Service
 from ottla.registry.subjects import DEFAULT_CONTEXT, GLOBAL_CONTEXT
 from ottla.security.acls import Operation
-from ottla.server.permissions import Needs, Open, cluster
+from ottla.server.security.permissions import Needs, Open, cluster
 
 Handler = Callable[[Service, Call], Any]
 

@@ -8,7 +8,7 @@ from typing import Final
 from ottla.config.listeners import HTTP
 from ottla.config.server import ServerConfig
 from ottla.errors import OttlaError
-from ottla.server.exposure import ALLOW, is_loopback, keeps_strangers_out
+from ottla.server.listeners.exposure import ALLOW, is_loopback, keeps_strangers_out
 
 PREFIXES: Final = (
     "ssl.", "sasl.", "listener.name.http.", "ottla.http.security.", "ottla.ssl.", "ottla.sasl.", "ottla.login.",

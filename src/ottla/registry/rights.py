@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.registry import subjects
 from ottla.registry.api_errors import ApiError
 from ottla.security.acls import CLUSTER_NAME, Operation, ResourceType
-from ottla.server.permissions import Need, Refused
+from ottla.server.security.permissions import Need, Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from ottla.logs import fields
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Acl, AclFilter, Binding, ResourceType
 from ottla.security.authorizer import Authorizer
-from ottla.server.acls import DecisionLog
+from ottla.server.security.acls import DecisionLog
 
 _LOG = logging.getLogger("ottla.registry")
 

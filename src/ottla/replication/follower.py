@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ottla.errors import ErrorCode, KafkaError, MissingOffsets
 from ottla.model import LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchPartition, records_length
-from ottla.protocol.record_batch import HEADER_SIZE, LOG_OVERHEAD
+from ottla.protocol.records.record_batch import HEADER_SIZE, LOG_OVERHEAD
 from ottla.replication.partition import Partition
 from ottla.replication.replica_log import Appended, ReplicaLog
 

@@ -1,4 +1,4 @@
-"""A log as replication, and those who reach it through a partition, see it; `ottla.storage.log.Log` is one."""
+"""A log as replication, and those who reach it through a partition, see it; `ottla.storage.log.log.Log` is one."""
 
 from __future__ import annotations
 

@@ -28,18 +28,18 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Buffer, Millis
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
+from ottla.server.connections.outbox import EncodedResponse as EncodedResponse
+from ottla.server.connections.outbox import Slice
 from ottla.server.controller_handlers import CONTROLLER_TABLE
 from ottla.server.handlers import OWN, TABLE, Served
-from ottla.server.outbox import EncodedResponse as EncodedResponse
-from ottla.server.outbox import Slice
 
 if TYPE_CHECKING:
     import asyncio
 
     from ottla.protocol.schemas.sent import SaslAuthenticateResponse, SaslHandshakeResponse
-    from ottla.server.outbox import Outbox
-    from ottla.server.permissions import Need, Needs
+    from ottla.server.connections.outbox import Outbox
     from ottla.server.ports import Asking, NodePorts
+    from ottla.server.security.permissions import Need, Needs
 
 
 LONG_REQUEST_BYTES: Final = 4096
@@ -373,7 +373,7 @@ def _guarded(handle: Handler, needs: Needs) -> Handler:
 
     def guarded(context: RequestContext, request: Any) -> Response | Deferred | Awaitable[Response] | Handling[Any]:
         if context.node.authorizer is not None:
-            from ottla.server.authorization import enforce, enforce_undeclared  # most nodes do without
+            from ottla.server.security.authorization import enforce, enforce_undeclared  # most nodes do without
 
             if not enforced:
                 enforce_undeclared(context)

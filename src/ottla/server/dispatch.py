@@ -34,13 +34,13 @@ from ottla.server.api import (
     Response,
     Session,
 )
+from ottla.server.connections.long_answers import RowsOf
+from ottla.server.connections.outbox import Slice
 from ottla.server.handlers import TABLE
-from ottla.server.long_answers import RowsOf
-from ottla.server.outbox import Slice
 from ottla.steps import at_once
 
 if TYPE_CHECKING:
-    from ottla.server.decoded_rows import Claim
+    from ottla.server.connections.decoded_rows import Claim
     from ottla.server.ports import NodePorts
 
 
@@ -127,7 +127,7 @@ async def _long(call: Call, frame: memoryview, offset: int) -> Outcome:
     is_small = len(frame) <= LARGE_REQUEST_BYTES or loaded.key in _NEVER_WAIT
     if is_small or session is None or session.apis is not OF_BROKERS:
         return await _in_steps(call, frame, offset, None)
-    from ottla.server.decoded_rows import claimed  # most nodes do without
+    from ottla.server.connections.decoded_rows import claimed  # most nodes do without
 
     async with claimed(len(frame)) as claim:
         return await _in_steps(call, frame, offset, claim)
@@ -139,17 +139,17 @@ async def _in_steps(call: Call, frame: memoryview, offset: int, claim: Claim | N
     context.in_steps = True
     steps = loaded.decode_in_steps(context.api_version, frame, offset)
     if claim is not None and loaded.long_bytes == LONG_REQUEST_BYTES:  # decoders of our own count other costs
-        from ottla.server.decoded_rows import lowering
+        from ottla.server.connections.decoded_rows import lowering
 
         steps = lowering(claim, steps)
     call.request = await run_yielding(steps)
     outcome = await _encoded_later(call, _handled(call))
     if not loaded.pipelined:
-        from ottla.server.freeing import freeing  # an idle node does without
+        from ottla.server.connections.incremental_free import free_in_steps  # an idle node does without
 
         held = [call.request]
         call.request = None
-        await run_yielding(freeing(held))
+        await run_yielding(free_in_steps(held))
     return outcome
 
 
@@ -189,12 +189,12 @@ async def _encoded_if_long(call: Call, handling: Coroutine[Any, Any, Response]) 
 
 def _encoding(context: RequestContext, held: list[Mapping[str, Any]]) -> Generator[int, None, EncodedResponse]:
     """The answer in `held`, encoded and freed."""
-    from ottla.server.freeing import freeing
+    from ottla.server.connections.incremental_free import free_in_steps
 
     key, version = context.api_key, context.api_version
     body = yield from messages.encode_response_in_steps(key, version, context.correlation_id, held[0])
     yield from _counting(context, held[0])
-    yield from freeing(held)
+    yield from free_in_steps(held)
     return EncodedResponse((body,))
 
 
@@ -235,7 +235,7 @@ def _refusal(call: Call, error: BaseException) -> Response | Handling[Any]:
         )  # fmt: skip
         _REQUESTS.error("a request failed", exc_info=error, extra=which)
         error = KafkaError(ErrorCode.unknown_server_error)
-    from ottla.server.freeing import without_frames
+    from ottla.server.connections.incremental_free import without_frames
 
     without_frames(error)
     response = call.api.on_error(call.context, call.request, error)

@@ -78,9 +78,9 @@ def format_directory(
 ) -> None:
     """Make a node's new directory one of a cluster, which begins with `credentials`, records of users of SCRAM
     (KIP-900); one that is of a cluster already stays as it is."""
-    from ottla.drivers.directories import bootstrap_checkpoint
+    from ottla.drivers.metadata.directories import bootstrap_checkpoint
     from ottla.quorum.snapshot import BOOTSTRAP_FILE
-    from ottla.storage.meta_properties import (
+    from ottla.storage.checkpoints.meta_properties import (
         MetaProperties,
         random_directory_id,
         read_meta_properties,

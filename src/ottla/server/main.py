@@ -41,7 +41,7 @@ MIDDLE_COLLECTIONS_MAX = 200
 async def announce(node: Node, _: asyncio.Event) -> None:
     """The line that says where a node is and whether it runs compiled, one for its HTTP port, and who may connect."""
     from ottla.compiled import how
-    from ottla.server.exposure import open_ports, warnings
+    from ottla.server.listeners.exposure import open_ports, warnings
 
     config = node.config
     first = (config.advertised_listeners or config.advertised_controller_listeners)[0]

@@ -15,10 +15,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.clock import elapsed_s
-from ottla.drivers.cleaner import LogCleaner
 from ottla.drivers.cooperative import run_yielding, scheduler_of
-from ottla.drivers.group_coordinator import GroupCoordinatorDriver
-from ottla.drivers.metadata_parts import MetadataParts
+from ottla.drivers.coordinators.group_coordinator import GroupCoordinatorDriver
+from ottla.drivers.logs.log_cleaner import LogCleaner
+from ottla.drivers.metadata.metadata_services import MetadataServices
 from ottla.errors import KafkaError, OttlaError
 from ottla.logs import errors_logged, fields
 from ottla.metadata.image import ConfigResourceType, Endpoint, MetadataImage, SecurityProtocol
@@ -26,12 +26,12 @@ from ottla.metrics.instruments import NodeMetrics
 from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
-from ottla.server.directory_events import DirectoryEvents
-from ottla.server.listener import ConnectionLimits
-from ottla.server.listening import bind, changing_quotas, check_address, limit, log_start, logged_in, over_tls
-from ottla.server.log_settings import LogSettings
-from ottla.server.receiving import Receiving
-from ottla.server.replica_manager import ReplicaManager
+from ottla.server.connections.receiving import Receiving
+from ottla.server.listeners.listener import ConnectionLimits
+from ottla.server.listeners.listening import bind, changing_quotas, check_address, limit, log_start, logged_in, over_tls
+from ottla.server.replicas.directory_events import DirectoryEvents
+from ottla.server.replicas.log_settings import LogSettings
+from ottla.server.replicas.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
 
 if TYPE_CHECKING:
@@ -40,26 +40,26 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.listeners import Listener as ListenerSpec
     from ottla.config.server import ServerConfig
-    from ottla.drivers.away_brokers import AwayBrokers
-    from ottla.drivers.broker_lifecycle import BrokerLifecycle
-    from ottla.drivers.controller_channel import ControllerChannel
-    from ottla.drivers.log_mover import LogMover
-    from ottla.drivers.producer_ids import ProducerIds
-    from ottla.drivers.replication import Replication
-    from ottla.drivers.share_coordinator import ShareCoordinatorDriver
-    from ottla.drivers.transaction_coordinator import TransactionCoordinatorDriver
-    from ottla.drivers.transaction_verifier import TransactionVerifier
+    from ottla.drivers.controller.controller_channel import ControllerChannel
+    from ottla.drivers.coordinators.producer_ids import ProducerIds
+    from ottla.drivers.coordinators.share_coordinator import ShareCoordinatorDriver
+    from ottla.drivers.coordinators.transaction_coordinator import TransactionCoordinatorDriver
+    from ottla.drivers.coordinators.transaction_verifier import TransactionVerifier
+    from ottla.drivers.logs.log_mover import LogMover
+    from ottla.drivers.metadata.away_brokers import AwayBrokers
+    from ottla.drivers.metadata.broker_lifecycle import BrokerLifecycle
+    from ottla.drivers.replication.replication import Replication
     from ottla.filesystem import FileSystem
     from ottla.metadata.delta import MetadataDelta
     from ottla.network import Network
     from ottla.replication.partition import Partition
     from ottla.security.authorizer import Authorizer
-    from ottla.server.audit import Audit
-    from ottla.server.damaged_logs import DamagedLogs
+    from ottla.server.clients.quotas import NodeQuotas
+    from ottla.server.coordinators.share_groups import ShareParts
     from ottla.server.http.server import HttpServer
-    from ottla.server.listener import Listener
-    from ottla.server.quotas import NodeQuotas
-    from ottla.server.share_groups import ShareParts
+    from ottla.server.listeners.listener import Listener
+    from ottla.server.replicas.damaged_logs import DamagedLogs
+    from ottla.server.security.audit import Audit
 
 _LOG = logging.getLogger("ottla.node")
 
@@ -107,7 +107,7 @@ class Node:
         self.random = random
         self.node_id: int = config.node_id
         self.metrics = NodeMetrics()
-        self.metadata = MetadataParts(fs, clock, random, config, controllers)
+        self.metadata = MetadataServices(fs, clock, random, config, controllers)
         self.log_settings = LogSettings(config)
         self.logs = LogManager(
             fs, config.log_dirs, self.log_settings.defaults, clock, random,
@@ -193,14 +193,14 @@ class Node:
     @cached_property
     def damaged_logs(self) -> DamagedLogs:
         """Made when there are records that could be damaged."""
-        from ottla.server.damaged_logs import DamagedLogs
+        from ottla.server.replicas.damaged_logs import DamagedLogs
 
         return DamagedLogs(self, self._closers)
 
     @cached_property
     def transaction_verifier(self) -> TransactionVerifier:
         """Made with the first transaction whose batches come here."""
-        from ottla.drivers.transaction_verifier import TransactionVerifier
+        from ottla.drivers.coordinators.transaction_verifier import TransactionVerifier
 
         verifier = TransactionVerifier(self)
         self._closers.append(verifier.stop)
@@ -209,7 +209,7 @@ class Node:
     @cached_property
     def transactions(self) -> TransactionCoordinatorDriver:
         """Made when it is first needed: most nodes never have a transaction."""
-        from ottla.drivers.transaction_coordinator import TransactionCoordinatorDriver
+        from ottla.drivers.coordinators.transaction_coordinator import TransactionCoordinatorDriver
 
         transactions = TransactionCoordinatorDriver(self, self.metadata.publisher)
         self._closers.append(transactions.stop)
@@ -218,14 +218,14 @@ class Node:
     @cached_property
     def share_coordinator(self) -> ShareCoordinatorDriver:
         """Made when it is first needed, as that of transactions."""
-        from ottla.server.share_groups import share_coordinator
+        from ottla.server.coordinators.share_groups import share_coordinator
 
         return share_coordinator(self, self._closers)
 
     @cached_property
     def share(self) -> ShareParts:
         """Made with the first share group that is coordinated or reads here."""
-        from ottla.server.share_groups import share_parts
+        from ottla.server.coordinators.share_groups import share_parts
 
         return share_parts(self, self._closers)
 
@@ -265,7 +265,7 @@ class Node:
         has_others = self.away is not None or len(image.brokers) != (self.node_id in image.brokers)
         pushed = any(resource.type == ConfigResourceType.CLIENT_METRICS for resource in delta.configs)
         if self.serving or has_others or pushed:  # a node alone starts without
-            from ottla.server.metadata_changes import follow
+            from ottla.server.metadata.metadata_changes import follow
 
             follow(self, delta, image)
         self.replicas.apply(delta, image)
@@ -277,8 +277,8 @@ class Node:
             self.directories.note_placed()
 
     def _start_replication(self) -> None:
-        from ottla.drivers.lost_brokers import LostBrokers
-        from ottla.drivers.replication import Replication  # a node that is alone does without
+        from ottla.drivers.metadata.lost_brokers import LostBrokers
+        from ottla.drivers.replication.replication import Replication  # a node that is alone does without
 
         self.replication = Replication(self)
         lost = LostBrokers(self.network, self.inter_broker_listener, self.config.ottla_failover_confirm_ms / 1000)
@@ -289,7 +289,7 @@ class Node:
     def log_mover(self) -> LogMover:
         """Made with the first move of a replica between log directories."""
         if self._mover is None:
-            from ottla.drivers.log_mover import LogMover  # few nodes ever need it
+            from ottla.drivers.logs.log_mover import LogMover  # few nodes ever need it
 
             self._mover = LogMover(self, self.spawn)
             self._closers.append(self._mover.stop)
@@ -315,7 +315,7 @@ class Node:
 
     async def start(self) -> None:
         """Returns when clients are served. Raises OttlaError or OSError when that is impossible; `stop` then too."""
-        from ottla.server.listening import guard
+        from ottla.server.listeners.listening import guard
 
         began_s = elapsed_s()
         if self.tls is not None:
@@ -339,7 +339,7 @@ class Node:
             await self.metadata.start(usable, self.controller_endpoints)
             early = await guard(self, self._closers)  # other nodes may have to elect this one before its broker runs
             if self.controller_endpoints and self.metadata.controller is not None:
-                from ottla.drivers.broker_watch import watch_brokers  # a node alone has no use for it
+                from ottla.drivers.controller.broker_watch import watch_brokers  # a node alone has no use for it
 
                 self.on_stop.append(watch_brokers(self.network, self.metadata, self.metadata.controller, config))
             for listener in early:
@@ -347,7 +347,7 @@ class Node:
             if config.is_broker:
                 await self.metadata.catch_up()
         except (KafkaError, OSError) as error:
-            from ottla.storage.room import full_disk_error
+            from ottla.storage.recovery.disk_space import full_disk_error
 
             full = full_disk_error(self.fs, sorted({config.metadata_log_dir, *online}), error)
             if full is None:

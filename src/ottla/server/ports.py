@@ -14,19 +14,19 @@ from uuid import UUID
 
 from ottla.clock import Clock
 from ottla.config.server import ServerConfig
-from ottla.drivers.away_brokers import AwayBrokers
-from ottla.drivers.broker_lifecycle import BrokerLifecycle
-from ottla.drivers.controller_channel import ControllerChannel
-from ottla.drivers.group_coordinator import GroupCoordinatorDriver
-from ottla.drivers.log_mover import LogMover
-from ottla.drivers.metadata_parts import MetadataParts
-from ottla.drivers.producer_ids import ProducerIds
-from ottla.drivers.replication import Replication
-from ottla.drivers.share_coordinator import ShareCoordinatorDriver
-from ottla.drivers.share_groups import ShareGroups
-from ottla.drivers.share_partitions import SharePartitions
-from ottla.drivers.transaction_coordinator import TransactionCoordinatorDriver
-from ottla.drivers.transaction_verifier import TransactionVerifier
+from ottla.drivers.controller.controller_channel import ControllerChannel
+from ottla.drivers.coordinators.group_coordinator import GroupCoordinatorDriver
+from ottla.drivers.coordinators.producer_ids import ProducerIds
+from ottla.drivers.coordinators.share_coordinator import ShareCoordinatorDriver
+from ottla.drivers.coordinators.share_groups import ShareGroups
+from ottla.drivers.coordinators.transaction_coordinator import TransactionCoordinatorDriver
+from ottla.drivers.coordinators.transaction_verifier import TransactionVerifier
+from ottla.drivers.logs.log_mover import LogMover
+from ottla.drivers.metadata.away_brokers import AwayBrokers
+from ottla.drivers.metadata.broker_lifecycle import BrokerLifecycle
+from ottla.drivers.metadata.metadata_services import MetadataServices
+from ottla.drivers.replication.replication import Replication
+from ottla.drivers.replication.share_partitions import SharePartitions
 from ottla.errors import KafkaError
 from ottla.filesystem import FileSystem
 from ottla.metadata.delta import MetadataDelta
@@ -37,9 +37,9 @@ from ottla.network import Network
 from ottla.quotas.limits import AddressLimits
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.security.authorizer import Authorizer
-from ottla.server.log_settings import LogSettings
-from ottla.server.login_settings import Counts, LoginSettings, Mechanism
-from ottla.server.replica_manager import ReplicaManager
+from ottla.server.replicas.log_settings import LogSettings
+from ottla.server.replicas.replica_manager import ReplicaManager
+from ottla.server.security.login_settings import Counts, LoginSettings, Mechanism
 from ottla.storage.log_manager import LogManager
 from ottla.tls_handshakes import Failure
 from ottla.tls_network import TlsNetwork
@@ -257,7 +257,7 @@ class Controlled(Protocol):
     """A node's way to the controller, and the controller of this process."""
 
     @property
-    def metadata(self) -> MetadataParts: ...
+    def metadata(self) -> MetadataServices: ...
     @property
     def channel(self) -> ControllerChannel: ...
     @property

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 
-from ottla.simulation.clients import Client, Consumer, Producer
-from ottla.simulation.history import ACKS_ALL
-from ottla.simulation.quorum import QUORUM, Plan, QuorumRun
-from ottla.simulation.single import QUIET_SECONDS_MAX
+from ottla.simulation.checks.history import ACKS_ALL
+from ottla.simulation.clients.clients import Client, Consumer, Producer
+from ottla.simulation.runs.quorum import QUORUM, Plan, QuorumRun
+from ottla.simulation.runs.single import QUIET_SECONDS_MAX
 from ottla.simulation.world import Machine, Violation
 from ottla.testing.loop import Stuck
 

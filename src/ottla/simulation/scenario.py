@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
-from ottla.simulation import faults, group_protocols, quorum, security_run, single, transactions
+from ottla.simulation.faults import faults
+from ottla.simulation.runs import group_protocols, quorum, security_run, single, transactions
 from ottla.simulation.world import Violation
 from ottla.testing.loop import Stuck
 

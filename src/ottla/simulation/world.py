@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from ottla.config.server import ServerConfig
 from ottla.errors import KafkaError, OttlaError
 from ottla.server.node import Node
-from ottla.simulation.places import end_of_event
+from ottla.simulation.faults.crash_points import end_of_event
 from ottla.testing.disk import PlannedCrash, SimulatedFileSystem
 from ottla.testing.disk_nodes import SimulatedCrash
 from ottla.testing.loop import SimulatedLoop, SimulatedTime, State

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from ottla.errors import KafkaError
 from ottla.model import Millis
 from ottla.storage.config import LONG_MAX
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 
 IDLE_FSYNC_AFTER_MS = 60_000
 IDLE_FSYNCS_MAX = 20

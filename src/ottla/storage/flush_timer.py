@@ -14,7 +14,7 @@ from itertools import count
 
 from ottla.errors import KafkaError
 from ottla.storage.config import LONG_MAX
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 
 FLUSHES_AT_ONCE = 2
 """Half of the threads that work for the disk: reads go on beside them. What is due beyond that waits its turn."""

@@ -17,12 +17,12 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.model import TopicPartition
 from ottla.steps import at_once
+from ottla.storage.checkpoints.partition_metadata import partition_metadata_path, write_partition_metadata
 from ottla.storage.config import LogConfig
-from ottla.storage.directory_loader import LogOpener
-from ottla.storage.duplicate_logs import mark_copy, unmark_copy
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.storage.offline_logs import DIRECTORY_NAME_MAX, Opening, parse_renamed, renamed_directory
-from ottla.storage.partition_metadata import partition_metadata_path, write_partition_metadata
+from ottla.storage.recovery.directory_loader import LogOpener
+from ottla.storage.recovery.duplicate_logs import mark_copy, unmark_copy
 from ottla.storage.scheduled_deletions import ScheduledDeletions
 
 SUFFIX = "future"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ottla.protocol.compression import Codec
+from ottla.protocol.records.compression import Codec
 from ottla.storage.config import LogConfig
-from ottla.storage.offset_index import OffsetIndex
-from ottla.storage.segment import RollLimits
-from ottla.storage.stamp import StampRules
-from ottla.storage.time_index import TimeIndex
-from ottla.storage.validation import LONG_BATCH_BYTES, ValidationPolicy
+from ottla.storage.log.stamp import StampRules
+from ottla.storage.log.validation import LONG_BATCH_BYTES, ValidationPolicy
+from ottla.storage.segments.offset_index import OffsetIndex
+from ottla.storage.segments.segment import RollLimits
+from ottla.storage.segments.time_index import TimeIndex
 
 
 @lru_cache(maxsize=256)

@@ -22,30 +22,30 @@ from ottla.logs import fields
 from ottla.metrics.instruments import Histogram
 from ottla.model import Millis, Offset, TopicPartition
 from ottla.steps import at_once
-from ottla.storage.checkpoint_files import CheckpointFiles
-from ottla.storage.checkpoints import (
+from ottla.storage.checkpoints.checkpoint_files import CheckpointFiles
+from ottla.storage.checkpoints.offset_checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     write_clean_shutdown,
 )
+from ottla.storage.checkpoints.partition_metadata import partition_metadata_path, write_partition_metadata
 from ottla.storage.config import LONG_MAX, LogConfig
-from ottla.storage.directory_loader import DirectoryLoader, LogOpener
 from ottla.storage.flush_scheduler import FlushScheduler
 from ottla.storage.flush_timer import FlushTimer
 from ottla.storage.future_logs import FutureLogs
-from ottla.storage.load_report import log_offline_logs, log_recoveries
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.storage.log_directories import LogDirectories, Warn, log_warning
 from ottla.storage.offline_logs import OfflineLog, Opening, move_away
-from ottla.storage.partition_metadata import partition_metadata_path, write_partition_metadata
-from ottla.storage.producer_state import ProducerSettings
+from ottla.storage.producers.producer_state import ProducerSettings
+from ottla.storage.recovery.directory_loader import DirectoryLoader, LogOpener
+from ottla.storage.recovery.load_report import log_offline_logs, log_recoveries
 from ottla.storage.scheduled_deletions import ScheduledDeletions
-from ottla.storage.segment_cache import OPEN_FILES_MAX, SegmentCache
+from ottla.storage.segments.segment_cache import OPEN_FILES_MAX, SegmentCache
 
 if TYPE_CHECKING:
-    from ottla.storage.truncations import Truncations
+    from ottla.storage.log.batched_truncation import Truncations
 
 _LOG = logging.getLogger("ottla.logs")
 
@@ -322,7 +322,7 @@ class LogManager:
     def _cutting(self) -> Truncations:
         """Made with the first cut: a node that is alone makes none."""
         if self._truncations is None:
-            from ottla.storage.truncations import Truncations
+            from ottla.storage.log.batched_truncation import Truncations
 
             self._truncations = Truncations(self._fs, self._checkpoint_newest, self._flush_again)
         return self._truncations

@@ -15,8 +15,8 @@ from uuid import UUID
 from ottla.errors import KafkaError
 from ottla.filesystem import FileSystem
 from ottla.model import Offset, TopicPartition
-from ottla.storage.damage import Damage, DamagedLog
 from ottla.storage.log_directories import Warn
+from ottla.storage.recovery.damage import Damage, DamagedLog
 
 DIRECTORY_NAME_MAX = 255
 _RENAMED = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)\.[0-9a-f]{32}-(?P<suffix>delete|stray|future)")

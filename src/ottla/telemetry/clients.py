@@ -176,8 +176,9 @@ class Clients:
             raise self._too_soon(instance)
         instance.last_error = ErrorCode.none
 
-    def push(self, instance: Instance, subscription_id: int, compression: int, size: int, now_s: float,
-             *, terminating: bool) -> None:  # fmt: skip
+    def push(
+        self, instance: Instance, subscription_id: int, compression: int, size: int, now_s: float, *, terminating: bool
+    ) -> None:
         """A client pushes `size` bytes of metrics. Raises the KafkaError with which they are refused."""
         try:
             self._check(instance, subscription_id, compression, size, now_s, terminating)

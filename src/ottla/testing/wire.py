@@ -23,11 +23,17 @@ from ottla.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, Offset, TopicPartition
 from ottla.protocol import produce as wire
-from ottla.protocol._batch_rows import murmur2
-from ottla.protocol.aborted_transactions import Aborted
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.produce import ProducedPartition, ProducePartition, ProduceRequest, ProduceTopic
-from ottla.protocol.record_batch import CorruptBatch, SimpleRecord, build_batch, iterate_batches, iterate_records
+from ottla.protocol.records._batch_rows import murmur2
+from ottla.protocol.records.aborted_transactions import Aborted
+from ottla.protocol.records.record_batch import (
+    CorruptBatch,
+    SimpleRecord,
+    build_batch,
+    iterate_batches,
+    iterate_records,
+)
 from ottla.testing.process import BrokerError
 from ottla.testing.records import ConsumeTimeout, Record
 

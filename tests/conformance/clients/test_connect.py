@@ -19,7 +19,7 @@ import pytest
 from ottla.testing import Broker
 from peers.kafka import LIBS, START_FAST, free_port, install, java
 from tests.conformance.clients import build
-from tests.conformance.test_exactly_once import read_committed
+from tests.conformance.transactions.test_exactly_once import read_committed
 
 FILE = "org.apache.kafka.connect.file.FileStream"
 LIMIT_S = 300

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from tests.conformance.clients.test_java import create
 from tests.conformance.compatibility import VALUES_IN_ORDER, Ran
-from tests.conformance.share_consumers import (
+from tests.conformance.groups.share_consumers import (
     GO,
     JAVA,
     Consumer,

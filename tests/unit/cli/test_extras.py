@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from ottla.cli.extras import LIBRARIES, missing
-from tests.conformance.commands import every_command
-from tests.conformance.test_cli_hostile_values import VALID
+from tests.conformance.cli.commands import every_command
+from tests.conformance.cli.test_cli_hostile_values import VALID
 
 ROOT = Path(__file__).parents[3]
 MODULES = {"delta-spark": "delta", "grpcio-tools": "grpc_tools", "protobuf": "google", "pyjwt": "jwt"}

@@ -1,4 +1,5 @@
-"""The assignors of the broker, by themselves; `tests/conformance/test_assignor_walk.py` compares them with Kafka's."""
+"""The assignors of the broker, by themselves; `tests/conformance/walks/test_assignor_walk.py` compares them with
+Kafka's."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from ottla.coordinator.group.admin import describe
 from ottla.coordinator.group.offset_store import BLOCK_OFFSETS_MAX, OffsetStore
 from ottla.coordinator.group.offsets import fetch
 from ottla.coordinator.group.requests import DeleteGroups, OffsetCommit, SyncGroup
-from ottla.drivers.group_coordinator import NotBatched
+from ottla.drivers.coordinators.group_coordinator import NotBatched
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.offset_block import CommitShape, CommittedPartition, OffsetBlock
-from ottla.protocol.record_batch import read_batch_header
+from ottla.protocol.records.record_batch import read_batch_header
 from tests.unit.coordinator.test_driver import OK, Waiter, World, code_of, play, until
 
 FRAME = bytes(8) + b"head" + bytes(12) + b"tail"

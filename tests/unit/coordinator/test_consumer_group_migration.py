@@ -6,8 +6,8 @@ import struct
 from typing import Any
 
 from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.consumer.consumer_protocol import decode_assignment
 from ottla.coordinator.group.consumer.describe import describe as describe_consumer
-from ottla.coordinator.group.consumer.embedded import decode_assignment
 from ottla.coordinator.group.requests import JoinGroup, LeaveGroup, Leaving, SyncGroup
 from ottla.errors import ErrorCode, KafkaError
 from tests.unit.coordinator.consumer_groups import Groups

@@ -12,7 +12,7 @@ from ottla.config.effective import EffectiveConfig
 from ottla.coordinator.group.admin import describe
 from ottla.coordinator.group.offsets import fetch
 from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
-from ottla.drivers.group_coordinator import GroupCoordinatorDriver
+from ottla.drivers.coordinators.group_coordinator import GroupCoordinatorDriver
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import EMPTY_IMAGE, PartitionRegistration
 from ottla.metrics.instruments import NodeMetrics
@@ -24,7 +24,7 @@ from ottla.protocol.internal.group_records import (
     encode_key,
     encode_value,
 )
-from ottla.protocol.record_batch import SimpleRecord, build_batch, read_batch_header, set_base_offset_and_epoch
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch, read_batch_header, set_base_offset_and_epoch
 from ottla.replication.partition import Partition
 from ottla.storage.config import LogConfig
 from tests.unit.coordinator.harness import WALL_START_MS

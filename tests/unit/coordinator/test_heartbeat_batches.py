@@ -10,9 +10,9 @@ import pytest
 from ottla.coordinator.group.consumer.describe import describe
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.requests import ConsumerHeartbeat, OffsetCommit, OffsetToCommit
-from ottla.drivers import coordinator_shards
+from ottla.drivers.coordinators import coordinator_shards
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.record_batch import read_batch_header
+from ottla.protocol.records.record_batch import read_batch_header
 from ottla.storage.config import LogConfig
 from tests.unit.coordinator.test_driver import Waiter, World, play, until
 

@@ -18,8 +18,8 @@ from ottla.coordinator.group.admin import describe, list_groups
 from ottla.coordinator.group.offsets import fetch
 from ottla.coordinator.group.requests import DeleteGroups, LeaveGroup, Leaving, OffsetCommit, OffsetDelete, SyncGroup
 from ottla.coordinator.group.shard import GroupShard
-from ottla.drivers import coordinator_shards
-from ottla.drivers.coordinator_load import load
+from ottla.drivers.coordinators import coordinator_shards
+from ottla.drivers.coordinators.coordinator_load import load
 from ottla.errors import ErrorCode
 from ottla.protocol.internal import codec
 from ottla.protocol.internal.group_records import (
@@ -33,7 +33,7 @@ from ottla.protocol.internal.group_records import (
     encode_value,
 )
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import SimpleRecord, build_batch
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from tests.unit.coordinator.harness import WALL_START_MS, SimulatedDriver
 from tests.unit.coordinator.test_driver import Waiter, World, code_of, code_of_or_none, play, until
 from tests.unit.server.node import Client, running

@@ -1,4 +1,4 @@
-"""The share coordinator. That it decides as Kafka's does is tests/conformance/test_share_coordinator_walk.py."""
+"""The share coordinator. That it decides as Kafka's does is tests/conformance/walks/test_share_coordinator_walk.py."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ottla.config.server import ServerConfig
 from ottla.controller.decision import Decide
-from ottla.drivers.metadata_parts import MetadataParts
+from ottla.drivers.metadata.metadata_services import MetadataServices
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.protocol.messages import ApiKey
 from ottla.testing.disk import SimulatedFileSystem
@@ -31,7 +31,7 @@ class Clock:
         return self.now
 
 
-class Parts(MetadataParts):
+class Parts(MetadataServices):
     """With what tests say often in few words."""
 
     @property

@@ -21,7 +21,7 @@ from ottla.protocol.internal.quorum_records import (
     decode_quorum_state,
     encode_quorum_state,
 )
-from ottla.protocol.record_batch import iterate_batches
+from ottla.protocol.records.record_batch import iterate_batches
 from ottla.quorum.snapshot import control_batch, data_batch, read_batches, read_snapshot, write_snapshot
 
 HERE = Path(__file__).parent

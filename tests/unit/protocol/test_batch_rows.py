@@ -8,11 +8,11 @@ from unittest import mock
 
 import pytest
 
-from ottla.protocol import _batch_rows
+from ottla.protocol.records import _batch_rows
 from tests.property.test_record_batch import INTERPRETED as INTERPRETED_RECORDS
 from tests.property.test_record_batch import interpreted
 
-with mock.patch.dict(sys.modules, {"ottla.protocol._records": INTERPRETED_RECORDS}):
+with mock.patch.dict(sys.modules, {"ottla.protocol.records._records": INTERPRETED_RECORDS}):
     INTERPRETED = interpreted("_batch_rows")
 
 # Of UtilsTest of Apache Kafka.

@@ -7,11 +7,11 @@ import zlib
 
 import pytest
 
-from ottla.protocol import columns
-from ottla.protocol.aborted_transactions import Aborted
-from ottla.protocol.columns import ColumnBuffers, Columns
-from ottla.protocol.compression import Codec, compress
-from ottla.protocol.record_batch import (
+from ottla.protocol.records import columns
+from ottla.protocol.records.aborted_transactions import Aborted
+from ottla.protocol.records.columns import ColumnBuffers, Columns
+from ottla.protocol.records.compression import Codec, compress
+from ottla.protocol.records.record_batch import (
     CorruptBatch,
     SimpleRecord,
     build_batch,

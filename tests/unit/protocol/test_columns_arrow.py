@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.protocol.columns import ColumnBuffers, Columns
-from ottla.protocol.record_batch import SimpleRecord, build_batch
+from ottla.protocol.records.columns import ColumnBuffers, Columns
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 
 pa = pytest.importorskip("pyarrow")
 TIME = 1_700_000_000_000

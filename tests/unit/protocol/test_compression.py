@@ -8,7 +8,7 @@ import struct
 import cramjam
 import pytest
 
-from ottla.protocol.compression import CODECS, Codec, DecompressionFailed, compress, decompress
+from ottla.protocol.records.compression import CODECS, Codec, DecompressionFailed, compress, decompress
 
 DATA = b"".join(b'{"n": %d, "name": "record"}' % number for number in range(20_000))
 

@@ -7,7 +7,7 @@ import struct
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla.protocol.record_batch import (
+from ottla.protocol.records.record_batch import (
     EndMarker,
     Headers,
     SimpleRecord,

@@ -1,5 +1,5 @@
 """Regular expressions of clients: what matches, what is refused, and that no pattern takes for ever.
-`tests/conformance/test_regular_expressions.py` asks RE2/J for the same."""
+`tests/conformance/walks/test_regular_expressions.py` asks RE2/J for the same."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from ottla.metadata.image import PartitionRegistration
 from ottla.model import TopicPartition
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.replica_log import Appended
-from ottla.server.handlers.produce import _unless_deposed
-from ottla.storage.validation import Origin
+from ottla.server.handlers.records.produce import _unless_deposed
+from ottla.storage.log.validation import Origin
 from tests.unit.storage.logs import NOW, batch, load, new_disk
 
 ME, OTHER = 3, 1

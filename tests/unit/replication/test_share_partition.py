@@ -1,4 +1,5 @@
-"""One share-partition, call by call; whole walks go as with Kafka's class in tests/conformance/test_share_walk.py."""
+"""One share-partition, call by call; whole walks go as with Kafka's class in
+tests/conformance/walks/test_share_walk.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of certificates as Java writes them; `tests/conformance/test_names_like_java.py` asks Java itself."""
+"""Names of certificates as Java writes them; `tests/conformance/security/test_names_like_java.py` asks Java itself."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ottla.filesystem import FileSystem, OsFileSystem
 from ottla.network import SystemNetwork
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import SimpleRecord, build_batch
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from ottla.server.node import Node
 
 TIME = 1_700_000_000_000

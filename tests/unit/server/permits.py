@@ -10,7 +10,7 @@ from uuid import UUID
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import SUPPORTED_OPERATIONS, Operation, ResourceType
-from ottla.server.authorization import ERRORS, rules_changed
+from ottla.server.security.authorization import ERRORS, rules_changed
 from tests import kio_oracle
 from tests.unit.server.counting import filled
 from tests.unit.server.node import batch

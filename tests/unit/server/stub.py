@@ -18,8 +18,8 @@ from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server import api
 from ottla.server.api import Deferred, EncodedResponse
-from ottla.server.listener import ConnectionLimits, Listener
-from ottla.server.receiving import Receiving
+from ottla.server.connections.receiving import Receiving
+from ottla.server.listeners.listener import ConnectionLimits, Listener
 
 
 def answer(correlation_id: int, body: bytes) -> EncodedResponse:

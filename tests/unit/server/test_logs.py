@@ -15,9 +15,9 @@ import pytest
 from ottla import logs
 from ottla.protocol.messages import ApiKey
 from ottla.server.log_levels import alter_log_levels
+from tests.unit.server.http.test_http_metrics import commit, join
 from tests.unit.server.node import Client, batch, running
 from tests.unit.server.stub import run
-from tests.unit.server.test_http_metrics import commit, join
 
 LOG = logging.getLogger("ottla.test")
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"

@@ -19,9 +19,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import OsFile
 from ottla.protocol.messages import ApiKey
 from ottla.server import node as node_module
-from ottla.server import receiving
 from ottla.server.api import Deferred
-from ottla.server.fetching import Fetch
+from ottla.server.connections import receiving
+from ottla.server.fetch.fetching import Fetch
 from ottla.server.node import Node
 from tests.unit.server import stub
 from tests.unit.server.node import TIME, Client, batch, fetch_values, produce_values, running

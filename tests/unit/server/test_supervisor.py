@@ -1,4 +1,4 @@
-"""What the supervisor of several nodes does beside starting them (`tests/conformance/test_cluster_up.py`)."""
+"""What the supervisor of several nodes does beside starting them (`tests/conformance/cli/test_cluster_up.py`)."""
 
 from __future__ import annotations
 

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from ottla.clock import SystemClock
-from ottla.protocol import _records, produce
-from ottla.protocol.compression import Codec
+from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
-from ottla.protocol.record_batch import INLINE_RECORDS_MAX, MAGIC, BatchHeader, assemble, build_batch, compress
+from ottla.protocol.records import _records
+from ottla.protocol.records.compression import Codec
+from ottla.protocol.records.record_batch import INLINE_RECORDS_MAX, MAGIC, BatchHeader, assemble, build_batch, compress
 from ottla.server import api
 from ottla.server.handlers import TABLE
 from tests import kio_oracle

@@ -17,10 +17,10 @@ from ottla.controller.decision import ITEMS_PER_STEP
 from ottla.model import ZERO_UUID
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.server.handlers.describe_configs import RESOURCES_AT_ONCE_MAX
-from ottla.server.long_answers import ROWS_PER_STEP
+from ottla.server.connections.long_answers import ROWS_PER_STEP
+from ottla.server.handlers.configs.describe_configs import RESOURCES_AT_ONCE_MAX
 from ottla.server.node import Node
-from ottla.server.replica_manager import DELETIONS_PER_STEP, LOGS_PER_STEP
+from ottla.server.replicas.replica_manager import DELETIONS_PER_STEP, LOGS_PER_STEP
 from ottla.steps import at_once
 from tests.unit.server.node import Client, batch, running
 

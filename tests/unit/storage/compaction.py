@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from ottla.drivers.cleaner import CleanerSettings, LogCleaner
-from ottla.protocol.record_batch import BatchHeader, Record, build_batch, iterate_batches, iterate_records
+from ottla.drivers.logs.log_cleaner import CleanerSettings, LogCleaner
+from ottla.protocol.records.record_batch import BatchHeader, Record, build_batch, iterate_batches, iterate_records
 from ottla.storage.config import LogConfig
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
+from ottla.storage.log.validation import Origin
 from ottla.storage.log_manager import LogManager
-from ottla.storage.validation import Origin
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.storage.logs import KEY, NOW, ROOT, new_disk
 

@@ -6,11 +6,11 @@ import random
 from typing import Any
 
 from ottla.model import TopicPartition
-from ottla.protocol.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
-from ottla.storage.append_info import AppendInfo
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
 from ottla.storage.config import LogConfig
-from ottla.storage.log import Log
-from ottla.storage.log_loader import load_log
+from ottla.storage.log.append_info import AppendInfo
+from ottla.storage.log.log import Log
+from ottla.storage.log.log_loader import load_log
 from ottla.testing.disk import SimulatedFileSystem
 
 NOW = 1_700_000_000_000

@@ -12,9 +12,9 @@ from uuid import UUID
 import pytest
 
 from ottla.model import TopicPartition
-from ottla.storage.checkpoints import CLEAN_SHUTDOWN_FILE
+from ottla.storage.checkpoints.offset_checkpoint import CLEAN_SHUTDOWN_FILE
 from ottla.storage.config import LogConfig
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from ottla.storage.log_manager import LogManager
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.storage.logs import NOW, append

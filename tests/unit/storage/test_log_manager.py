@@ -11,11 +11,11 @@ import pytest
 
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.model import TopicPartition
+from ottla.storage.checkpoints.partition_metadata import read_partition_metadata
 from ottla.storage.config import LogConfig
-from ottla.storage.load_report import RECOVERIES_LOGGED_MAX
 from ottla.storage.log_directories import parse_directory_name
 from ottla.storage.log_manager import LogManager
-from ottla.storage.partition_metadata import read_partition_metadata
+from ottla.storage.recovery.load_report import RECOVERIES_LOGGED_MAX
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.storage.logs import NOW, all_offsets, append, new_disk
 

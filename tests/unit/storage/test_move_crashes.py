@@ -9,12 +9,12 @@ import pytest
 
 from ottla.steps import at_once
 from ottla.storage.config import LogConfig
-from ottla.storage.duplicate_logs import COPY_FILE
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
+from ottla.storage.recovery.duplicate_logs import COPY_FILE
 from ottla.testing.disk import SimulatedFileSystem
 from ottla.testing.disk_nodes import SimulatedCrash
 from tests.unit.storage.logs import NOW, all_offsets, append, new_disk
-from tests.unit.storage.test_duplicate_logs import DIRS, copied
+from tests.unit.storage.recovery.test_duplicate_logs import DIRS, copied
 from tests.unit.storage.test_log_manager import ID, T0, Managed
 
 RECORDS = 5

@@ -9,9 +9,9 @@ import pytest
 
 from ottla.errors import KafkaError
 from ottla.model import TopicPartition
-from ottla.storage.checkpoints import CorruptFile
-from ottla.storage.damage import Misplaced
-from ottla.storage.partition_metadata import PartitionIdentity, read_identity
+from ottla.storage.checkpoints.offset_checkpoint import CorruptFile
+from ottla.storage.checkpoints.partition_metadata import PartitionIdentity, read_identity
+from ottla.storage.recovery.damage import Misplaced
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.storage.logs import ROOT, all_offsets, append, new_disk
 from tests.unit.storage.test_log_manager import ID, OTHER_ID, Managed

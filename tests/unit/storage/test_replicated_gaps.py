@@ -11,7 +11,7 @@ from ottla.errors import ErrorCode, MissingOffsets
 from ottla.protocol.fetch import FetchedPartition
 from ottla.replication.follower import GAP_BELIEVED_AFTER, Followed, Next
 from ottla.storage.config import LogConfig
-from ottla.storage.log import Log
+from ottla.storage.log.log import Log
 from tests.unit.storage.logs import NOW, all_offsets, batch, load, new_disk
 
 COMPACTED = LogConfig(cleanup_policy=frozenset({"compact"}))

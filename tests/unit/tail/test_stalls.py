@@ -1,5 +1,6 @@
 """A log that is rotated every second, renamed and copied in turn, while the cluster takes nothing for seconds: whole
-generations come and go between two looks of the agent, all of the same length. Seen in tests/cluster/test_faults.py."""
+generations come and go between two looks of the agent, all of the same length. Seen in
+tests/cluster/brokers/test_faults.py."""
 
 from __future__ import annotations
 

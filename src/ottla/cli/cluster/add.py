@@ -135,7 +135,7 @@ def _say(text: str) -> None:
 
 
 def _run(directory: Path, joined: Joined, bootstrap: str, release: Callable[[], None] = lambda: None) -> int:
-    from ottla.server.exposure import open_ports, refuse_open_ports, warnings
+    from ottla.server.listeners.exposure import open_ports, refuse_open_ports, warnings
     from ottla.server.supervisor import Supervised, Supervisor
 
     config = node_config(directory)

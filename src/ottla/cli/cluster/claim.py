@@ -74,7 +74,7 @@ def _claim_at(
     node: Security | None,
 ) -> int:
     """The error code of the two requests."""
-    from ottla.drivers.broker_lifecycle import listeners_and_features
+    from ottla.drivers.metadata.broker_lifecycle import listeners_and_features
 
     registration = {
         "broker_id": wanted,

@@ -13,7 +13,7 @@ from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, human_bytes, plural, print_json, print_table
 from ottla.cli.topic.partition_health import LACKS, MIN_ISR, partitions
 from ottla.metadata.features import METADATA_VERSION, METADATA_VERSIONS
-from ottla.server.exposure import ALLOW
+from ottla.server.listeners.exposure import ALLOW
 
 
 def describe(

@@ -113,7 +113,7 @@ def _nodes_of(
 
 
 def _run(found: Mapping[int, Path], *, restart: bool, client: Path | None = None) -> int:
-    from ottla.server.exposure import open_ports, refuse_open_ports, warnings
+    from ottla.server.listeners.exposure import open_ports, refuse_open_ports, warnings
     from ottla.server.supervisor import Supervised, Supervisor
 
     configs = {number: node_config(place) for number, place in found.items()}
@@ -188,7 +188,7 @@ def mark_removed(data: str, broker: int, cluster_id: str) -> Path | None:
     leaves it. `data` is that of another node of the same DIRECTORY. Where the note is; None where there is no such
     node."""
     from ottla.filesystem import OsFileSystem
-    from ottla.storage.meta_properties import read_meta_properties
+    from ottla.storage.checkpoints.meta_properties import read_meta_properties
 
     for _, place in _places(Path(data).parent.parent):
         path = str(place / "data")
@@ -232,7 +232,7 @@ def _create(directory: Path, nodes: int, port: int, settings: Mapping[str, str],
     from ottla.clock import SystemClock
     from ottla.filesystem import OsFileSystem
     from ottla.server.local_cluster import LOOPBACK, Place, format_directory, node_settings
-    from ottla.storage.meta_properties import random_directory_id
+    from ottla.storage.checkpoints.meta_properties import random_directory_id
 
     dice = random.Random(os.urandom(16))
     cluster_id = random_directory_id(dice)
@@ -271,7 +271,7 @@ def check_settings(place: Path, settings: Mapping[str, str]) -> None:
     """Raises CommandFailed for what no node takes, and for one that everybody could use (`exposure.py`)."""
     from ottla.config.server import ServerConfig
     from ottla.errors import OttlaError
-    from ottla.server.exposure import refuse_open_ports
+    from ottla.server.listeners.exposure import refuse_open_ports
 
     if "," in str(place):
         raise CommandFailed(f"{place} contains a comma, which separates directories in settings: name another", MISUSED)

@@ -328,7 +328,7 @@ class _Attendant:
         if self._plan.registry_port is None:
             return None
         from ottla.cli.server.start_registry import keep_running
-        from ottla.server.exposure import ALLOW
+        from ottla.server.listeners.exposure import ALLOW
 
         options: dict[str, str | int] = {
             "bootstrap": self._bootstrap(node),
@@ -386,7 +386,7 @@ class _Attendant:
         }
 
     def _announce(self, facts: Mapping[str, Any], node: Node) -> None:
-        from ottla.server.exposure import open_ports, warnings
+        from ottla.server.listeners.exposure import open_ports, warnings
 
         places = open_ports(node.config, node.ports)
         if facts["registry"] is not None and self._registry_host != self._near:

@@ -20,7 +20,7 @@ from ottla.cli.options import AsJson, Flag
 from ottla.cli.output import visible
 from ottla.cli.values import FilePath
 from ottla.filesystem import FileSystem, OsFileSystem
-from ottla.storage.scan import Batch, OnBatch, Scan, walk
+from ottla.storage.recovery.scan import Batch, OnBatch, Scan, walk
 
 app = App(name="log", help="Dump, verify and repair log files; no broker is needed.", sort_key=9)
 

@@ -14,7 +14,7 @@ from uuid import UUID
 from ottla.cli.output import bytes_field, printable
 from ottla.model import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC, uuid_to_base64
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.record_batch import Record
+from ottla.protocol.records.record_batch import Record
 
 Decoder = Callable[[Record], dict[str, Any]]
 """A record's content as JSON-able members. Raises MalformedRecord."""

@@ -11,12 +11,12 @@ from ottla.cli.log.segments import Problem, Segment, base_offsets, check_segment
 from ottla.cli.output import human_bytes, iso_time
 from ottla.filesystem import FileSystem
 from ottla.model import METADATA_TOPIC, TopicPartition
-from ottla.storage import checkpoints
-from ottla.storage.checkpoints import CorruptFile
-from ottla.storage.damage import KNOWN_GAPS_FILE, is_known, read_known_gaps
+from ottla.storage.checkpoints import offset_checkpoint
+from ottla.storage.checkpoints.meta_properties import META_PROPERTIES_FILE, read_meta_properties
+from ottla.storage.checkpoints.offset_checkpoint import CorruptFile
 from ottla.storage.log_manager import CHECKPOINTS
-from ottla.storage.meta_properties import META_PROPERTIES_FILE, read_meta_properties
-from ottla.storage.repair import is_snapshot_damaged
+from ottla.storage.recovery.damage import KNOWN_GAPS_FILE, is_known, read_known_gaps
+from ottla.storage.recovery.repair import is_snapshot_damaged
 
 _OF_A_NODE = (META_PROPERTIES_FILE, *CHECKPOINTS)
 
@@ -184,8 +184,8 @@ def dump_log_directory(fs: FileSystem, path: str, report: Report) -> list[Proble
     problems: list[Problem] = []
     report.heading(path, _identity(fs, path, problems))
     # Checkpoints first: what a running broker appends meanwhile can only move the logs past them.
-    starts = _checkpoint(fs, path, checkpoints.LOG_START_OFFSET_CHECKPOINT, problems)
-    recovery_points = _checkpoint(fs, path, checkpoints.RECOVERY_POINT_CHECKPOINT, problems)
+    starts = _checkpoint(fs, path, offset_checkpoint.LOG_START_OFFSET_CHECKPOINT, problems)
+    recovery_points = _checkpoint(fs, path, offset_checkpoint.RECOVERY_POINT_CHECKPOINT, problems)
     rows: list[tuple[object, ...]] = []
     everything = []
     for directory in partition_directories(fs, path):
@@ -216,7 +216,7 @@ def _identity(fs: FileSystem, path: str, problems: list[Problem]) -> dict[str, o
             facts |= {"cluster": meta.cluster_id, "node": meta.node_id, "directory_id": meta.directory_id}
     except CorruptFile as error:
         problems.append(Problem(posixpath.join(path, META_PROPERTIES_FILE), str(error)))
-    stopped = fs.exists(checkpoints.clean_shutdown_path(path))
+    stopped = fs.exists(offset_checkpoint.clean_shutdown_path(path))
     facts["last_stop"] = "clean" if stopped else "none: the node is running, or was killed"
     return facts
 
@@ -232,7 +232,7 @@ def check_checkpoints(fs: FileSystem, path: str) -> list[Problem]:
 
 def _checkpoint(fs: FileSystem, path: str, name: str, problems: list[Problem]) -> dict[TopicPartition, int]:
     try:
-        return checkpoints.read_offset_checkpoint(fs, posixpath.join(path, name))
+        return offset_checkpoint.read_offset_checkpoint(fs, posixpath.join(path, name))
     except CorruptFile as error:
         problems.append(Problem(posixpath.join(path, name), str(error)))
         return {}
@@ -244,10 +244,10 @@ def _checkpoint_problems(
     problems = []
     if start is not None and start > end:
         text = f"{partition} begins at {start}, but its log ends at {end}"
-        problems.append(Problem(posixpath.join(path, checkpoints.LOG_START_OFFSET_CHECKPOINT), text))
+        problems.append(Problem(posixpath.join(path, offset_checkpoint.LOG_START_OFFSET_CHECKPOINT), text))
     if recovery_point is not None and recovery_point > end:
         text = f"{partition} was flushed up to {recovery_point}, but its log ends at {end}"
-        problems.append(Problem(posixpath.join(path, checkpoints.RECOVERY_POINT_CHECKPOINT), text))
+        problems.append(Problem(posixpath.join(path, offset_checkpoint.RECOVERY_POINT_CHECKPOINT), text))
     return problems
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ottla.filesystem import FileSystem
-from ottla.storage.scan import Batch
+from ottla.storage.recovery.scan import Batch
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")

@@ -15,10 +15,10 @@ from ottla.cli.options import AsJson, Flag
 from ottla.cli.output import print_json_line, visible
 from ottla.cli.values import FilePath
 from ottla.filesystem import FileLock, FileSystem, OsFileSystem
-from ottla.storage import repair as repairs
-from ottla.storage.directory_checkpoints import read_directory_checkpoints
+from ottla.storage.checkpoints.directory_checkpoints import read_directory_checkpoints
 from ottla.storage.log_directories import LOCK_FILE, parse_directory_name
-from ottla.storage.repair_plan import Plan
+from ottla.storage.recovery import repair as repairs
+from ottla.storage.recovery.repair_plan import Plan
 
 
 def repair(

@@ -12,8 +12,8 @@ from ottla.cli.log.segments import Problem
 from ottla.cli.output import bold, dim, iso_time, print_json_line, print_table
 from ottla.errors import KafkaError
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.record_batch import iterate_records
-from ottla.storage.scan import Batch
+from ottla.protocol.records.record_batch import iterate_records
+from ottla.storage.recovery.scan import Batch
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ottla.cli.log import indexes
 from ottla.filesystem import FileSystem
-from ottla.storage.scan import OnBatch, Scan, walk
+from ottla.storage.recovery.scan import OnBatch, Scan, walk
 
 _SEGMENT_NAME = re.compile(r"(\d{20})(?:-\d{10})?(\.log|\.index|\.timeindex|\.txnindex|\.snapshot|\.checkpoint)")
 _SUFFIXES = (".deleted", ".cleaned", ".swap")

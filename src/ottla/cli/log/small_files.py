@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from ottla.filesystem import FileSystem
 from ottla.model import uuid_to_base64
-from ottla.storage import checkpoints
-from ottla.storage.leader_epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochs
-from ottla.storage.meta_properties import META_PROPERTIES_FILE, decode_meta_properties
-from ottla.storage.partition_metadata import PARTITION_METADATA_FILE, read_identity
-from ottla.storage.producer_snapshot import decode_snapshot
+from ottla.storage.checkpoints import offset_checkpoint as checkpoints
+from ottla.storage.checkpoints.meta_properties import META_PROPERTIES_FILE, decode_meta_properties
+from ottla.storage.checkpoints.partition_metadata import PARTITION_METADATA_FILE, read_identity
+from ottla.storage.log.leader_epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochs
+from ottla.storage.producers.producer_snapshot import decode_snapshot
 
 Row = tuple[object, ...]
 QUORUM_STATE_FILE = "quorum-state"

@@ -23,10 +23,10 @@ from ottla.cli.output import plural, print_json_line, visible
 from ottla.cli.values import FilePath
 from ottla.filesystem import FileSystem, OsFileSystem
 from ottla.model import METADATA_TOPIC
-from ottla.storage.damage import repair_command
-from ottla.storage.directory_checkpoints import DirectoryCheckpoints, read_directory_checkpoints
+from ottla.storage.checkpoints.directory_checkpoints import DirectoryCheckpoints, read_directory_checkpoints
 from ottla.storage.log_directories import parse_directory_name
-from ottla.storage.repair import missing_directories
+from ottla.storage.recovery.damage import repair_command
+from ottla.storage.recovery.repair import missing_directories
 
 
 def verify(

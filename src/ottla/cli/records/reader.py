@@ -20,7 +20,7 @@ from ottla.cli.records.record import Record
 from ottla.errors import ErrorCode
 from ottla.protocol import fetch
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.record_batch import ABORT_KEY, BatchHeader, crc_is_valid, iterate_batches, iterate_records
+from ottla.protocol.records.record_batch import ABORT_KEY, BatchHeader, crc_is_valid, iterate_batches, iterate_records
 
 EARLIEST, LATEST = -2, -1
 """Times of ListOffsets that stand for the first offset and the end."""

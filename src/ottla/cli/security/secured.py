@@ -217,7 +217,7 @@ def _written(root: Path, name: str = CLIENT) -> dict[str, str]:
 
 def _ensure_new(data: Path) -> None:
     from ottla.filesystem import OsFileSystem
-    from ottla.storage.meta_properties import read_meta_properties
+    from ottla.storage.checkpoints.meta_properties import read_meta_properties
 
     if data.is_dir() and read_meta_properties(OsFileSystem(), str(data)) is not None:
         raise CommandFailed(
@@ -230,9 +230,9 @@ def _format(data: Path, password: str) -> None:
     import random
 
     from ottla.clock import SystemClock
-    from ottla.drivers.formatting import format_directories
+    from ottla.drivers.metadata.formatting import format_directories
     from ottla.filesystem import OsFileSystem
-    from ottla.storage.meta_properties import random_directory_id
+    from ottla.storage.checkpoints.meta_properties import random_directory_id
 
     dice = random.SystemRandom()
     format_directories(

@@ -225,7 +225,7 @@ def start(arguments: Sequence[str]) -> int:
 def run_with(options: StartOptions) -> int:
     """The same for options that are parsed already. Raises OttlaError for what keeps the node from starting."""
     from ottla.errors import OttlaError
-    from ottla.server.exposure import refuse_open_ports
+    from ottla.server.listeners.exposure import refuse_open_ports
 
     if options.settings:
         from ottla.cli import argument_secrets

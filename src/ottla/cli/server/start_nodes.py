@@ -119,11 +119,11 @@ def run_nodes(configs: Sequence[ServerConfig]) -> int:
     from ottla.clock import SystemClock
     from ottla.compiled import how
     from ottla.filesystem import OsFileSystem
-    from ottla.server.exposure import open_ports, warnings
+    from ottla.server.listeners.exposure import open_ports, warnings
     from ottla.server.local_cluster import format_directory
     from ottla.server.service_manager import ServiceManager
     from ottla.server.supervisor import Supervised, Supervisor
-    from ottla.storage.meta_properties import random_directory_id, read_meta_properties
+    from ottla.storage.checkpoints.meta_properties import random_directory_id, read_meta_properties
 
     fs, dice, now = OsFileSystem(), random.Random(os.urandom(16)), SystemClock().now_ms()
     for path in configs[0].log_dirs:

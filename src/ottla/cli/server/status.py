@@ -21,8 +21,8 @@ from ottla.cli.server.processes import holder, listening, may_look_into, process
 from ottla.cli.units import duration
 from ottla.cli.values import Raw
 from ottla.filesystem import OsFileSystem
+from ottla.storage.checkpoints.meta_properties import read_meta_properties
 from ottla.storage.log_directories import LOCK_FILE
-from ottla.storage.meta_properties import read_meta_properties
 
 PROBE_SECONDS_MAX = 2.0
 """For a port of this machine to say what it is."""

@@ -115,7 +115,7 @@ class DeleteGroups(NamedTuple):
         return self.group_ids[0]
 
 
-class ConsumerBeat(NamedTuple):
+class PlainHeartbeat(NamedTuple):
     """A ConsumerHeartbeat that says only who sends it."""
 
     group_id: str

@@ -12,7 +12,7 @@ from typing import Final
 from ottla.metrics.text import TEXT_TYPE, labels
 from ottla.pipelines.runner.errors import PipelineError
 from ottla.pipelines.runner.state import RUNNING, STOPPING, QueryStatus, Status
-from ottla.server.exposure import is_loopback
+from ottla.server.listeners.exposure import is_loopback
 
 REQUEST_SECONDS_MAX: Final = 10.0
 """A thread waits so long for a client that says nothing."""

@@ -59,9 +59,10 @@ class StateWrite:
     def add(self, run: Run) -> None:
         last = self.batches[-1] if self.batches else None
         if (
-            last is not None and last.last_offset + 1 == run.first
+            last is not None
+            and last.last_offset + 1 == run.first
             and (last.delivery_state, last.delivery_count) == (run.state, run.count)
-        ):  # fmt: skip
+        ):
             self.batches[-1] = StateBatch(last.first_offset, run.last, run.state, run.count)
         else:
             self.batches.append(StateBatch(run.first, run.last, run.state, run.count))

@@ -1,7 +1,8 @@
 """SASL mechanisms as Kafka speaks them: the server's side and the client's, tokens in and tokens out.
 
 Pure: random bytes and the time are arguments, keys are given as bytes. The connection states around them are in
-`server/authentication.py`, the client's in `drivers/sasl_client.py`. Start at `scram.py`; `jaas.py` reads credentials.
+`server/security/authentication.py`, the client's in `drivers/nodes/sasl_client.py`. Start at `scram.py`; `jaas.py`
+reads credentials.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     client: the layer that it chooses and whom it acts for, wrapped
 
 Only "no layer" is offered and chosen: TLS protects what follows. The context itself is the library's
-(`drivers/kerberos.py`); each of its steps may take long.
+(`drivers/nodes/kerberos.py`); each of its steps may take long.
 """
 
 from __future__ import annotations

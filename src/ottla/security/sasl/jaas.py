@@ -75,8 +75,9 @@ def parse_jaas(text: str) -> LoginModule:
 
 def _entry(name: str, tokens: Iterator[tuple[str, str]]) -> LoginModule:
     if name not in MODULES:
-        raise OttlaError(f"login module {name[:100]!r} is not known, and none is loaded by its name; known are " +
-                         ", ".join(MODULES))  # fmt: skip
+        raise OttlaError(
+            f"login module {name[:100]!r} is not known, and none is loaded by its name; known are " + ", ".join(MODULES)
+        )
     kind, flag = next(tokens, ("end", ""))
     if kind != "word" or flag.lower() not in _FLAGS:
         raise OttlaError(f"a control flag must follow the login module: {', '.join(_FLAGS)}")

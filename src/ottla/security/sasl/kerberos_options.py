@@ -13,9 +13,7 @@ _WITHOUT_EFFECT: Final = (
     "storePass", "clearPass",
 )  # fmt: skip
 """What Java's module asks, keeps or prints."""
-OPTIONS: Final = (
-    "useKeyTab", "keyTab", "principal", "useTicketCache", "ticketCache", "serviceName", *_WITHOUT_EFFECT
-)  # fmt: skip
+OPTIONS: Final = ("useKeyTab", "keyTab", "principal", "useTicketCache", "ticketCache", "serviceName", *_WITHOUT_EFFECT)
 
 
 class KerberosOptions(NamedTuple):

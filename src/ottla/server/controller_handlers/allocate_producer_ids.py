@@ -9,7 +9,7 @@ from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.decided import decided
-from ottla.server.permissions import cluster
+from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import AllocateProducerIdsRequest

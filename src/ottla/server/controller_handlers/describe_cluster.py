@@ -8,11 +8,11 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
-from ottla.server.authorization import authorized_cluster_operations
 from ottla.server.controller_handlers.quorum_requests import leader_endpoints
-from ottla.server.handlers.describe_cluster import BROKERS, CONTROLLERS, on_error
-from ottla.server.metadata_view import OPERATIONS_NOT_ASKED
-from ottla.server.permissions import cluster
+from ottla.server.handlers.cluster.describe_cluster import BROKERS, CONTROLLERS, on_error
+from ottla.server.metadata.metadata_view import OPERATIONS_NOT_ASKED
+from ottla.server.security.authorization import authorized_cluster_operations
+from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import DescribeClusterRequest

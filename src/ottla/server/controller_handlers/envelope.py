@@ -18,7 +18,7 @@ from ottla.security.acls import Operation
 from ottla.server import dispatch
 from ottla.server.api import OF_CONTROLLERS, Api, Call, RequestContext, api
 from ottla.server.controller_handlers import FORWARDABLE
-from ottla.server.permissions import cluster
+from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import EnvelopeRequest
@@ -58,9 +58,9 @@ async def handle(context: RequestContext, request: EnvelopeRequest) -> EnvelopeR
         held = [call.request]
         call.request = None
         if len(frame) > loaded.long_bytes:
-            from ottla.server.freeing import freeing  # an idle node does without
+            from ottla.server.connections.incremental_free import free_in_steps  # an idle node does without
 
-            await run_yielding(freeing(held))
+            await run_yielding(free_in_steps(held))
     return {"error_code": ErrorCode.none, "response_data": data}
 
 

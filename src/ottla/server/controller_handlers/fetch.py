@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ottla.drivers import quorum_requests
+from ottla.drivers.quorum import quorum_requests
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID
 from ottla.protocol.messages import ApiKey
@@ -22,11 +22,11 @@ from ottla.server.controller_handlers.quorum_requests import (
     has_other_cluster,
     leader_endpoints,
 )
-from ottla.server.permissions import cluster
+from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
-    from ottla.drivers.quorum_node import QuorumNode
-    from ottla.drivers.quorum_requests import QuorumFetch
+    from ottla.drivers.quorum.quorum_node import QuorumNode
+    from ottla.drivers.quorum.quorum_requests import QuorumFetch
     from ottla.protocol.schemas.received import FetchRequest, FetchRequestFetchPartition
     from ottla.protocol.schemas.sent import (
         FetchableTopicResponse,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.drivers import quorum_requests
+from ottla.drivers.quorum import quorum_requests
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey
@@ -18,7 +18,7 @@ from ottla.server.controller_handlers.quorum_requests import (
     leader_endpoints,
     leader_error,
 )
-from ottla.server.permissions import cluster
+from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import FetchSnapshotRequest

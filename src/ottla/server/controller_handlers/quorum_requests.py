@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from ottla.drivers.quorum_requests import VoterAnswer
+from ottla.drivers.quorum.quorum_requests import VoterAnswer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC, NodeId
 from ottla.network import Address

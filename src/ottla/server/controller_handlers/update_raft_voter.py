@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.drivers import quorum_changes
+from ottla.drivers.quorum import quorum_changes
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.internal.quorum_records import KRaftVersionRange, Voter, VoterEndpoint
@@ -12,8 +12,8 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.quorum_requests import has_other_cluster, leader_endpoints
-from ottla.server.handlers.add_raft_voter import LISTENERS_MAX
-from ottla.server.permissions import cluster
+from ottla.server.handlers.cluster.add_raft_voter import LISTENERS_MAX
+from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import UpdateRaftVoterRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.drivers import quorum_requests
+from ottla.drivers.quorum import quorum_requests
 from ottla.errors import ErrorCode
 from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey
@@ -13,7 +13,7 @@ from ottla.quorum.voters import ReplicaKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.quorum_requests import check_partition, leader_endpoints, voter_asked, voter_row
-from ottla.server.permissions import cluster
+from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import VoteRequest

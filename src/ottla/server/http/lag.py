@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.errors import KafkaError
 from ottla.model import NO_TIMESTAMP, Millis, Offset
-from ottla.protocol.record_batch import HEADER_SIZE, BatchHeader, unpack_header
-from ottla.storage.log import ColdRead
+from ottla.protocol.records.record_batch import HEADER_SIZE, BatchHeader, unpack_header
+from ottla.storage.log.log import ColdRead
 
 if TYPE_CHECKING:
     from uuid import UUID

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.config.listener_settings import PREFIX, of_listener
 from ottla.config.listeners import HTTP
-from ottla.drivers.jaas_settings import in_file, jaas_of
+from ottla.drivers.nodes.jaas_settings import in_file, jaas_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.security.http_authorization import (
@@ -42,8 +42,8 @@ from ottla.security.sasl import (
     scram,
 )
 from ottla.security.sasl.plain import PlainServer
-from ottla.server import sasl_listeners
 from ottla.server.http.callers import ANONYMOUS, Caller, Unauthorized
+from ottla.server.listeners import sasl_listeners
 
 if TYPE_CHECKING:
     import random as random_module
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from ottla.clock import Clock
     from ottla.config.secret import Secret
     from ottla.config.server import ServerConfig
-    from ottla.server.audit import Audit
-    from ottla.server.sasl_listeners import ScramUsers
+    from ottla.server.listeners.sasl_listeners import ScramUsers
+    from ottla.server.security.audit import Audit
 
 _LOG = logging.getLogger("ottla.authentication")
 
@@ -312,7 +312,7 @@ class JwksTokens:
 
     def __init__(self, config: ServerConfig, clock: Clock, random: random_module.Random, run: Run) -> None:
         """Raises OttlaError."""
-        from ottla.drivers.jwks import JwksKeys
+        from ottla.drivers.nodes.jwks import JwksKeys
 
         self.keys = JwksKeys(sasl_listeners.jwks_settings(config, HTTP), random)
         self._expected = sasl_listeners.rules(config, HTTP)

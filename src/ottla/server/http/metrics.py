@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ottla.config.listeners import HTTP
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.drivers.cooperative import run_yielding
-from ottla.drivers.quorum_metrics import state_of, vote_of
+from ottla.drivers.quorum.quorum_metrics import state_of, vote_of
 from ottla.metrics.instruments import TopicTraffic
 from ottla.metrics.text import Exposition, escape, labels
 from ottla.model import uuid_to_base64
@@ -24,11 +24,11 @@ from ottla.server.http.process import read_process
 from ottla.version import VERSION
 
 if TYPE_CHECKING:
-    from ottla.drivers.coordinator_shards import LoadTimes
-    from ottla.server.damaged_logs import DamagedLogs
+    from ottla.drivers.coordinators.coordinator_shards import LoadTimes
+    from ottla.server.clients.telemetry import NodeTelemetry
     from ottla.server.http.shares import SharePartitionsCollector
     from ottla.server.http.shown import ShownNode
-    from ottla.server.telemetry import NodeTelemetry
+    from ottla.server.replicas.damaged_logs import DamagedLogs
 
 PIECES_AT_ONCE = 4
 """Pieces of work, of some hundred microseconds at most, between two looks at other clients."""

@@ -14,14 +14,14 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.clock import elapsed_s
-from ottla.drivers.quorum_epochs import epochs_problem
+from ottla.drivers.quorum.quorum_epochs import epochs_problem
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.text import OPENMETRICS_TYPE, TEXT_TYPE
 from ottla.model import METADATA_TOPIC
 from ottla.security.acls import CLUSTER_NAME, Operation, ResourceType
 from ottla.server.http.callers import Caller
 from ottla.server.http.metrics import Collector
-from ottla.server.permissions import Needs, Open, cluster
+from ottla.server.security.permissions import Needs, Open, cluster
 
 if TYPE_CHECKING:
     from ottla.server.http.shown import ShownNode

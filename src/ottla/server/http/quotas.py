@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from ottla.metrics.text import Exposition, labels
 
 if TYPE_CHECKING:
+    from ottla.server.clients.quotas import NodeQuotas
     from ottla.server.ports import ConnectionRates
-    from ottla.server.quotas import NodeQuotas
 
 CLIENTS_MAX: Final = 1_000
 """Clients shown of one kind of quota. Anybody can make up client ids, and Prometheus keeps every series that it has

@@ -19,7 +19,7 @@ from ottla.logs import fields
 from ottla.security.principal_mapping import NoMatchingRule
 from ottla.server.http.callers import ANONYMOUS, Caller, Unauthorized
 from ottla.server.http.pages import Answer, Pages, failed
-from ottla.server.listener import cannot_listen
+from ottla.server.listeners.listener import cannot_listen
 
 if TYPE_CHECKING:
     from ottla.network import Acceptor
@@ -133,7 +133,7 @@ class HttpServer:
 def logins_of(node: ShownNode) -> HttpLogins:
     """The logins of a node's HTTP port. Raises OttlaError."""
     from ottla.server.http import logins
-    from ottla.server.sasl_listeners import ScramUsers
+    from ottla.server.listeners.sasl_listeners import ScramUsers
 
     config, run = node.config, node.fs.run
     mechanisms = logins.mechanisms_of(config)

@@ -12,8 +12,8 @@ from ottla.model import SHARE_STATE_TOPIC
 from ottla.server.http.lag import LagTimes
 
 if TYPE_CHECKING:
-    from ottla.drivers.share_coordinator import ShareCoordinatorDriver
-    from ottla.drivers.share_partitions import LedSharePartition, SharePartitions
+    from ottla.drivers.coordinators.share_coordinator import ShareCoordinatorDriver
+    from ottla.drivers.replication.share_partitions import LedSharePartition, SharePartitions
     from ottla.replication.share.share_partition import SharePartition
 
 PARTITIONS_AT_ONCE = 16

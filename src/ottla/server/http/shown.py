@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ottla.drivers.cleaner import LogCleaner
+from ottla.drivers.logs.log_cleaner import LogCleaner
 from ottla.network import Network
-from ottla.server.audit import Audit
+from ottla.server.clients.quotas import NodeQuotas
 from ottla.server.http.logins import HttpLogins
-from ottla.server.listener import Listener
-from ottla.server.node_tls import NodeTls
+from ottla.server.listeners.listener import Listener
+from ottla.server.listeners.node_tls import NodeTls
 from ottla.server.ports import NodePorts
-from ottla.server.quotas import NodeQuotas
+from ottla.server.security.audit import Audit
 
 
 class HttpPort(Protocol):

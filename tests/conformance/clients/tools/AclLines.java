@@ -37,7 +37,7 @@ import org.apache.logging.log4j.core.appender.AbstractAppender;
 import org.apache.logging.log4j.core.config.Configurator;
 import org.apache.logging.log4j.core.config.Property;
 
-/** Kafka's authorizer, asked line by line: see tests/conformance/authorizer_walk.py. */
+/** Kafka's authorizer, asked line by line: see tests/conformance/walks/authorizer_walk.py. */
 public class AclLines {
     static final String AUDIT = "kafka.authorizer.logger";
 

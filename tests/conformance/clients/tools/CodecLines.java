@@ -18,7 +18,7 @@ import org.apache.kafka.common.protocol.Message;
 import org.apache.kafka.common.protocol.MessageUtil;
 
 /**
- * Kafka's generated message classes, asked line by line: see tests/conformance/codec_walk.py and bench/codec.py.
+ * Kafka's generated message classes, asked line by line: see tests/conformance/codec/codec_walk.py and bench/codec.py.
  *
  * <p>write CLASS VERSION JSON: the bytes of a message. read CLASS VERSION HEX: whether Kafka reads these bytes, how many
  * of them, and the message written again as bytes and as JSON. time decode|encode CLASS VERSION HEX MILLIS: nanoseconds

@@ -6,7 +6,7 @@ import org.apache.kafka.common.metrics.Quota;
 import org.apache.kafka.common.metrics.stats.Rate;
 import org.apache.kafka.common.metrics.stats.TokenBucket;
 
-/** Kafka's arithmetic of quotas, asked line by line: see tests/conformance/test_quota_walk.py. */
+/** Kafka's arithmetic of quotas, asked line by line: see tests/conformance/walks/test_quota_walk.py. */
 public class QuotaLines {
     public static void main(String[] arguments) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));

@@ -28,7 +28,7 @@ from ottla.protocol.internal.transaction_records import (
     TransactionRecord,
 )
 from ottla.protocol.internal.transaction_records import encode_record as encode_transaction
-from ottla.protocol.record_batch import SimpleRecord, build_batch, marker_batch
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch, marker_batch
 
 LOG = "00000000000000000010.log"
 INDEX = "00000000000000000010.index"

@@ -10,7 +10,7 @@ import pytest
 from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.quorum import repair
 from ottla.protocol.internal.quorum_records import QuorumStateFile, decode_quorum_state, encode_quorum_state
-from ottla.protocol.record_batch import SimpleRecord, build_batch
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX
 
 

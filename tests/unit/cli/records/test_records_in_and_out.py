@@ -16,7 +16,7 @@ from ottla.cli.records.reader import Reader
 from ottla.cli.records.record import Outgoing
 from ottla.cli.records.records_in import Line, from_json, lines_of, parsed_lines, text_lines
 from ottla.protocol.fetch import FetchedPartition
-from ottla.protocol.record_batch import build_batch
+from ottla.protocol.records.record_batch import build_batch
 
 
 def lines(*data: bytes) -> list[Line]:

@@ -27,7 +27,7 @@ for package in (ottla.client, ottla.formats, ottla.spark):
 import ottla.arrow
 from ottla.formats.typed import Typed
 from ottla.protocol import crc32c
-from ottla.protocol.compression import Codec, compress, decompress
+from ottla.protocol.records.compression import Codec, compress, decompress
 for codec in Codec:
     assert bytes(decompress(codec, compress(codec, b"data" * 100))) == b"data" * 100
 Typed.of_options({"value.format": "json", "value.schema": "a INT"})
@@ -66,7 +66,7 @@ def test_executors_need_nothing_else(archive: Path, tmp_path: Path) -> None:
     files = run.stdout.split()
     assert files
     assert all(each.startswith(str(tmp_path / "ottla")) for each in files)
-    spec = importlib.util.find_spec("ottla.protocol._records")
+    spec = importlib.util.find_spec("ottla.protocol.records._records")
     if spec is not None and str(spec.origin).endswith(".so"):
         assert any(each.endswith(".so") for each in files)
 

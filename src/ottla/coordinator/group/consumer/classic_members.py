@@ -12,7 +12,7 @@ from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.consumer import heartbeat as heartbeats
 from ottla.coordinator.group.consumer import migration, timers
-from ottla.coordinator.group.consumer.embedded import (
+from ottla.coordinator.group.consumer.consumer_protocol import (
     by_id,
     decode_subscription,
     encode_assignment,

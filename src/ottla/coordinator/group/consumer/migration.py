@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.coordinator.group.classic import ClassicGroup, State
 from ottla.coordinator.group.consumer import timers
-from ottla.coordinator.group.consumer.embedded import (
+from ottla.coordinator.group.consumer.consumer_protocol import (
     by_id,
     decode_assignment,
     decode_subscription,

@@ -1,0 +1,1 @@
+"""How sides are started, loaded, warmed, measured and compared: `rounds.py` first."""

@@ -1,0 +1,410 @@
+"""The group coordinator of every partition of `__consumer_offsets` that this node leads (`coordinator_shards.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+from ottla.coordinator.config import GroupConfig
+from ottla.coordinator.effects import WRITE_ERRORS, Marker, Now, Reply, Resolve, Write
+from ottla.coordinator.group import membership, offsets
+from ottla.coordinator.group.admin import list_groups, wanted
+from ottla.coordinator.group.offset_store import Topics
+from ottla.coordinator.group.rebalance import REBALANCED
+from ottla.coordinator.group.requests import (
+    ConsumerHeartbeat,
+    EndTransaction,
+    GroupRequest,
+    JoinGroup,
+    OffsetCommit,
+    OffsetsNeeded,
+    PlainHeartbeat,
+    StreamsHeartbeat,
+    SyncGroup,
+)
+from ottla.coordinator.group.shard import GroupShard
+from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.partitioning import partition_for
+from ottla.drivers.cooperative import run_yielding
+from ottla.drivers.coordinators.coordinator_commits import CommitEntry, Commits
+from ottla.drivers.coordinators.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
+from ottla.errors import ErrorCode, KafkaError, OttlaError
+from ottla.logs import fields
+from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.image import Endpoint, MetadataImage
+from ottla.model import OFFSETS_TOPIC, Millis, NodeId, TopicPartition
+from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
+from ottla.protocol.internal.modern_group_records import SHARE, STREAMS
+from ottla.protocol.offset_block import CommitShape, OffsetBlock
+from ottla.replication.partition import ACKS_ALL, Partition
+from ottla.replication.replica_log import Appended
+from ottla.storage.log.validation import COORDINATOR
+
+if TYPE_CHECKING:
+    from ottla.coordinator.group.group import Group
+    from ottla.drivers.ports import CoordinatorHost, PublishedMetadata, Waiter
+    from ottla.protocol.schemas.sent import ListedGroup
+
+_LOG = logging.getLogger("ottla.groups")
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+CONSUMERS_REBALANCE = "rebalances"
+"""The event of a consumer, share or streams group whose epoch grows (`coordinator.group.consumer`, `.share`,
+`.streams`, which are loaded when there is one)."""
+WAITING: Final = (JoinGroup, SyncGroup)
+"""Requests that may wait for other members: a node that stops takes none."""
+LINGERING: Final = (ConsumerHeartbeat, StreamsHeartbeat)
+"""Requests whose records wait for others of the same turn of the loop."""
+CODECS = range(5)
+"""none, gzip, snappy, lz4, zstd"""
+
+
+class _MarkerWaiter:
+    """Tells what became of a marker."""
+
+    __slots__ = ("_done",)
+
+    def __init__(self, done: Callable[[ErrorCode], None]) -> None:
+        self._done = done
+
+    def complete(self, result: Any) -> None:
+        self._done(result.code if isinstance(result, KafkaError) else ErrorCode.none)
+
+
+class NotBatched(Exception):
+    """The commit must be processed like the first of its kind."""
+
+
+class GroupLed(Shard[GroupShard]):
+    """One partition of `__consumer_offsets` led by this node."""
+
+    def __init__(self, partition: Partition, core: GroupShard) -> None:
+        super().__init__(partition, core)
+        self.commits = Commits()
+        """Commits of this iteration of the loop that are not yet in the log."""
+
+
+def _encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    return encode_key(record.key), encode_value(record.value)
+
+
+class GroupCoordinatorDriver:
+    """All methods belong to the event loop's thread. Those that find the group's shard elsewhere, not yet loaded or
+    gone raise NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+
+    def __init__(self, node: CoordinatorHost) -> None:
+        self._node = node
+        self._config = GroupConfig.from_settings(node.config)
+        self._codec: int = node.config.offsets_topic_compression_codec
+        if self._codec not in CODECS:
+            raise OttlaError(
+                f"offsets.topic.compression.codec={self._codec}: Unknown compression type id: {self._codec}"
+            )
+        self._linger_ms: int = node.config.group_coordinator_append_linger_ms
+        self._resolving: dict[asyncio.Task[None], None] = {}
+        self._open: dict[GroupLed, None] = {}
+        """Shards with commits or other writes that wait for the end of the turn."""
+        kind = ShardKind(
+            OFFSETS_TOPIC, "groups", self._new_shard, _encode, decode_record, self._codec,
+            node.config.offsets_load_buffer_size,
+            commit_timeout_ms=node.config.offsets_commit_timeout_ms,
+            count=lambda shard: len(shard.core.state.groups),
+            before_timer=self._append,
+            collect=self._collect,
+            perform=self._perform,
+            on_unload=_refuse_commits,
+        )  # fmt: skip
+        self._shards: Shards[GroupLed] = Shards(node, kind)
+        self._by_number = self._shards.by_number
+        node.on_stop.append(self.release_waiters)
+
+    def _new_shard(self, partition: Partition) -> GroupLed:
+        core = GroupShard(self._config, self._node.random)
+        core.state.observe = self._observe
+        core.state.counts = self._node.metrics.offsets
+        core.on_metadata(None, self._node.image)
+        return GroupLed(partition, core)
+
+    def start(self, metadata: PublishedMetadata) -> None:
+        """Follow deleted topics, and load the partitions that this node leads now that it is registered."""
+        metadata.subscribe(self._on_metadata)
+        self._shards.begin()
+
+    async def stop(self) -> None:
+        self._shards.stop()
+        for task in [*self._resolving]:
+            task.cancel()
+        await asyncio.gather(*self._resolving, return_exceptions=True)
+
+    def release_waiters(self) -> None:
+        """The node stops: members that wait in a rebalance look for another coordinator. Commits still work."""
+        self._shards.stopping = True
+        for shard in self._by_number.values():
+            shard.core.release_waiters(self._now())
+            self._shards.work(shard)
+
+    # Requests
+
+    def ask(self, waiter: Waiter, request: GroupRequest) -> None:
+        """Replies with the fields of the response, of its newest version. Raises KafkaError."""
+        shard = self._shard_of(
+            request.group_id, starts_waiting=isinstance(request, WAITING), flushes=not isinstance(request, LINGERING)
+        )
+        shard.core.ask(waiter, request, self._now())
+        self._shards.work(shard)
+
+    def decide(self, group_id: str, decide: Callable[[GroupState], T]) -> T:
+        """Run a decision on the state that a group belongs to. Raises KafkaError."""
+        shard = self._shard_of(group_id)
+        result = shard.core.decide(decide, self._now())
+        self._shards.work(shard)
+        return result
+
+    def read(
+        self, look: Callable[Concatenate[GroupState, str, P], T], group_id: str, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Look at the state that a group belongs to, without a change. Raises KafkaError."""
+        return look(self._shard_of(group_id).core.state, group_id, *args, **kwargs)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
+        """Raises KafkaError."""
+        shard = self._shard_of(group_id, reads_offsets=False, flushes=False)
+        shard.core.decide(
+            lambda state: membership.heartbeat(state, group_id, member_id, instance_id, generation), self._now()
+        )
+        self._shards.arm(shard)
+
+    def plain_heartbeat(self, heard: PlainHeartbeat) -> Millis | None:
+        """The interval to the next heartbeat of a member that has said nothing new and to whom nothing new is to be
+        said; None: that is for a ConsumerHeartbeat. Raises KafkaError."""
+        from ottla.coordinator.group.consumer.plain_heartbeat import plain_heartbeat
+
+        shard = self._shard_of(heard.group_id, reads_offsets=False, flushes=False)
+        if shard.pending or shard.collected:  # what the answer rests on may not be committed
+            return None
+        interval_ms = shard.core.decide(lambda state: plain_heartbeat(state, heard), self._now())
+        if interval_ms is not None:
+            self._shards.arm(shard)
+        return interval_ms
+
+    def streams_heartbeat_interval_ms(self, group_id: str) -> Millis:
+        return self._config.of_streams_group(self._node.image, group_id).heartbeat_interval_ms
+
+    def complete_transaction(self, number: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
+        """Write the marker of a transaction to a partition of `__consumer_offsets`; `done` is called when it counts, or
+        with why it does not. Raises KafkaError where it cannot be written now."""
+        shard = self._shards.serving(number)
+        self._append(shard)  # what was committed before
+        shard.core.ask(_MarkerWaiter(done), EndTransaction(marker), self._now())
+        self._shards.work(shard)
+
+    def commit_block(self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: Waiter) -> None:
+        """Like `commit`, for one that is like others before and has no partition that can fail alone: it is appended
+        together with others of the same turn of the loop. Raises KafkaError, and NotBatched where it must go its own
+        way."""
+        shard = self._by_number.get(self.partition_of(request.group_id))
+        if shard is not None:
+            self._shards.flush(shard)
+        if shard is None or shard.error is not None or shard.must_wait or shard.pending:
+            raise NotBatched
+        now = self._now()
+        try:
+            shard.core.decide(lambda state: offsets.check_commit(state, request), now)
+        except OffsetsNeeded:
+            raise NotBatched from None
+        commits = shard.commits
+        if not commits.has_room(shape.count):
+            self._append(shard)
+        if not commits.entries:
+            commits.now_ms = now.wall_ms
+            self._open_batch(shard)
+        commits.add(OffsetBlock(shape, rows, commits.now_ms), waiter)
+        if self._linger_ms == 0:
+            self._append(shard)
+
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+        """Groups of all shards. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them is loading."""
+        found: list[ListedGroup] = []
+        states, types = wanted(states), wanted(types)
+        for shard in self._by_number.values():
+            if shard.error is ErrorCode.coordinator_load_in_progress:
+                raise KafkaError(shard.error)
+            if shard.error is None:
+                found += list_groups(shard.core.state, states, types)
+        return found
+
+    def loading(self) -> int:
+        """Partitions of `__consumer_offsets` whose groups are not known yet."""
+        return self._shards.loading()
+
+    def damaged(self) -> dict[TopicPartition, str]:
+        """Partitions of `__consumer_offsets` whose groups are not served because of what is on disk; and why."""
+        return self._shards.damaged()
+
+    def load_times(self) -> LoadTimes:
+        return self._shards.load_times
+
+    def shards(self) -> Mapping[str, int]:
+        """Partitions of `__consumer_offsets` led here, by Kafka's name of how they are."""
+        return self._shards.states()
+
+    def groups(self) -> list[tuple[Group, Topics]]:
+        """Every group that is coordinated here, with its commits; for metrics, and not to be changed."""
+        return [
+            (group, shard.core.state.offsets.of_group(group.group_id))
+            for shard in self._by_number.values()
+            if shard.error is None
+            for group in shard.core.state.groups.values()
+        ]
+
+    # Where groups live
+
+    def partition_of(self, group_id: str) -> int:
+        topic = self._node.image.topic(OFFSETS_TOPIC)
+        count = self._node.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+        return partition_for(group_id, count)
+
+    def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:
+        """The node that coordinates a group. Raises COORDINATOR_NOT_AVAILABLE, also before the topic exists."""
+        return self._shards.find(self.partition_of(group_id), listener_name)
+
+    def _shard_of(
+        self, group_id: str, *, starts_waiting: bool = False, reads_offsets: bool = True, flushes: bool = True
+    ) -> GroupLed:
+        shard = self._shards.serving(self.partition_of(group_id))
+        if starts_waiting and self._shards.stopping:
+            raise KafkaError(ErrorCode.not_coordinator)
+        if flushes and shard.collected:
+            self._shards.flush(shard)
+        if reads_offsets and shard.commits.entries:
+            self._append(shard)  # as if each had been appended alone
+        return shard
+
+    def _now(self) -> Now:
+        return self._shards.now()
+
+    # Following the metadata
+
+    def _perform(self, shard: GroupLed, effect: Any) -> None:
+        assert isinstance(effect, Resolve)
+        task = asyncio.get_running_loop().create_task(self._resolve(shard, effect))
+        self._resolving[task] = None
+        task.add_done_callback(self._resolving.pop)
+
+    async def _resolve(self, shard: GroupLed, asked: Resolve) -> None:
+        """Find what patterns of a consumer group match."""
+        from ottla.coordinator.group.consumer.patterns import resolve, resolved
+
+        found = await run_yielding(resolve(asked.patterns, asked.image, asked.visible))
+        if shard.error is None:
+            now, version = self._now(), asked.image.offset
+            shard.core.decide(lambda state: resolved(state, asked.group_id, found, version, now.wall_ms), now)
+            self._shards.work(shard)
+
+    def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
+        """Consumer groups look at topics that have changed. Offsets of deleted topics go, as Kafka's
+        onPartitionsDeleted; one of the same name starts without any."""
+        config = GroupConfig.from_settings(self._node.config) if delta.configs else self._config
+        changed, self._config = config != self._config, config
+        for shard in self._by_number.values():
+            shard.core.on_metadata(delta, image)
+            if changed:
+                shard.core.configure(config)
+        gone = [
+            TopicPartition(topic.name, number) for topic in delta.deleted_topics.values() for number in topic.partitions
+        ]
+        if gone:
+            for shard in self._by_number.values():
+                if shard.error is None:
+                    self._append(shard)
+                    shard.core.decide(lambda state: offsets.delete_of_partitions(state, gone), self._now())
+                    self._shards.work(shard)
+
+    def _observe(self, event: str, group: Group, reason: str) -> None:
+        """Log and count what happens to a group."""
+        if event == REBALANCED:
+            self._node.metrics.rebalances += 1
+        elif event == CONSUMERS_REBALANCE:
+            if group.group_type == SHARE.group_type:
+                self._node.metrics.share_rebalances += 1
+            elif group.group_type == STREAMS.group_type:
+                self._node.metrics.streams_rebalances += 1
+            else:
+                self._node.metrics.consumer_rebalances += 1
+        where = fields(
+            group=group.group_id, generation=group.generation, members=len(group.members),
+            protocol=group.protocol_name, reason=reason or None,
+        )  # fmt: skip
+        _LOG.info("group %s", event, extra=where)
+
+    # Commits and heartbeats in batches
+
+    def _collect(self, shard: GroupLed) -> bool:
+        if self._linger_ms:
+            self._open_batch(shard)
+        return self._linger_ms != 0
+
+    def _open_batch(self, shard: GroupLed) -> None:
+        """The first commit or write of a batch: that is appended when the turn of the loop ends, or later if it may."""
+        if self._linger_ms > 0:
+            asyncio.get_running_loop().call_later(self._linger_ms / 1000, self._append, shard)
+        else:
+            if not self._open:
+                asyncio.get_running_loop().call_soon(self._end_turn)
+            self._open[shard] = None
+
+    def _end_turn(self) -> None:
+        shards, self._open = self._open, {}
+        for shard in shards:
+            self._append(shard)
+
+    def _append(self, shard: GroupLed) -> None:
+        """Append the collected writes and commits, each as one batch, and answer them, or what became of it. Raises
+        nothing."""
+        if shard.collected:
+            self._shards.flush(shard)
+        commits = shard.commits
+        if not commits.entries:
+            return
+        now_ms, entries = commits.now_ms, commits.entries
+        try:
+            batch = commits.batch(self._codec)
+            self._node.metrics.offsets.commits += commits.count
+            commits.take()
+            info = shard.partition.append_as_leader(batch, ACKS_ALL, now_ms=now_ms, origin=COORDINATOR)
+        except Exception as error:
+            if not isinstance(error, KafkaError):  # a bug; nobody is to wait for ever
+                _LOG.exception("commits failed", extra=fields(partition=shard.partition.topic_partition))
+            code = error.code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error
+            commits.take()
+            for _, waiter in entries:
+                waiter.complete(KafkaError(WRITE_ERRORS.get(code, code)))
+            return
+        offset = info.first_offset
+        shard.must_wait = shard.partition.log.high_watermark <= info.last_offset
+        if shard.must_wait:
+            self._await_commits(shard, entries, info)
+            return
+        for block, waiter in entries:
+            shard.core.replay_block(block, offset)
+            offset += block.shape.count
+            waiter.complete(None)
+        self._shards.arm(shard)
+
+    def _await_commits(self, shard: GroupLed, entries: Sequence[CommitEntry], info: Appended) -> None:
+        offsets.write_blocks(shard.core.state, (block for block, _ in entries))
+        offset = info.first_offset
+        for (block, waiter), write in zip(entries, shard.core.take(), strict=True):
+            assert isinstance(write, Write)
+            end = offset + block.shape.count
+            self._shards.wait(shard, write, offset, [Reply(waiter, {})], end, info.leader_epoch)
+            offset = end
+
+
+def _refuse_commits(shard: GroupLed) -> None:
+    for _, waiter in shard.commits.take():
+        waiter.complete(KafkaError(ErrorCode.not_coordinator))

@@ -1,0 +1,54 @@
+"""What a long request leaves behind is freed in steps too: 190,000 rows in one piece take a tenth of a second."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+from ottla.protocol.schemas import Message
+
+COST_AT_ONCE: Final = 500
+ROW_COST: Final = 5
+"""Looking at a row and freeing it takes some microseconds, a number or a name a fraction of one."""
+
+_OURS: Final = 2
+"""References to an object that only `free_in_steps` holds: its variable, and the argument of who counts them."""
+
+_LEAVES = (int, str, bytes, UUID)
+
+
+def free_in_steps(held: list[Any]) -> Generator[int, None, None]:
+    """Free what is in `held` and nobody else refers to, down to the last row. Yields the cost."""
+    cost = 0
+    while held:
+        value = held.pop()
+        cost += 1
+        if sys.getrefcount(value) <= _OURS:  # else somebody needs it, or others share it
+            if isinstance(value, list | tuple):
+                held += value
+            elif not isinstance(value, _LEAVES):
+                cost += ROW_COST
+                held += _inner(value)
+        if cost >= COST_AT_ONCE:
+            yield cost
+            cost = 0
+
+
+def _inner(value: Any) -> list[Any]:
+    """Nested rows of a row."""
+    if isinstance(value, dict):
+        return [each for each in value.values() if isinstance(each, list | tuple | dict)]
+    names: Sequence[str] = getattr(type(value), "__slots__", ())
+    found = [getattr(value, name, None) for name in names]
+    return [each for each in found if isinstance(each, list | tuple | Message)]
+
+
+def without_frames(error: BaseException) -> None:
+    """Forget where an error was raised. The frames on its way refer to it and to the request that it refuses: a cycle
+    that would only be freed, all of it in one piece, when the collector runs."""
+    found: BaseException | None = error
+    while found is not None and found.__traceback__ is not None:
+        found.__traceback__ = None
+        found = found.__cause__ or found.__context__

@@ -1,0 +1,1 @@
+"""Common parts of the handlers of groups, share groups and transactions; requests that repeat."""

@@ -1,0 +1,95 @@
+# C types for `fetching.py`; see there.
+cimport cython
+
+from ottla.protocol.fetch cimport FetchRequest, FetchTopic
+from ottla.protocol.fetch_plain cimport encode_plain
+from ottla.replication.fetch_session cimport CachedPartition, FetchSession, FetchSessionCache
+from ottla.replication.partition cimport Partition
+from ottla.server.connections.outbox cimport EncodedResponse
+from ottla.server.fetch.partition_read cimport (
+    Follower,
+    Read,
+    field_of,
+    has_nothing_new,
+    is_plain,
+    read as read_partition,
+    read_as_follower,
+    take_cached,
+)
+
+
+cdef class _Found:
+    cdef public Py_ssize_t count
+    cdef public list reads
+    cdef public long long size
+    cdef public bint urgent
+
+
+cdef class Fetch:
+    cdef public int _cold_reads
+    cdef public object _context
+    cdef public object _deferred
+    cdef public object _delayed
+    cdef public list _entries
+    cdef public bint _expired
+    cdef public Follower _follower
+    cdef public long long _max_bytes
+    cdef public long long _min_bytes
+    cdef public bint _new_session
+    cdef public object _node
+    cdef public object _permissions
+    cdef public object _rack
+    cdef public object _replicas
+    cdef public FetchRequest _request
+    cdef public bint _scheduled
+    cdef public FetchSession _session
+    cdef public object _timer
+
+    @cython.locals(
+        rows=cython.Py_ssize_t, request=FetchRequest, topic=FetchTopic, session=FetchSession,
+        sessions=FetchSessionCache, generation=cython.longlong,
+    )
+    cpdef bint is_long(self) except -1
+
+    @cython.locals(request=FetchRequest)
+    cpdef begin(self)
+
+    @cython.locals(entries=list, topic=FetchTopic)
+    cdef _take_requested(self)
+
+    @cython.locals(found=_Found)
+    cpdef _attempt(self)
+
+    cpdef bint _is_enough(self, _Found found) except -1
+
+    @cython.locals(
+        isolation=cython.int, generation=cython.longlong, in_session=cython.bint, nowait=cython.bint,
+        size=cython.longlong, remaining=cython.longlong, length=cython.longlong, reads=list, cached=CachedPartition,
+        read=Read, follower=Follower, leader_only=cython.bint,
+    )
+    cpdef _read(self, list entries, _Found found)
+
+    cpdef _find(self, key)
+
+    cpdef _prefer(self, partition, long long offset, Read read)
+
+    @cython.locals(pairs=object)
+    cpdef list _partitions(self, _Found found)
+
+    @cython.locals(request=FetchRequest, sessions=FetchSessionCache, by_id=cython.bint)
+    cdef FetchSession _resumed(self)
+
+    @cython.locals(session=FetchSession, request=FetchRequest, topic=FetchTopic)
+    cdef _resume(self)
+
+    cdef bint _take_session(self, FetchSession session) except -1
+
+    @cython.locals(session=FetchSession, cached=CachedPartition, rows=list, read=Read, number=cython.Py_ssize_t)
+    cdef list _rows(self, list reads)
+
+    @cython.locals(cold=list, rows=list)
+    cpdef _finish(self, list reads)
+
+    cdef bint _is_news(self, FetchSession session, CachedPartition cached, Read read) except -1
+
+    cpdef _look(self)

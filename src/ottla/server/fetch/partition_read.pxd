@@ -1,0 +1,57 @@
+# C types for `partition_read.py`; see there.
+cimport cython
+from cpython.tuple cimport PyTuple_GET_ITEM
+
+from ottla.protocol.fetch_plain cimport Row
+from ottla.replication.fetch_session cimport CachedPartition
+from ottla.replication.partition cimport Partition
+from ottla.storage.log.log cimport Log
+from ottla.storage.segments.segment_files cimport LogSlice
+
+
+cdef class Read(Row):
+    cdef public object aborted
+    cdef public object diverging
+    cdef public object error
+    cdef public int preferred
+    cdef public object traffic
+
+
+cpdef long long field_of(asked, Py_ssize_t number) except? -2
+
+
+@cython.locals(epoch=cython.longlong, log=Log)
+cpdef bint has_nothing_new(CachedPartition cached, Partition partition) except -1
+
+
+@cython.locals(log=Log, found=Read, high_watermark=cython.longlong, stable=cython.longlong, up_to=cython.longlong)
+cpdef Read read(
+    Partition partition, object asked, long long max_bytes, int isolation, bint min_one_batch, bint nowait,
+    bint leader_only
+)
+
+
+cdef class Follower:
+    cdef public long long broker_epoch
+    cdef public bint is_retry
+    cdef public int node_id
+    cdef public long long now_ms
+    cdef public object throttle
+    cdef public object traffic
+
+
+@cython.locals(log=Log, found=Read, offset=cython.longlong, end=cython.longlong)
+cpdef Read read_as_follower(
+    Partition partition, object asked, long long max_bytes, Follower by, bint min_one_batch, bint nowait
+)
+
+
+@cython.locals(read=Read, cold=list, records=LogSlice)
+cpdef list take_cached(list reads)
+
+
+@cython.locals(read=Read)
+cpdef bint is_plain(list rows) except -1
+
+
+cpdef fetched(number, Read read)

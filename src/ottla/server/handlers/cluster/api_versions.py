@@ -1,0 +1,91 @@
+"""ApiVersions, versions 0-4 (KIP-35, KIP-511, KIP-584): what this listener serves, and the node's features.
+
+Answers are derived from the table of the listener's handlers; of what a broker forwards, the versions that its active
+controller serves too, once that is known; client telemetry once there is a subscription; APIs that Kafka does not have
+to Ottla's own commands only. From version 3 on the client names its software; odd names are refused as Kafka does
+(INVALID_REQUEST). Version 3 hides features whose lowest level is 0, which old clients cannot parse.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.errors import ErrorCode
+from ottla.metadata.features import SUPPORTED
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import RequestContext, api
+from ottla.server.connections.client_facts import introduced
+from ottla.server.controller_handlers import FORWARDABLE
+from ottla.server.handlers import TABLE
+from ottla.server.listeners.listener import UNKNOWN
+from ottla.server.security.permissions import Open
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ApiVersionsRequest
+    from ottla.protocol.schemas.sent import ApiVersionsResponse
+    from ottla.server.clients.telemetry import NodeTelemetry
+    from ottla.server.ports import NodePorts
+
+TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+
+OWN_COMMANDS = "ottla-cli"
+"""Software that is told of the APIs that Kafka does not have."""
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@api(ApiKey.API_VERSIONS, versions=(0, 4), needs=Open("a client has to know the versions before it can log in"))
+def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    version = context.api_version
+    if version >= 3:
+        name, software_version = request.client_software_name, request.client_software_version
+        if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(software_version):
+            return {"error_code": ErrorCode.invalid_request}
+        introduced(context, name, software_version)
+    else:
+        introduced(context, UNKNOWN, UNKNOWN)
+    image = context.node.image
+    table = TABLE if context.session is None else context.session.apis.table
+    of_broker = ApiKey.PRODUCE in table
+    if of_broker and not (version >= 3 and request.client_software_name == OWN_COMMANDS):
+        table = TABLE
+    ranges = ((key, served.min_version, served.max_version) for key, served in table.items())
+    if not offers_telemetry(context.node):
+        ranges = (each for each in ranges if each[0] not in TELEMETRY)
+    elsewhere = context.node.metadata.controller_versions
+    if elsewhere and of_broker:
+        ranges = (each for key, low, high in ranges if (each := _served_by_both(key, low, high, elsewhere)) is not None)
+    return {
+        "error_code": ErrorCode.none,
+        "api_keys": [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in ranges],
+        "supported_features": [
+            {"name": name, "min_version": low, "max_version": high}
+            for name, (low, high) in SUPPORTED.items()
+            if low > 0 or version >= 4
+        ],
+        "finalized_features_epoch": image.offset,
+        "finalized_features": [
+            {"name": name, "max_version_level": level, "min_version_level": level}
+            for name, level in image.features.items()
+        ],
+        "zk_migration_ready": False,
+    }
+
+
+def offers_telemetry(node: NodePorts) -> bool:
+    """Whether clients are told that they can push metrics: once there is a subscription."""
+    telemetry: NodeTelemetry | None = vars(node).get("telemetry")
+    return telemetry is not None and bool(telemetry.clients.subscriptions)
+
+
+def _served_by_both(
+    key: int, low: int, high: int, elsewhere: Mapping[int, tuple[int, int]]
+) -> tuple[int, int, int] | None:
+    """None for what a controller does not serve at all (`ApiVersionsResponse.intersectForwardableApis`)."""
+    if key not in FORWARDABLE:
+        return key, low, high
+    other_low, other_high = elsewhere.get(key, (0, -1))
+    low, high = max(low, other_low), min(high, other_high)
+    return (key, low, high) if low <= high else None

@@ -1,0 +1,1 @@
+"""Settings of brokers, topics, groups and clients, and quotas of clients."""

@@ -1,0 +1,49 @@
+"""JoinGroup, versions 0-9: become a member, or take part in a rebalance; answered when everyone has joined.
+
+Version 1 adds the rebalance timeout (KIP-62), 4 the two-step join (KIP-394), 5 static members (KIP-345), 9 that a
+returning static leader skips the assignment (KIP-814). See `coordinator/group/join.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.coordinator.group import replies
+from ottla.coordinator.group.requests import JoinGroup
+from ottla.errors import KafkaError
+from ottla.protocol.group_responses import encode_join
+from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation
+from ottla.server.api import Deferred, EncodedResponse, RequestContext, api
+from ottla.server.coordinators.coordinator_replies import encoded, encoded_reply
+from ottla.server.security.authorization import visible_topics
+from ottla.server.security.permissions import group
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import JoinGroupRequest
+
+
+def on_error(context: RequestContext, request: JoinGroupRequest, error: KafkaError) -> EncodedResponse:
+    return encoded(context, encode_join, replies.join_error(error.code))
+
+
+@api(ApiKey.JOIN_GROUP, versions=(0, 9), needs=(group(Operation.READ),), on_error=on_error)
+def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred:
+    session_timeout_ms = request.session_timeout
+    asked = JoinGroup(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        client_id=context.client_id or "",
+        client_host=f"/{context.client_host}",
+        session_timeout_ms=session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout if context.api_version else session_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols={protocol.name: protocol.metadata for protocol in request.protocols},
+        require_known_member_id=context.api_version >= 4,
+        can_skip_assignment=context.api_version >= 9,
+        visible=visible_topics(context),
+    )
+    waiter = encoded_reply(context, encode_join)
+    context.node.groups.ask(waiter, asked)
+    return waiter.deferred

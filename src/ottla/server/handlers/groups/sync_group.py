@@ -1,0 +1,50 @@
+"""SyncGroup, versions 0-5: the leader brings the assignment, every member gets its part of it.
+
+Version 3 adds static members (KIP-345), version 5 requires the protocol's type and name (KIP-559).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.coordinator.group import replies
+from ottla.coordinator.group.requests import SyncGroup
+from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.group_responses import encode_sync
+from ottla.protocol.messages import ApiKey
+from ottla.security.acls import Operation, ResourceType
+from ottla.server.api import Deferred, EncodedResponse, RequestContext, api
+from ottla.server.coordinators.coordinator_replies import encoded, encoded_reply
+from ottla.server.security.authorization import authorize
+from ottla.server.security.permissions import Refused, of_groups
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import SyncGroupRequest
+
+
+def on_error(context: RequestContext, request: SyncGroupRequest, error: KafkaError) -> EncodedResponse:
+    return encoded(context, encode_sync, replies.sync_error(error.code))
+
+
+NEEDS = (of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),)
+
+
+@api(ApiKey.SYNC_GROUP, versions=(0, 5), needs=NEEDS, on_error=on_error)
+def handle(context: RequestContext, request: SyncGroupRequest) -> Deferred:
+    protocol_type = request.protocol_type
+    protocol_name = request.protocol_name
+    if context.api_version >= 5 and None in (protocol_type, protocol_name):
+        raise KafkaError(ErrorCode.inconsistent_group_protocol)
+    authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
+    asked = SyncGroup(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        instance_id=request.group_instance_id,
+        protocol_type=protocol_type,
+        protocol_name=protocol_name,
+        assignments={each.member_id: each.assignment for each in request.assignments},
+    )
+    waiter = encoded_reply(context, encode_sync)
+    context.node.groups.ask(waiter, asked)
+    return waiter.deferred

@@ -1,0 +1,1 @@
+"""Logins (`sasl_authenticate.py`), ACLs, delegation tokens and SCRAM users."""

@@ -1,0 +1,38 @@
+"""RenewDelegationToken, versions 1-2 (KIP-48): a token, named by its HMAC, is valid for another period.
+
+No ACL is asked for: its owner and those who were named as renewers may, and nobody else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.controller.tokens import NO_TIMESTAMP
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey, plain
+from ottla.server.api import RequestContext, api
+from ottla.server.metadata.forwarding import to_controller
+from ottla.server.security.delegation_tokens import check_may_ask
+from ottla.server.security.permissions import Open
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import RenewDelegationTokenRequest
+    from ottla.protocol.schemas.sent import RenewDelegationTokenResponse
+
+
+def _on_error(
+    context: RequestContext, request: RenewDelegationTokenRequest, error: KafkaError
+) -> RenewDelegationTokenResponse:
+    return {"error_code": error.code, "expiry_timestamp": NO_TIMESTAMP}
+
+
+@api(
+    ApiKey.RENEW_DELEGATION_TOKEN,
+    versions=(1, 2),
+    needs=Open("a token's owner and renewers may, and nobody else"),
+    on_error=_on_error,
+)
+async def handle(context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
+    check_may_ask(context)
+    answer: RenewDelegationTokenResponse = await to_controller(context, plain(request))
+    return answer

@@ -1,0 +1,579 @@
+"""ShareFetch, versions 1-2: a member of a share group gets records that nobody else has, waiting until there are some
+(KIP-932), and says what became of those before.
+
+Which records are whose is decided by `replication/share/`; here a share-partition is read from where it goes on to
+where its window could end. What waits neither for records nor for the disk is answered without a task. Version 2
+brought limits on records (KIP-1206) and renewed locks (KIP-1222).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from ottla.clock import elapsed_s
+from ottla.drivers.replication.share_partitions import READ_BYTES, LedSharePartition
+from ottla.errors import ErrorCode, KafkaError
+from ottla.metrics.instruments import TopicTraffic
+from ottla.model import ZERO_UUID, Buffer, Offset
+from ottla.protocol import share_fetch
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.records.record_batch import (
+    ABORT_KEY,
+    CONTROL,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    TRANSACTIONAL,
+    iterate_records,
+    read_batch_header,
+)
+from ottla.replication.purgatory import DelayedFetch
+from ottla.replication.share.aborted import ReadBatch, aborted_ranges
+from ottla.replication.share.acquisition import Acquired, Wanted
+from ottla.replication.share.session import FINAL_EPOCH, SessionKey, SharedPartition, ShareSession
+from ottla.security.acls import Operation
+from ottla.server.api import RECORDS_COST_SHIFT, EncodedResponse, RequestContext, Response, api
+from ottla.server.coordinators.share_groups import (
+    NEEDS,
+    NO_LEADER_KNOWN,
+    RENEW_SINCE,
+    Acknowledging,
+    Failures,
+    by_topic,
+    check_request,
+    leaders,
+)
+from ottla.server.security.authorization import EVERYTHING, allowed
+from ottla.storage.log.log import ColdRead
+from ottla.storage.segments.transaction_index import AbortedTransaction
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ShareFetchRequest
+    from ottla.protocol.schemas.sent import ShareFetchResponse, ShareFetchResponsePartitionData
+
+LIKELY_BYTES_MAX: Final = 262_144
+"""As many bytes as the last fetch took, and a batch, are read first of a partition, between `READ_BYTES` and this; more
+if that does not cover what may be acquired."""
+GROWTH: Final = 4
+
+RECORD_LIMIT: Final = 1
+"""ShareAcquireMode."""
+
+ROWS_AT_ONCE: Final = 100
+"""Partitions of a session, or ranges of records in an answer, up to which a fetch that has to wait for nobody is
+answered without a task; more are encoded in steps."""
+
+_BATCH = struct.Struct(">qi4xb4xhi16xq")
+"""The base offset, length, format, attributes, last offset delta and producer id in the header of a batch."""
+
+Work = Callable[[], object]
+"""For a thread."""
+
+
+def _on_error(context: RequestContext, request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
+    return {"error_code": error.code}
+
+
+@api(ApiKey.SHARE_FETCH, versions=(1, 2), needs=NEEDS, on_error=_on_error, cost_shift=RECORDS_COST_SHIFT)
+def handle(context: RequestContext, request: ShareFetchRequest) -> Response | Awaitable[Response]:
+    key = check_request(context, request)
+    renews = context.api_version >= RENEW_SINCE and request.is_renew_ack
+    if renews and (request.max_bytes or request.min_bytes or request.max_records or request.max_wait):
+        raise KafkaError(ErrorCode.invalid_request, "a renewal must not fetch")
+    acknowledges = any(row.acknowledgement_batches for topic in request.topics for row in topic.partitions)
+    try:
+        session = _session(context, request, key, acknowledges)
+    except KafkaError as error:
+        if error.code is ErrorCode.share_session_limit_reached:
+            return _refused_later(error.code, max(0, request.max_wait / 1000))
+        raise
+    acknowledging = Acknowledging(context, request, key) if acknowledges else None
+    fetch = None if session is None or renews else _ShareFetch(context, request, key, session)
+    answer = _Answer(context, request, key, session)
+    if session is not None and len(session) > ROWS_AT_ONCE:
+        return _later(answer, fetch, acknowledging)
+    if (fetch is not None and not fetch.is_over_at_once()) or (
+        acknowledging is not None and acknowledging.is_under_way
+    ):
+        return _later(answer, fetch, acknowledging)
+    return answer.at_once({} if fetch is None else fetch.found, {} if acknowledging is None else acknowledging.failures)
+
+
+async def _later(answer: _Answer, fetch: _ShareFetch | None, acknowledging: Acknowledging | None) -> Response:
+    found = {} if fetch is None else await fetch.run()
+    return answer.of(found, {} if acknowledging is None else await acknowledging.result())
+
+
+async def _in_steps(response: Response) -> Response:
+    return response
+
+
+async def _refused_later(code: ErrorCode, seconds: float) -> Response:
+    """When a fetch would have waited for long enough: the client asks again."""
+    await asyncio.sleep(seconds)
+    raise KafkaError(code)
+
+
+def _session(
+    context: RequestContext, request: ShareFetchRequest, key: SessionKey, acknowledges: bool
+) -> ShareSession | None:
+    """The session as it is with this request; None if that is its last. Raises KafkaError."""
+    manager, connection = context.node.share.partitions, context.session
+    named = (
+        SharedPartition(topic.topic_id or ZERO_UUID, row.partition_index)
+        for topic in request.topics
+        for row in topic.partitions
+    )
+    forgotten = (
+        SharedPartition(topic.topic_id or ZERO_UUID, number)
+        for topic in request.forgotten_topics_data
+        for number in topic.partitions
+    )
+    session = manager.sessions.fetch(
+        key, request.share_session_epoch, named, forgotten, id(connection), acknowledges=acknowledges
+    )
+    if connection is not None and session is not None:
+        connection.when_lost(partial(manager.disconnected, id(connection)))
+    return session
+
+
+class Found:
+    """The result for a member in one partition."""
+
+    __slots__ = ("acquired", "error", "records")
+
+    def __init__(self, error: ErrorCode = ErrorCode.none) -> None:
+        self.error = error
+        self.records: Buffer = b""
+        self.acquired: list[Acquired] = []
+
+
+class _Reading:
+    """One partition that is being read for a fetch."""
+
+    __slots__ = ("aborted", "batches", "data", "error", "led", "offset", "up_to")
+
+    def __init__(self, led: LedSharePartition, offset: Offset) -> None:
+        self.led = led
+        self.offset = offset
+        """Where the share-partition goes on."""
+        self.up_to: Offset = -1
+        """End of the readable records."""
+        self.error: KafkaError | None = None
+        self.data = memoryview(b"")
+        self.batches: list[ReadBatch] = []
+        self.aborted: Sequence[AbortedTransaction] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batches that were read."""
+        return self.batches[-1].position + self.batches[-1].size if self.batches else 0
+
+    def take(self, data: bytes, until: Offset) -> None:
+        """Find the batches in `data`, up to the one that has the offset `until`, behind those that are known."""
+        position, end = self.size, len(data)
+        while end - position >= HEADER_SIZE:
+            base_offset, length, magic, attributes, delta, producer_id = _BATCH.unpack_from(data, position)
+            size = length + LOG_OVERHEAD
+            if size < HEADER_SIZE or magic != MAGIC:
+                read_batch_header(data, position)  # says why
+            if position + size > end:
+                return
+            aborts = False
+            if attributes & CONTROL:
+                aborts = any(record.key == ABORT_KEY for record in iterate_records(data, position))
+            last_offset = base_offset + delta
+            self.batches.append(
+                ReadBatch(
+                    base_offset, last_offset, producer_id, attributes & TRANSACTIONAL != 0, aborts, position, size
+                )
+            )
+            if last_offset >= until:
+                return
+            position += size
+
+
+class _ShareFetch:
+    """One fetch from its first look to what it found."""
+
+    def __init__(
+        self, context: RequestContext, request: ShareFetchRequest, key: SessionKey, session: ShareSession
+    ) -> None:
+        self._node = context.node
+        self._readable = allowed(context, Operation.READ)
+        self._manager = context.node.share.partitions
+        self._request = request
+        self._key = key
+        self._session = session
+        self._is_first = request.share_session_epoch == 0
+        bytes_max = self._node.config.fetch_max_bytes
+        self._max_bytes = min(request.max_bytes, bytes_max)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._committed_only = self._manager.reads_committed(key.group_id)
+        self.found: dict[SharedPartition, Found] = {}
+        """Partitions of which it is known."""
+        self._led: list[LedSharePartition] = []
+        self._ends: list[_Reading] = []
+        """What the last look has read, where that was not enough."""
+        self._woken: asyncio.Event | None = None
+        """Set when something has changed since the last look."""
+        self._is_done = False
+        self._is_over = request.max_wait <= 0
+        """The time is over, as the timer said: by the loop's clock, which is rounded, it may be just not yet."""
+        self._find()
+
+    @property
+    def _has_nothing_to_do(self) -> bool:
+        return not self._led or self._max_bytes <= 0 or self._request.max_records <= 0
+
+    def is_over_at_once(self) -> bool:
+        """Take what is there, if that is enough and nothing has to come from a disk first."""
+        if self._has_nothing_to_do:
+            self._is_done = True
+        else:
+            look = self._look()
+            try:
+                next(look)
+            except StopIteration as end:
+                self._is_done = bool(end.value)
+            else:
+                look.close()
+        return self._is_done
+
+    async def run(self) -> dict[SharedPartition, Found]:
+        """Wait until there is enough, or the time is over."""
+        if self._is_done or self._has_nothing_to_do:
+            return self.found
+        loop = asyncio.get_running_loop()
+        woken = self._woken = asyncio.Event()
+        leds, wake = [*self._led], woken.set
+        timer = loop.call_later(max(0, self._request.max_wait / 1000), self._time_is_over)
+        self._node.on_stop.append(wake)
+        for led in leds:
+            led.waiters[wake] = None
+        try:
+            while not await self._looked():
+                readings = self._ends
+                if all(each.up_to == self._end(each) for each in readings):
+                    least = max(1, self._min_bytes - sum(len(each.data) for each in readings))
+                    delayed = DelayedFetch((each.led.partition for each in readings), least, wake)
+                    try:
+                        await woken.wait()
+                    finally:
+                        delayed.leave()
+                woken.clear()
+            return self.found
+        finally:
+            timer.cancel()
+            self._node.on_stop.remove(wake)
+            for led in leds:
+                led.waiters.pop(wake, None)
+
+    def _time_is_over(self) -> None:
+        self._is_over = True
+        assert self._woken is not None
+        self._woken.set()
+
+    async def _looked(self) -> bool:
+        look = self._look()
+        try:
+            work = next(look)
+            while True:
+                try:
+                    result = await self._node.fs.run(work)
+                except Exception as error:
+                    work = look.throw(error)
+                else:
+                    work = look.send(result)
+        except StopIteration as end:
+            return bool(end.value)
+        finally:
+            look.close()
+
+    def _look(self) -> Generator[Work, object, bool]:
+        """Whether there is enough, or the time is over. Yields what is to be done in a thread, and is sent its
+        result."""
+        began_s = elapsed_s()
+        expired = self._node.stopping or self._is_over
+        readings = self._ends = self._begin()
+        try:
+            yield from self._read(readings)
+            size = sum(len(each.data) for each in readings)
+            failed = any(each.error is not None for each in readings)
+            if readings and (failed or expired or size >= self._min_bytes):
+                self._acquire(readings)
+                took_s = elapsed_s() - began_s
+                self._manager.metrics.fetched(self._key.group_id, len(readings), len(self._session), took_s)
+                return True
+        finally:
+            for each in readings:
+                each.led.read_is_over()
+        self._note_lost()
+        if expired or not self._led:
+            self._manager.metrics.fetched(self._key.group_id, 0, len(self._session), 0.0)
+            return True
+        return False
+
+    def _find(self) -> None:
+        """The share-partitions of the session, as this node leads them."""
+        node, session, image = self._node, self._session, self._node.image
+        if session.found_in != image.offset or self._readable is not EVERYTHING:
+            session.found, session.found_in = {}, image.offset
+        topics: dict[TopicTraffic, None] = {}
+        for where in _rotated([*session], self._request.share_session_epoch):
+            led: LedSharePartition | None = session.found.get(where)
+            if led is not None and led.error is None and led.partition.is_leader:
+                led.partition.traffic.fetches += 1
+                topics[led.partition.traffic] = None
+                self._led.append(led)
+                continue
+            topic = image.topic_by_id(where.topic_id)
+            try:
+                if topic is None and not self._is_first:
+                    raise KafkaError(ErrorCode.unknown_topic_id)
+                if topic is not None and topic.name not in self._readable:
+                    raise KafkaError(ErrorCode.topic_authorization_failed)
+                if topic is None or where.partition not in topic.partitions:
+                    raise KafkaError(ErrorCode.unknown_topic_or_partition)
+                partition = node.replicas.find_by_id(where.topic_id, where.partition)
+                if not partition.is_leader:
+                    raise KafkaError(ErrorCode.not_leader_or_follower)
+                partition.traffic.fetches += 1
+                topics[partition.traffic] = None
+                led = session.found[where] = self._manager.get_or_load(self._key.group_id, where, partition)
+                self._led.append(led)
+            except KafkaError as error:
+                self.found[where] = Found(error.code)
+        for traffic in topics:
+            traffic.share_fetches += 1
+
+    def _note_lost(self) -> None:
+        """Share-partitions that could not be loaded, or that are not this node's any more."""
+        for led in [*self._led]:
+            if led.error is not None:
+                led.partition.traffic.failed_share_fetches += 1
+                self.found[led.where] = Found(led.error)
+                self._led.remove(led)
+
+    def _begin(self) -> list[_Reading]:
+        """Begin reads of the partitions that may have records for this member, each reserved for this fetch until its
+        read is over."""
+        readings = []
+        config = self._manager.config_of(self._key.group_id)
+        for led in self._led:
+            led.is_wanted |= led.is_read
+            if led.core is None or led.is_read:
+                continue
+            led.core.use(config)
+            if led.core.can_acquire():
+                led.read_begins()
+                readings.append(_Reading(led, led.core.next_fetch_offset()))
+        return readings
+
+    # Reading
+
+    def _read(self, readings: list[_Reading]) -> Generator[Work, object, None]:
+        left = self._max_bytes
+        each_max = max(1, self._max_bytes // max(1, len(readings)))
+        for position, reading in enumerate(readings, start=1):
+            try:
+                yield from self._read_one(reading, min(left, each_max), min_one_batch=left == self._max_bytes)
+            except KafkaError as error:
+                reading.error = error
+            left -= len(reading.data)
+            if self._has_all(reading):
+                for other in readings[position:]:
+                    other.led.read_is_over()
+                del readings[position:]
+                return
+
+    def _read_one(self, reading: _Reading, max_bytes: int, *, min_one_batch: bool) -> Generator[Work, object, None]:
+        led = reading.led
+        log = led.partition.log
+        led.partition.check_leader()
+        up_to = reading.up_to = self._end(reading)
+        part = None
+        while max_bytes > 0:
+            try:
+                part = log.read(reading.offset, max_bytes, up_to=up_to, min_one_batch=min_one_batch, nowait=True)
+                break
+            except ColdRead as cold:
+                yield cold.warm
+        if part is None or led.core is None:
+            return
+        # Whatever is acquired lies before: in the window, or behind it no more than is wanted.
+        until = max(reading.offset, led.core.window.end_offset + 1) + self._request.max_records
+        size, batches = 0, reading.batches
+        while size < part.length and (not batches or batches[-1].last_offset < until):
+            size = min(part.length, _next_size(batches, size, until) or led.likely_bytes)
+            data = part.file.pread_nowait(size, part.position)
+            if data is None:
+                read = yield partial(part.file.pread, size, part.position)
+                assert isinstance(read, bytes)
+                data = read
+            reading.take(data, until)
+        if batches:
+            led.likely_bytes = max(READ_BYTES, min(reading.size + batches[-1].size, LIKELY_BYTES_MAX))
+            reading.data = memoryview(data)[: reading.size]
+            if self._committed_only:
+                reading.aborted = log.aborted_transactions(reading.offset, up_to, part)
+
+    def _has_all(self, reading: _Reading) -> bool:
+        """Whether one partition has all records that are wanted, none of which anybody else has."""
+        core, wanted = reading.led.core, self._request.max_records
+        if core is None or not reading.batches or len(reading.data) < self._min_bytes or self._committed_only:
+            return False
+        window, found = core.window, reading.batches[-1].last_offset + 1 - reading.offset
+        is_new = reading.offset > window.end_offset or not window.batches
+        return is_new and found >= wanted and window.count + wanted <= core.config.partition_max_record_locks
+
+    def _end(self, reading: _Reading) -> Offset:
+        log = reading.led.partition.log
+        return log.last_stable_offset if self._committed_only else log.high_watermark
+
+    # Acquiring
+
+    def _acquire(self, readings: list[_Reading]) -> None:
+        """Give the member what was read, as far as others have not got it."""
+        left = self._request.max_records
+        for reading in readings:
+            led = reading.led
+            self.found[led.where] = found = Found()
+            if led.core is None:
+                continue
+            if reading.error is not None:
+                led.partition.traffic.failed_fetches += 1
+                led.partition.traffic.failed_share_fetches += 1
+                if reading.error.code is ErrorCode.offset_out_of_range:  # the log begins later now
+                    led.core.move_start(led.partition.log.log_start_offset)
+                else:
+                    found.error = ErrorCode(reading.error.code)
+                continue
+            transactions = [(each.producer_id, each.first_offset) for each in reading.aborted]
+            aborted = aborted_ranges(reading.batches, transactions) if transactions else ()
+            mode = getattr(self._request, "share_acquire_mode", 0)
+            wanted = Wanted(self._key.member_id, left, max(1, self._request.batch_size), mode == RECORD_LIMIT)
+            now_ms = self._manager.now_ms()
+            found.acquired = led.core.acquire(wanted, reading.offset, reading.batches, now_ms, aborted)
+            self._manager.acquired(led, found.acquired)
+            if found.acquired:
+                left -= sum(last - first + 1 for first, last, _ in found.acquired)
+                found.records = _sliced(reading, found.acquired)
+                led.partition.traffic.bytes_out += len(found.records)
+
+
+def _next_size(batches: list[ReadBatch], size: int, until: Offset) -> int:
+    """How many bytes to read, when in `size` of them there were not all offsets up to `until`; 0 at first."""
+    if not batches:
+        return size * GROWTH
+    first, last = batches[0], batches[-1]
+    each = (last.position + last.size) / (last.last_offset + 1 - first.base_offset)
+    likely = int((until - first.base_offset + 1) * each) + last.size
+    return min(max(likely, size + READ_BYTES // GROWTH), size * GROWTH)
+
+
+def _rotated(partitions: list[SharedPartition], epoch: int) -> list[SharedPartition]:
+    """Rotate the partitions, so that another one comes first in each fetch of a session."""
+    start = epoch % len(partitions) if partitions and epoch > 0 else 0
+    return partitions[start:] + partitions[:start]
+
+
+def _sliced(reading: _Reading, acquired: list[Acquired]) -> memoryview:
+    """The batches that have what was acquired."""
+    first, last = acquired[0].first_offset, acquired[-1].last_offset
+    inside = [each for each in reading.batches if each.last_offset >= first and each.base_offset <= last]
+    if not inside:
+        return memoryview(b"")
+    return reading.data[inside[0].position : inside[-1].position + inside[-1].size]
+
+
+class _Answer:
+    """The answer to a fetch."""
+
+    __slots__ = ("_context", "_is_plain", "_key", "_ranges", "_request", "_session")
+
+    def __init__(
+        self, context: RequestContext, request: ShareFetchRequest, key: SessionKey, session: ShareSession | None
+    ) -> None:
+        self._context = context
+        self._request = request
+        self._key = key
+        self._session = session
+        self._is_plain = True
+        """Nothing is wrong."""
+        self._ranges = 0
+        """Rows of acquired records."""
+
+    def at_once(self, found: dict[SharedPartition, Found], failures: Failures) -> Response | Awaitable[Response]:
+        rows = self._rows(found, failures)
+        if self._ranges > ROWS_AT_ONCE:
+            return _in_steps(self._values(rows, failures))
+        if not self._is_plain:
+            return self._values(rows, failures)
+        self._end()
+        topics: dict[UUID, list[share_fetch.Row]] = {}
+        for where, each in rows.items():
+            topics.setdefault(where.topic_id, []).append((where.partition, each.records, each.acquired))
+        lock_ms = self._context.node.share.partitions.config_of(self._key.group_id).record_lock_duration_ms
+        return EncodedResponse(*share_fetch.encode_response(self._context.correlation_id, lock_ms, topics))
+
+    def of(self, found: dict[SharedPartition, Found], failures: Failures) -> ShareFetchResponse:
+        return self._values(self._rows(found, failures), failures)
+
+    def _end(self) -> None:
+        """The session ends with its last fetch."""
+        if self._request.share_session_epoch == FINAL_EPOCH:
+            self._context.node.share.partitions.end_session(self._key)
+
+    def _values(self, rows: dict[SharedPartition, Found], failures: Failures) -> ShareFetchResponse:
+        context = self._context
+        self._end()
+        known, endpoints = leaders(context, ((where, each.error) for where, each in rows.items()))
+        values = {where: _row(where, each, failures.get(where)) for where, each in rows.items()}
+        for where, leader in known.items():
+            values[where]["current_leader"] = leader
+        return {
+            "error_code": ErrorCode.none,
+            "acquisition_lock_timeout": context.node.share.partitions.config_of(
+                self._key.group_id
+            ).record_lock_duration_ms,
+            "responses": [{"topic_id": topic_id, "partitions": some} for topic_id, some in by_topic(values).items()],
+            "node_endpoints": endpoints,
+        }
+
+    def _rows(self, found: dict[SharedPartition, Found], failures: Failures) -> dict[SharedPartition, Found]:
+        """A session names, but for its first answer, only what is new."""
+        session, rows = self._session, {}
+        is_first = self._request.share_session_epoch == 0
+        for where, each in found.items():
+            assert session is not None
+            has_error = bool(each.error)
+            if session.must_name(where, has_records=bool(len(each.records)), has_error=has_error) or is_first:
+                rows[where] = each
+                self._ranges += len(each.acquired)
+                self._is_plain &= not has_error
+        for where, error in failures.items():
+            if where not in rows:
+                rows[where] = Found()
+            self._is_plain &= error is None
+        return rows
+
+
+def _row(where: SharedPartition, found: Found, failure: KafkaError | None) -> ShareFetchResponsePartitionData:
+    return {
+        "partition_index": where.partition,
+        "error_code": found.error,
+        "acknowledge_error_code": ErrorCode.none if failure is None else failure.code,
+        "acknowledge_error_message": None if failure is None else failure.message or None,
+        "current_leader": NO_LEADER_KNOWN,
+        "records": found.records,
+        "acquired_records": [
+            {"first_offset": first, "last_offset": last, "delivery_count": count}
+            for first, last, count in found.acquired
+        ],
+    }

@@ -1,0 +1,1 @@
+"""Simulated clients: producers, consumers, members of groups, administrators. Start at `clients.py`."""

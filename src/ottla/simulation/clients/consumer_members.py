@@ -1,0 +1,227 @@
+"""Simulated members of a consumer group of KIP-848: they ask the coordinator what is theirs, and commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages import ApiKey
+from ottla.simulation.checks.history import History, Mark
+from ottla.simulation.clients.clients import Client
+from ottla.simulation.clients.groups import OFFSETS
+from ottla.simulation.clients.wire import Wire, coordinator_of
+from ottla.simulation.world import World
+
+WORK = "work"
+"""What the members read."""
+
+PARTITIONS = 3
+
+SESSION_MS = 3000
+REBALANCE_MS = 2000
+HEARTBEAT_MS = 300
+
+SURE_S = 1.0
+"""A member that was answered within this is still one, to who answered: sessions are far longer."""
+
+_LEAVING = -1
+
+_OUT = frozenset({ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch})
+
+Process = tuple[str, int]
+"""A broker, and which of its starts."""
+
+
+class _Hold(NamedTuple):
+    """The owner of a partition, the member that assigned it, and the time of the last confirmation."""
+
+    name: str
+    process: Process
+    sent_s: float
+
+
+@dataclass
+class ConsumerGroup:
+    """What the members of a group know together, as nobody in it does."""
+
+    name: str
+    holds: dict[int, _Hold] = field(default_factory=dict)
+    committed: dict[int, tuple[int, Mark]] = field(default_factory=dict)
+    """The newest acknowledged offset of each partition, and when it was sent."""
+    tried: dict[int, int] = field(default_factory=dict)
+
+
+class ConsumerMember(Client):
+    """Works through what it is given from the committed offsets on, gives back what it is asked for, and leaves."""
+
+    pause_s_max = 0.4
+
+    def __init__(self, world: World, history: History, name: str, servers: Sequence[str], group: ConsumerGroup) -> None:
+        self.group = group
+        self.is_settled = False
+        """Whether it has all partitions assigned to it since it should stop."""
+        super().__init__(world, history, name, servers)
+
+    def start(self) -> None:
+        self.member_id = str(UUID(int=self.random.getrandbits(128)))
+        self._join_again()
+        super().start()
+
+    async def where(self) -> str:
+        return await coordinator_of(self.network, self.servers, self.random, self.group.name)
+
+    def _join_again(self) -> None:
+        self.epoch = 0
+        self.owned: set[int] = set()
+        self.positions: dict[int, int] = {}
+        self.topic_id: UUID | None = None
+        self.owned_is_known = False
+        """Whether the coordinator knows what is owned."""
+        for number in [each for each, hold in self.group.holds.items() if hold.name == self.name]:
+            del self.group.holds[number]
+
+    def finished(self) -> bool:
+        return self.stopping and self.is_settled
+
+    async def session(self, wire: Wire) -> None:
+        is_first = True
+        while not self.finished():
+            is_last = self.stopping
+            if not await self._beat(wire, whole=is_first or self.epoch == 0) or not await self._work(wire):
+                await self.pause(0.1)
+                return
+            is_first = False
+            self.is_settled = is_last and self.epoch > 0 and self.owned_is_known
+            await self.pause(0.1)
+        epoch, self.epoch = self.epoch, _LEAVING
+        member_id = self.member_id
+        self._join_again()
+        asked = self._asked(whole=False) | {"member_id": member_id, "member_epoch": _LEAVING, "topic_partitions": None}
+        answer = await wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, asked)
+        self.note(f"left in epoch {epoch}: {ErrorCode(answer['error_code']).name}")
+
+    def _asked(self, *, whole: bool) -> dict[str, Any]:
+        owned = None
+        if whole or not self.owned_is_known:
+            topics = [{"topic_id": self.topic_id, "partitions": sorted(self.owned)}] if self.owned else []
+            owned = topics if self.epoch else []
+        return {
+            "group_id": self.group.name, "member_id": self.member_id, "member_epoch": self.epoch, "instance_id": None,
+            "rack_id": None, "rebalance_timeout": REBALANCE_MS if whole else -1,
+            "subscribed_topic_names": [WORK] if whole else None, "subscribed_topic_regex": None,
+            "server_assignor": None, "topic_partitions": owned,
+        }  # fmt: skip
+
+    async def _beat(self, wire: Wire, *, whole: bool) -> bool:
+        """Whether it is a member, of which the coordinator has heard just now."""
+        process = wire.host, self.world.machines[wire.host].starts
+        asked, sent_s = self._asked(whole=whole), self.world.time.now_s
+        answer = await wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, asked)
+        code = ErrorCode(answer["error_code"])
+        if code in _OUT:
+            self.note(f"heartbeat: {code.name}")
+            self.world.counts[f"consumer group {code.name}"] += 1
+            self._join_again()
+            return False
+        if code:
+            self.note(str(answer["error_message"]))
+            self.check_retriable(code, "heartbeat")
+            return False
+        if answer["member_epoch"] < self.epoch:
+            self.world.violated(
+                f"epochs are monotonic: {self.name} is in {answer['member_epoch']}, was in {self.epoch}"
+            )
+        self.epoch = answer["member_epoch"]
+        self.owned_is_known = self.owned_is_known or asked["topic_partitions"] is not None
+        for number in self.owned:
+            self.group.holds[number] = _Hold(self.name, process, sent_s)
+        if answer["assignment"] is not None:
+            self._take(answer["assignment"]["topic_partitions"], process, sent_s)
+        self.history.counts["consumer heartbeats"] += 1
+        return not self.owned - self.positions.keys() or await self._find_positions(wire)
+
+    def _take(self, topics: Sequence[dict[str, Any]], process: Process, sent_s: float) -> None:
+        given = {number for topic in topics for number in topic["partitions"]}
+        if topics:
+            self.topic_id = topics[0]["topic_id"]
+        self.note(f"epoch {self.epoch}: {sorted(given)}, had {sorted(self.owned)}")
+        now_s = self.world.time.now_s
+        for number in sorted(given - self.owned):
+            hold = self.group.holds.get(number)
+            if hold is not None and hold.name != self.name and hold.process == process and now_s - hold.sent_s < SURE_S:
+                text = f"{WORK}-{number} was given to {self.name}, while {hold.name} has it"
+                self.world.violated(f"one member per partition: {text}, both by {process}")
+            self.group.holds[number] = _Hold(self.name, process, sent_s)
+        for number in self.owned - given:
+            self.positions.pop(number, None)
+            if self.group.holds[number].name == self.name:
+                del self.group.holds[number]
+        self.owned_is_known = given == self.owned
+        self.owned = given
+        self.history.counts["consumer group assignments"] += 1
+
+    async def _find_positions(self, wire: Wire) -> bool:
+        """Where those before left off: never behind what was acknowledged to one of them."""
+        group = self.group
+        new = sorted(self.owned - self.positions.keys())
+        before = {each: group.committed.get(each) for each in new}
+        topic = {"name": WORK, "partition_indexes": new}
+        asked = {"group_id": group.name, "member_id": self.member_id, "member_epoch": self.epoch, "topics": [topic]}
+        values = {"groups": [asked], "require_stable": False}
+        (answer,) = (await wire.ask(ApiKey.OFFSET_FETCH, 9, values))["groups"]
+        if self._refused(answer["error_code"], "offset fetch"):
+            return False
+        if not self.world.may_coordinate(wire.host, group.name):  # with what it knew, as in Kafka
+            self.world.counts["stale coordinator"] += 1
+            return False
+        for row in answer["topics"][0]["partitions"]:
+            number, found = row["partition_index"], row["committed_offset"]
+            known = before[number]
+            if known is not None and found < known[0] and self.history.holds(OFFSETS, known[1]):
+                self.world.violated(f"backward offset: {group.name} {number}: committed {known[0]}, found {found}")
+            if found > group.tried.get(number, -1):
+                self.world.violated(f"phantom offset: {group.name} {number}: found {found}, which nobody committed")
+            self.positions[number] = max(found, 0)
+        return True
+
+    def _refused(self, error: int, what: str) -> bool:
+        code = ErrorCode(error)
+        if code is ErrorCode.none:
+            return False
+        if code in _OUT or code is ErrorCode.stale_member_epoch:
+            self.note(f"{what}: {code.name}")
+            self.world.counts[f"consumer group {code.name}"] += 1
+            if code in _OUT:
+                self._join_again()
+        else:
+            self.check_retriable(error, what)
+        return True
+
+    async def _work(self, wire: Wire) -> bool:
+        """Commit an offset of something. Whether all is well."""
+        group = self.group
+        if not self.positions or self.random.random() < 0.3:
+            return True
+        number = self.random.choice(sorted(self.positions))
+        offset = self.positions[number] + self.random.randint(1, 3)
+        group.tried[number] = max(offset, group.tried.get(number, -1))
+        before, mark = group.committed.get(number), self.history.mark(OFFSETS)
+        row = {"partition_index": number, "committed_offset": offset, "committed_metadata": None}
+        values = {
+            "group_id": group.name, "generation_id_or_member_epoch": self.epoch, "member_id": self.member_id,
+            "group_instance_id": None, "topics": [{"name": WORK, "partitions": [row]}],
+        }  # fmt: skip
+        answer = await wire.ask(ApiKey.OFFSET_COMMIT, 9, values)
+        if self._refused(answer["topics"][0]["partitions"][0]["error_code"], "commit"):
+            return self.epoch > 0  # a newer epoch comes with the next heartbeat
+        if before is not None and offset <= before[0] and self.history.holds(OFFSETS, before[1]):
+            text = f"{self.name} committed {offset} of {number}, after {before[0]}"
+            self.world.violated(f"members of before are fenced: {text}")
+        self.positions[number] = offset
+        self.history.counts["consumer group commits"] += 1
+        if offset > group.committed.get(number, (-1, mark))[0]:
+            group.committed[number] = offset, mark
+        return True

@@ -1,0 +1,1 @@
+"""What breaks in a run, and when: `faults.py` for one node, `cluster_faults.py` for several."""

@@ -1,0 +1,225 @@
+"""A run of groups of the newer protocols: members of a consumer group (KIP-848) and of a share group (KIP-932), whose
+coordinators and leaders are lost in the middle of rebalances, commits and acknowledgements.
+
+Everything is fsynced and no disk is replaced, so that in the end nothing of what a member was told may be untrue: a
+partition has one member at a time, a committed offset never goes back, who is fenced commits nothing; a record that was
+acknowledged is not delivered again, nobody else is given one that somebody has, and none is lost. A coordinator that
+is loaded says of its group what the one before did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ottla.coordinator.partitioning import partition_for
+from ottla.errors import ErrorCode
+from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from ottla.protocol.messages import ApiKey
+from ottla.simulation.checks.history import ACKS_ALL, Key
+from ottla.simulation.clients import consumer_members, share_members
+from ottla.simulation.clients.clients import Client, Consumer, Producer
+from ottla.simulation.clients.consumer_members import SESSION_MS, WORK, ConsumerGroup, ConsumerMember
+from ottla.simulation.clients.share_members import JOBS, Jobs, ShareMember
+from ottla.simulation.clients.wire import Disconnected, Wire
+from ottla.simulation.faults.aimed_faults import AimedNemesis
+from ottla.simulation.faults.faults import Nemesis
+from ottla.simulation.runs.quorum import Plan, QuorumRun
+
+GROUPS = "groups"
+
+SECONDS = 8.0, 16.0
+
+WORKERS, SHARERS = "workers", "sharers"
+"""The groups."""
+
+PARTITIONS = consumer_members.PARTITIONS
+"""Partitions of both topics."""
+
+LOG_PARTITIONS = 2
+"""Partitions of the coordinators' topics."""
+
+BALANCED_SECONDS_MAX = 20.0
+"""Members that join when nothing breaks any more have everything between them within this."""
+
+DRAINED_S = 4 * SESSION_MS / 1000
+"""When nothing was delivered for so long, nothing is left: leaders are elected, and members out that have died."""
+
+_GROUP_RESOURCE = 32
+
+ALWAYS = (
+    "consumer heartbeats", "consumer group assignments", "consumer group commits", "share deliveries",
+    "share acknowledgements", "share redeliveries", "coordinators compared", "jobs checked", "fault",
+)  # fmt: skip
+
+
+class GroupRun(QuorumRun):
+    topics = (WORK, JOBS)
+    watched = (JOBS,)
+
+    def __init__(self, seed: int, kind: str = GROUPS, plan: Plan | None = None) -> None:
+        super().__init__(seed, kind, plan, fsynced=True)
+        self.group = ConsumerGroup(WORKERS)
+        self.jobs = Jobs(SHARERS, self._leads)
+
+    def make_plan(self) -> Plan:
+        random = self.random
+        brokers = random.choice((1, 2, 3, 3, 3))
+        controllers = min(brokers - 1 + brokers % 2, random.choice((1, 3)))
+        replicas = min(brokers, random.choice((2, 3, 3)))
+        return Plan(
+            controllers, brokers, random.random() < 0.7, replicas, random.choice((1, 2)) if replicas > 1 else 1,
+            ACKS_ALL, is_unclean=False, seconds=random.uniform(*SECONDS),
+        )  # fmt: skip
+
+    def more_settings(self) -> dict[str, str]:
+        found = {
+            "share.coordinator.state.topic.num.partitions": str(LOG_PARTITIONS),
+            "share.coordinator.state.topic.replication.factor": str(self.plan.replicas),
+            "share.coordinator.state.topic.min.isr": str(self.plan.min_isr),
+            "share.coordinator.snapshot.update.records.per.snapshot": "20",
+            "group.share.min.record.lock.duration.ms": "1000",
+            "group.share.record.lock.duration.ms": str(share_members.LOCK_MS),
+            "group.share.delivery.count.limit": str(share_members.DELIVERIES_MAX),
+            "group.share.initialize.retry.interval.ms": "1000",
+        }
+        for kind in ("consumer", "share"):
+            found |= {
+                f"group.{kind}.min.session.timeout.ms": "1000",
+                f"group.{kind}.session.timeout.ms": str(consumer_members.SESSION_MS),
+                f"group.{kind}.min.heartbeat.interval.ms": "100",
+                f"group.{kind}.heartbeat.interval.ms": str(consumer_members.HEARTBEAT_MS),
+                f"group.{kind}.assignment.interval.ms": "100",
+            }
+        return found
+
+    def topic(self) -> dict[str, Any]:
+        return super().topic() | {"num_partitions": PARTITIONS}
+
+    async def set_up(self) -> None:
+        await super().set_up()
+        await self._patiently(self._read_from_the_start)
+
+    async def _read_from_the_start(self, wire: Wire) -> None:
+        change = {"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}
+        resource = {"resource_type": _GROUP_RESOURCE, "resource_name": SHARERS, "configs": [change]}
+        values = {"resources": [resource], "validate_only": False}
+        answer = await wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, values)
+        if answer["responses"][0]["error_code"]:
+            raise Disconnected(str(answer))
+
+    def make_clients(self) -> list[Client]:
+        world, history, servers = self.world, self.history, self.servers
+        return [
+            *(self._member(f"m{number}") for number in range(3)),
+            *(ShareMember(world, history, f"s{number}", servers, self.jobs) for number in range(3)),
+            *(_Employer(world, history, f"p{number}", servers, (JOBS, number), idempotent=True, in_flight=2)
+              for number in range(PARTITIONS)),
+        ]  # fmt: skip
+
+    def _member(self, name: str) -> ConsumerMember:
+        return ConsumerMember(self.world, self.history, name, self.servers, self.group)
+
+    def make_nemesis(self) -> Nemesis:
+        nemesis = GroupNemesis(self.world, self.clients, self.plan.seconds, self.voters, self.servers)
+        nemesis.must_elect = self.plan.replicas > 1
+        return nemesis
+
+    def _leads(self, host: str, key: Key) -> bool:
+        topic = None if self.invariants.image is None else self.invariants.image.topic(key[0])
+        if topic is None:
+            return False
+        return topic.partitions[key[1]].leader == self.world.machines[host].node_id
+
+    async def check(self) -> None:
+        await self.settle()
+        await self._balance()
+        await self._drain()
+        for number in range(PARTITIONS):
+            key = JOBS, number
+            last = Consumer(self.world, self.history, f"last{number}", self.servers, key)
+            last.stopping = True
+            found = await self._patiently(last.read_all, key)
+            self.history.check_final(key, found)
+            delivered = self.jobs.delivered.get(key, {})
+            lost = sorted(found.keys() - delivered.keys())
+            if lost:
+                self.world.violated(f"every record is delivered: {key} lacks {lost[:9]}, of {len(found)}")
+            if wrong := [offset for offset, value in delivered.items() if found.get(offset) != value]:
+                self.world.violated(f"what is delivered was written: {key} at {wrong[:9]}")
+            self.world.counts["jobs checked"] += len(found)
+
+    async def _balance(self) -> None:
+        """Two members that join have everything between them, and a new coordinator knows it."""
+        world = self.world
+        members = [self._member(f"new{number}") for number in range(2)]
+        deadline_s = world.time.now_s + BALANCED_SECONDS_MAX
+        whole = set(range(PARTITIONS))
+        while not (
+            all(each.owned_is_known and each.owned <= each.positions.keys() for each in members)
+            and sorted(number for each in members for number in each.owned) == sorted(whole)
+        ):
+            if world.time.now_s > deadline_s:
+                owned = {each.name: sorted(each.owned) for each in members}
+                world.violated(f"liveness: {BALANCED_SECONDS_MAX} s after they joined members have {owned}")
+            await asyncio.sleep(0.1)
+        for each in members:  # they fall silent, and have their session
+            each.loop.kill()
+            world.network.ended(each.loop, each.name, power_loss=False)
+        before = await self._patiently(self._described, WORKERS)
+        world.machines[self._coordinator()].crash(power_loss=False)
+        after = await self._patiently(self._described, WORKERS)
+        if before != after:
+            world.violated(f"a coordinator is what its log says: {before}, and once loaded {after}")
+        world.counts["coordinators compared"] += 1
+        while any(not machine.is_serving for machine in world.machines.values()):  # noqa: ASYNC110  in virtual time
+            await asyncio.sleep(0.1)
+
+    def _coordinator(self) -> str:
+        (found,) = [name for name in self.servers if self.world.may_coordinate(name, WORKERS)]
+        return found
+
+    async def _described(self, wire: Wire) -> Any:
+        asked = {"group_ids": [WORKERS], "include_authorized_operations": False}
+        (group,) = (await wire.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, asked))["groups"]
+        if group["error_code"]:
+            raise Disconnected(ErrorCode(group["error_code"]).name)
+        return group
+
+    async def _drain(self) -> None:
+        """One member takes all that is left."""
+        world = self.world
+        last = ShareMember(world, self.history, "drainer", self.servers, self.jobs, diligent=True)
+        last.last_delivery_s = world.time.now_s
+        while world.time.now_s < last.last_delivery_s + DRAINED_S or last.epoch == 0:  # noqa: ASYNC110  in virtual time
+            await asyncio.sleep(0.2)
+        last.stopping = True
+
+    def missed(self) -> list[str]:
+        counts = self.counts()
+        missed = [f"the run met no {each}" for each in ALWAYS if not counts[each]]
+        if self.plan.replicas > 1 and not counts["leaders elected"]:
+            missed.append("the run met no change of leader")
+        return missed
+
+
+class _Employer(Producer):
+    """Writes no faster than jobs are done."""
+
+    async def pause(self, seconds: float) -> None:
+        await super().pause(8 * seconds)
+
+
+class GroupNemesis(AimedNemesis):
+    """Aims at the coordinator of a group, the keeper of share state or the holder of the records."""
+
+    what = "groups"
+
+    def aim(self) -> Key:
+        number = self.random.randrange(LOG_PARTITIONS)
+        keys = [
+            (OFFSETS_TOPIC, partition_for(WORKERS, LOG_PARTITIONS)),
+            (OFFSETS_TOPIC, partition_for(SHARERS, LOG_PARTITIONS)),
+            (SHARE_STATE_TOPIC, number), (SHARE_STATE_TOPIC, number), (JOBS, self.random.randrange(PARTITIONS)),
+        ]  # fmt: skip
+        return self.random.choice(keys)

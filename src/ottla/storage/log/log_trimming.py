@@ -1,0 +1,105 @@
+"""What takes segments out of a log or exchanges them: the log start, retention, and what compaction puts in place.
+
+Segments, leader epochs, producer snapshots and offsets follow each other in an order that a crash may interrupt
+anywhere. The callers (`Log`) see to checks and to what a disk error means: everything here raises `OSError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ottla.errors import ErrorCode, KafkaError
+from ottla.filesystem import FileSystem
+from ottla.model import Millis, Offset, TopicPartition
+from ottla.storage.config import LogConfig
+from ottla.storage.log.leader_epochs import LeaderEpochs
+from ottla.storage.log.log_flusher import LogFlusher
+from ottla.storage.log.log_state import LogState
+from ottla.storage.log.retention import count_deletable
+from ottla.storage.producers.producer_state import ProducerStateManager
+from ottla.storage.segments.segment import Segment
+from ottla.storage.segments.segment_list import Replacement, SegmentList
+
+
+class LogTrimmer:
+    """The part of a `Log` that takes away. `roll` starts a new segment at the log end."""
+
+    __slots__ = ("_epochs", "_flusher", "_fs", "_producer_state", "_roll", "_segments", "_state")
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        state: LogState,
+        segments: SegmentList,
+        flusher: LogFlusher,
+        epochs: LeaderEpochs,
+        producer_state: ProducerStateManager,
+        roll: Callable[[Offset], None],
+    ) -> None:
+        self._fs = fs
+        self._state = state
+        self._segments = segments
+        self._flusher = flusher
+        self._epochs = epochs
+        self._producer_state = producer_state
+        self._roll = roll
+
+    def new_start(self, offset: Offset, key: TopicPartition, config: LogConfig) -> Offset:
+        """The new log start for a DeleteRecords up to `offset` (-1: the high watermark). Raises `KafkaError`:
+        OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION if only compacted."""
+        if not config.delete:
+            raise KafkaError(
+                ErrorCode.policy_violation,
+                f"Records of partition {key} can not be deleted due to the configured policy",
+            )
+        high_watermark = self._state.high_watermark
+        target = high_watermark if offset == -1 else offset
+        if target < 0 or target > high_watermark:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range,
+                f"The offset {offset} is out of range: partition {key} ends at {high_watermark}",
+            )
+        return target
+
+    def advance_log_start(self, offset: Offset) -> None:
+        """Records below `offset` are not served any more."""
+        if offset <= self._state.log_start:
+            return
+        self._state.advance_log_start(offset)
+        self._epochs.truncate_from_start(offset)
+        self._producer_state.on_log_start_offset(offset)
+
+    def delete_old_segments(self) -> int:
+        """Apply retention as of the state's time; returns the number of segments dropped."""
+        state, segments = self._state, self._segments
+        count = count_deletable(
+            segments.items, segments.config, log_start_offset=state.log_start, high_watermark=state.high_watermark,
+            log_end_offset=state.log_end, now_ms=state.now_ms,
+        )  # fmt: skip
+        if not count:
+            return 0
+        if count == len(segments.items):
+            if not self._producer_state.is_empty:
+                self._producer_state.take_snapshot()  # nothing else will say whose retry is a duplicate
+            self._roll(state.log_end)
+            # Were the new file's name lost with a power failure, the log would start over at an old offset.
+            self._fs.fsync_dir(segments.directory)
+        bases = segments.bases[:count]
+        self.advance_log_start(segments.bases[count])
+        segments.drop_oldest(count, state.now_ms)
+        self._delete_snapshots(bases)
+        return count
+
+    def replace_segments(self, old: Sequence[Segment], new: Sequence[Replacement], now_ms: Millis) -> None:
+        """Put compacted segments, whose `.cleaned` files are fsynced, in the place of sealed ones."""
+        segments = self._segments
+        segments.replace(old, new, now_ms)
+        self._flusher.fsync_later(segments.directory)
+        kept = {each.base_offset for each in new}
+        self._delete_snapshots([each.base_offset for each in old if each.base_offset not in kept])
+
+    def _delete_snapshots(self, bases: list[Offset]) -> None:
+        for base in bases:
+            path = self._producer_state.mark_snapshot_for_deletion(base)
+            if path is not None:
+                self._segments.schedule_deletion(path, self._state.now_ms)

@@ -1,0 +1,166 @@
+"""Controllers of Ottla and of Apache Kafka vote together, in any proportion: each kind leads, and in the end their
+metadata logs are the same, byte for byte."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from ottla.drivers.metadata.directories import bootstrap_checkpoint
+from ottla.protocol.records.record_batch import iterate_batches
+from ottla.storage.checkpoints.meta_properties import random_directory_id
+from peers.kafka import START_FAST, KafkaPeer, install
+from tests.cluster.admin import brokers, create, quorum, until
+from tests.cluster.processes import Voter, ottla_broker
+from tests.node import FOR_EVER, NodeProcess
+
+pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here to run Apache Kafka with")
+
+CLUSTER_ID = "a-mixed-quorum-00000AA"
+QUICK = {"broker.heartbeat.interval.ms": "200", "broker.session.timeout.ms": "6000"}
+
+
+def format_directory(directory: Path, node_id: int) -> None:
+    """What `kafka-storage.sh format` writes, without a JVM for each."""
+    directory.mkdir(parents=True)
+    lines = {
+        "version": "1",
+        "cluster.id": CLUSTER_ID,
+        "node.id": str(node_id),
+        "directory.id": random_directory_id(random.Random(node_id)),
+    }
+    (directory / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+    (directory / "bootstrap.checkpoint").write_bytes(bootstrap_checkpoint(0))
+
+
+class Controllers:
+    """Ids from 1 on, Kafka's after Ottla's."""
+
+    def __init__(self, directory: Path, ottla: int, kafka: int) -> None:
+        install()
+        self.ottla = [Voter(directory / f"ottla-{number + 1}", is_broker=False) for number in range(ottla)]
+        self.kafka = [
+            KafkaPeer(
+                directory / f"kafka-{number}",
+                roles="controller",
+                node_id=number,
+                heap="256m",
+                flags=START_FAST,
+                cluster_id=CLUSTER_ID,
+                settings=QUICK,
+            )
+            for number in range(ottla + 1, ottla + kafka + 1)
+        ]
+        ports = [each.port for each in self.ottla] + [each.controller_port for each in self.kafka]
+        self.addresses = [f"127.0.0.1:{port}" for port in ports]
+        voters = ",".join(f"{number}@{address}" for number, address in enumerate(self.addresses, start=1))
+        for number, node in enumerate(self.ottla, start=1):
+            format_directory(node.data, number)
+            node.settings = {
+                "process.roles": "controller",
+                "node.id": str(number),
+                "controller.listener.names": "CONTROLLER",
+                "listeners": node.listeners,
+                "controller.quorum.voters": voters,
+                **FOR_EVER,
+                **QUICK,
+            }
+        for peer in self.kafka:
+            format_directory(peer.data, peer.node_id)
+            peer.voters = voters
+        self.all: Sequence[Voter | KafkaPeer] = [*self.ottla, *self.kafka]
+
+    def start(self) -> None:
+        starting = [threading.Thread(target=each.start) for each in self.all]
+        for each in starting:
+            each.start()
+        for each in starting:
+            each.join()
+
+    def stop(self) -> None:
+        for each in self.all:
+            if each.process is not None:
+                each.process.terminate()
+        for each in self.all:
+            if each.process is not None:
+                each.stop() if isinstance(each, KafkaPeer) else each.process.wait(60)
+                each.process = None
+
+    def metadata(self, number: int) -> dict[int, bytes]:
+        """The batches of a controller's metadata log, by base offset."""
+        node = self.all[number - 1]
+        found = {}
+        for path in sorted((node.data / "__cluster_metadata-0").glob("*.log")):
+            data = path.read_bytes()
+            for start, header in iterate_batches(memoryview(data)):
+                found[header.base_offset] = data[start : start + header.size]
+        return found
+
+
+@contextlib.contextmanager
+def running(directory: Path, ottla: int, kafka: int) -> Iterator[tuple[Controllers, NodeProcess]]:
+    """The controllers, and a broker of Ottla under them."""
+    controllers = Controllers(directory, ottla, kafka)
+    broker = ottla_broker(directory / "broker", ",".join(controllers.addresses), QUICK, node_id=11)
+    try:
+        controllers.start()
+        with broker:
+            yield controllers, broker
+    finally:
+        controllers.stop()
+
+
+def leader(broker: NodeProcess) -> int:
+    with contextlib.suppress(OSError, IndexError):
+        return int(quorum(broker.bootstrap)["leader_id"])
+    return -1
+
+
+ALL_KAFKA = pytest.mark.nightly(
+    "tests/cluster/kafka/test_mixed_quorum.py::test_controllers_of_both_kinds_lead_and_are_killed"
+)
+"""In the other two as well a controller of Kafka leads, and one follows."""
+
+
+@pytest.mark.parametrize(("ottla", "kafka"), [(2, 1), (1, 2), pytest.param(0, 3, marks=ALL_KAFKA)])
+def test_controllers_of_both_kinds_lead_and_are_killed(tmp_path: Path, ottla: int, kafka: int) -> None:
+    """One of Ottla's leads and one of Kafka's: who misses a record that the others have cannot win, so the test says
+    who does."""
+    with running(tmp_path, ottla, kafka) as (controllers, broker):
+        changes = 0
+        for wanted in (1, 3):
+            active = until(lambda: leader(broker), lambda found: found > 0)
+            if active == wanted:
+                continue
+            changes += 1
+            (third,) = {1, 2, 3} - {active, wanted}
+            behind, leading = controllers.all[third - 1], controllers.all[active - 1]
+            behind.kill()
+            assert create(broker.bootstrap, f"two-{changes}") == 0
+            leading.kill()
+            behind.start()
+            until(lambda: leader(broker), wanted.__eq__)
+            assert create(broker.bootstrap, f"then-{changes}") == 0
+            assert brokers(broker.bootstrap) == {11: False}
+            leading.start()
+            until(lambda: all(has_caught_up(broker, number) for number in (1, 2, 3)), bool)
+        assert changes >= 1
+        committed = quorum(broker.bootstrap)["high_watermark"]
+    logs = [controllers.metadata(number) for number in (1, 2, 3)]
+    contents = [{offset: data for offset, data in log.items() if offset < committed} for log in logs]
+    assert len(contents[0]) > 4 and contents[0] == contents[1] == contents[2]
+
+
+def has_caught_up(broker: NodeProcess, node_id: int) -> bool:
+    """Whether a controller has, as the leader knows, what is committed."""
+    with contextlib.suppress(OSError, IndexError):
+        found = quorum(broker.bootstrap)
+        ends = {each["replica_id"]: each["log_end_offset"] for each in found["current_voters"]}
+        return ends[node_id] >= found["high_watermark"] > 0
+    return False

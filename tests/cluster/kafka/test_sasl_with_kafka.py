@@ -1,0 +1,117 @@
+"""Ottla and Apache Kafka in one cluster whose nodes log in at each other over TLS: brokers by SCRAM, with a user that
+the cluster begins with, controllers by PLAIN. Sessions end every three seconds and are renewed from both sides."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.testing.process import reserve
+from peers.kafka import START_FAST, KafkaPeer, new_cluster_id
+from tests.certificates import Authority, ssl_settings
+from tests.cluster.admin import until
+from tests.cluster.processes import ONE_REPLICA, QUICK
+from tests.node import FOR_EVER, NodeProcess
+
+pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here to run Apache Kafka with")
+
+AUTHORITY = Authority()
+PROTOCOLS = "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_SSL,CONTROLLER:SASL_SSL"
+JAAS = "org.apache.kafka.common.security.{}LoginModule required {};"
+NODE = 'username="node" password="node-secret"'
+USER = "SCRAM-SHA-512=[name=node,password=node-secret]"
+LOGINS = {
+    "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+    "sasl.mechanism.controller.protocol": "PLAIN",
+    "listener.name.internal.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "listener.name.internal.scram-sha-512.sasl.jaas.config": JAAS.format("scram.Scram", NODE),
+    "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.controller.plain.sasl.jaas.config": JAAS.format("plain.Plain", f'{NODE} user_node="node-secret"'),
+    "connections.max.reauth.ms": "3000",
+}
+
+
+def secured(directory: Path, node_id: int, controller: str, listeners: Mapping[str, str]) -> dict[str, str]:
+    """The settings of node `node_id` that have to do with listeners. Node 1 is the controller."""
+    own = ",".join(f"{name}://{address}" for name, address in listeners.items())
+    return {
+        "controller.quorum.voters": f"1@{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": PROTOCOLS,
+        "inter.broker.listener.name": "INTERNAL",
+        "listeners": own,
+        "advertised.listeners": ",".join(each for each in own.split(",") if not each.startswith("CONTROLLER")),
+        **ssl_settings(directory / f"tls-{node_id}", AUTHORITY, AUTHORITY.issue(f"node-{node_id}")),
+        **LOGINS,
+        **ONE_REPLICA,
+        **QUICK,
+    }
+
+
+def format_ottla(node: NodeProcess, cluster_id: str) -> None:
+    settings = [part for name, value in node.settings.items() for part in ("--set", f"{name}={value}")]
+    command = [sys.executable, "-m", "ottla.cli.main", "storage", "format", str(node.data), *settings]
+    subprocess.run([*command, "--cluster-id", cluster_id, "--add-scram", USER], check=True, timeout=120)
+
+
+@pytest.mark.nightly("tests/cluster/security/test_sasl.py::test_users_that_a_cluster_begins_with")
+@pytest.mark.parametrize("first", ["ottla", "kafka"])
+def test_records_are_copied_both_ways(tmp_path: Path, first: str) -> None:
+    """Node 1 is controller and broker, node 2 a broker of the other kind. Each leads a partition that the other one
+    copies, so each is client and server of the other, and one asks the other's controller."""
+    held = [reserve(0) for _ in range(3)]
+    inner, other, controller = (f"127.0.0.1:{each.getsockname()[1]}" for each in held)
+    cluster_id = new_cluster_id()
+    ottla_id, kafka_id = (1, 2) if first == "ottla" else (2, 1)
+    addresses = {1: inner, 2: other}
+    ottla = NodeProcess(tmp_path / "ottla")
+    kafka = KafkaPeer(
+        tmp_path / "kafka", roles="broker,controller" if kafka_id == 1 else "broker", node_id=kafka_id, heap="512m",
+        flags=START_FAST, cluster_id=cluster_id, voters=f"1@{controller}",
+    )  # fmt: skip
+    for node_id, port, settings in ((ottla_id, ottla.port, ottla.settings), (kafka_id, kafka.port, kafka.settings)):
+        listeners = {"PLAINTEXT": f"127.0.0.1:{port}", "INTERNAL": addresses[node_id]}
+        if node_id == 1:
+            listeners["CONTROLLER"] = controller
+        settings.update(secured(tmp_path, node_id, controller, listeners))
+    roles = "broker,controller" if ottla_id == 1 else "broker"
+    ottla.settings |= {"process.roles": roles, "node.id": str(ottla_id), "ottla.cluster.id": cluster_id, **FOR_EVER}
+    for each in held:
+        each.close()
+    kafka.format(*(("--add-scram", USER) if kafka_id == 1 else ()))
+    if ottla_id == 1:
+        format_ottla(ottla, cluster_id)
+    begun = (ottla, kafka) if ottla_id == 1 else (kafka, ottla)
+    try:
+        for each in begun:
+            each.start()
+        admin = AdminClient({"bootstrap.servers": f"{ottla.bootstrap},{kafka.bootstrap}"})
+        until(lambda: len(admin.list_topics(timeout=10).brokers), lambda count: count == 2)
+        topic = NewTopic("t", 2, replica_assignment=[[1, 2], [2, 1]], config={"min.insync.replicas": "2"})
+        for future in admin.create_topics([topic]).values():
+            future.result(60)
+        producer = Producer({"bootstrap.servers": ottla.bootstrap, "acks": "all", "linger.ms": 100})
+        for number in range(2000):
+            producer.produce("t", b"%d" % number * 100, partition=number % 2)
+            producer.poll(0.004)  # for eight seconds: sessions end meanwhile
+        assert producer.flush(60) == 0
+        for bootstrap in (ottla.bootstrap, kafka.bootstrap):
+            consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": bootstrap, "enable.auto.commit": False})
+            consumer.assign([TopicPartition("t", number, 0) for number in (0, 1)])
+            read = 0
+            while read < 2000:
+                read += sum(1 for each in consumer.consume(500, 30) if not each.error())
+            consumer.close()
+    finally:
+        kafka.stop()
+        if ottla.process is not None:
+            ottla.stop()
+    printed = ottla.output.read_text()
+    assert "cannot log in" not in printed and "authentication failed" not in printed and "node-secret" not in printed

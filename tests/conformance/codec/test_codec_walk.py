@@ -1,0 +1,63 @@
+"""Every version of every request, response and record is what Kafka's generated classes write and read."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.codec.codec_walk import EXEMPT, Java, Walk, all_versions
+from tests.conformance.codec.message_definitions import definitions
+
+SEED = int(os.environ.get("OTTLA_TEST_SEED", "32"))
+NIGHTLY_ROUNDS = 30
+NOT_SHARED = {
+    "ConsumerProtocolAssignment", "ConsumerProtocolSubscription",  # clients write them; assignors read them by hand
+    "RequestHeader", "ResponseHeader", "DefaultPrincipalData",  # by hand
+    "ControlRecordTypeSchema", "EndTxnMarker", "ProducerSnapshot",  # a few numbers each, by hand
+    "QuorumStateData",  # is written as JSON
+    "RemoteLogSegmentMetadataRecord", "RemoteLogSegmentMetadataSnapshotRecord",  # of tiered storage
+    "RemoteLogSegmentMetadataUpdateRecord", "RemotePartitionDeleteMetadataRecord",
+}  # fmt: skip
+"""Definitions of Kafka that Ottla's codec has not."""
+
+
+@pytest.fixture(scope="module")
+def java() -> Iterator[Java]:
+    """Skips the tests where there is no compiler for Java."""
+    jvm = Java()
+    yield jvm
+    jvm.close()
+
+
+def walked(java: Java, seed: int) -> Walk:
+    print(f"seed {seed}")
+    walk = Walk(java, seed)
+    walk.run(all_versions(), 1)
+    assert walk.findings == [], "\n".join(map(str, walk.findings[:20]))
+    assert walk.messages == len(all_versions())
+    assert walk.refused > walk.frames / 4, "too few frames that Kafka refuses"
+    return walk
+
+
+def test_every_message_of_kafka_is_known() -> None:
+    known = {definition.name for definition, _ in all_versions()}
+    assert {each.name for each in definitions()} - known == NOT_SHARED
+    of_apis = [each for each in definitions() if each.type in ("request", "response")]
+    assert len(of_apis) > 170
+    assert sum(len(each.versions) for each in of_apis) == sum(
+        each.type in ("request", "response") for each, _ in all_versions()
+    )
+
+
+def test_every_message_is_written_and_read_as_by_kafka(java: Java) -> None:
+    """Whole, truncated, extended, and with hostile lengths."""
+    walked(java, SEED)
+
+
+@pytest.mark.nightly("tests/conformance/codec/test_codec_walk.py::test_every_message_is_written_and_read_as_by_kafka")
+def test_many_messages_are_written_and_read_as_by_kafka(java: Java) -> None:
+    walks = [walked(java, SEED + 1 + number) for number in range(NIGHTLY_ROUNDS)]
+    exempted = {reason for walk in walks for reason in walk.exempted}
+    assert exempted == {each.reason for each in EXEMPT}, "an exemption that nothing needs"

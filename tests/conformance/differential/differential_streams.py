@@ -1,0 +1,156 @@
+"""What is asked of both brokers about streams groups: see differential_cases.py."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Final
+
+from ottla.protocol.messages import ApiKey
+from tests.conformance.differential.differential_cases import Requests, World, cases
+from tests.conformance.operations.operations import eventually
+
+GROUP: Final = 32
+"""The type of a group in DescribeConfigs and its like."""
+HEARTBEAT_MS: Final = 6000
+SETTINGS_WITHIN_S: Final = 30
+ENDPOINT: Final = {"host": "h", "port": 1}
+TAGS: Final = [{"key": "k", "value": "v"}]
+SAME: Final = {"topology": None, "active_tasks": None, "standby_tasks": None, "warmup_tasks": None, "process_id": None,
+               "client_tags": None, "rebalance_timeout": -1}  # fmt: skip
+"""A heartbeat of a member that has nothing new to say."""
+
+
+def subtopology(name: str, *sources: str, **more: Any) -> dict[str, Any]:
+    return {
+        "subtopology_id": name, "source_topics": sources, "source_topic_regex": [], "state_changelog_topics": [],
+        "repartition_sink_topics": [], "repartition_source_topics": [], "copartition_groups": [], **more,
+    }  # fmt: skip
+
+
+def topology(*subtopologies: dict[str, Any], epoch: int = 0) -> dict[str, Any]:
+    return {"epoch": epoch, "subtopologies": subtopologies}
+
+
+def info(name: str, partitions: int = 0) -> dict[str, Any]:
+    return {"name": name, "partitions": partitions, "replication_factor": 1, "topic_configs": []}
+
+
+def asked(group: str, member_id: str = "m", member_epoch: int = 0, **more: Any) -> dict[str, Any]:
+    """A member that joins, unless told."""
+    joining = {
+        "group_id": group, "member_id": member_id, "member_epoch": member_epoch, "endpoint_information_epoch": 0,
+        "instance_id": None, "rack_id": None, "rebalance_timeout": 60_000, "active_tasks": [], "standby_tasks": [],
+        "warmup_tasks": [], "process_id": f"p-{member_id}", "user_endpoint": None, "client_tags": [],
+        "task_offsets": None, "task_end_offsets": None, "shutdown_application": False,
+    }  # fmt: skip
+    return {**joining, **(SAME if member_epoch else {}), **more}
+
+
+def tasks(*numbers: int, name: str = "0") -> list[dict[str, Any]]:
+    return [{"subtopology_id": name, "partitions": numbers}]
+
+
+def at_once(w: World, *groups: str) -> None:
+    """Have the first assignment of these groups wait for nobody, and heartbeats be asked for in 6 s. Brokers put that
+    into force one group after another: when it holds of the last one, it does of all."""
+    probe = f"{groups[0]}-probe"
+    settings = {"streams.initial.rebalance.delay.ms": "0", "streams.assignment.interval.ms": "0",
+                "streams.heartbeat.interval.ms": str(HEARTBEAT_MS)}  # fmt: skip
+    for side in w.sides:
+        for group in (*groups, probe):
+            configs = [{"name": name, "config_operation": 0, "value": value} for name, value in settings.items()]
+            row = {"resource_type": GROUP, "resource_name": group, "configs": configs}
+            side.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [row], "validate_only": False})
+        deadline = time.monotonic() + SETTINGS_WITHIN_S
+        while True:
+            answer = side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, asked(probe, topology=topology(subtopology("0", w.t))))
+            side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, asked(probe, member_epoch=-1))
+            if answer["heartbeat_interval"] == HEARTBEAT_MS:
+                break
+            assert time.monotonic() < deadline, answer
+            time.sleep(0.05)
+
+
+@cases(ApiKey.STREAMS_GROUP_HEARTBEAT)
+def streams_group_heartbeat(w: World, version: int) -> Requests:
+    """Invalid requests, then the lives of members; no member waits for another."""
+    group, unready, old = f"{w.prefix}1071", f"{w.prefix}1071-unready", f"{w.prefix}1071-old"
+    reads = topology(subtopology("0", w.t))
+    for wrong in (
+        {"instance_id": "i"}, {"task_offsets": []}, {"task_end_offsets": []}, {"warmup_tasks": tasks(0)},
+        {"member_id": ""}, {"member_id": " "}, {"group_id": ""}, {"rack_id": ""}, {"rebalance_timeout": -1},
+        {"active_tasks": None}, {"active_tasks": tasks(0)}, {"standby_tasks": None}, {"warmup_tasks": None},
+        {"topology": None}, {"member_epoch": 1}, {"member_epoch": -1}, {"member_epoch": -2}, {"member_epoch": -3},
+        {"member_epoch": 1, "topology": None}, {"member_epoch": 1, "topology": None, "active_tasks": None},
+        {"topology": topology(subtopology("0", w.t, source_topic_regex=["a.*"]))},
+        {"topology": topology(subtopology("0", w.t, state_changelog_topics=[info("c", 3)]))},
+        {"topology": topology(subtopology("0", "__consumer_offsets", "__transaction_state"))},
+        {"topology": topology(subtopology("0", "a b", repartition_sink_topics=["."]))},
+        {"topology": topology(subtopology("0", w.t), subtopology("0", w.t))},
+        {"topology": topology(subtopology("0", w.t, copartition_groups=[
+            {"source_topics": [0, 7], "source_topic_regex": [], "repartition_source_topics": []}]))},
+        {"topology": topology(subtopology("0", w.t), subtopology("1", repartition_source_topics=[info("r")]))},
+        {"topology": topology(subtopology("0"))},
+        {"topology": topology(subtopology("0", w.t, repartition_source_topics=[info(f"{w.prefix}r", -5)]))},
+        {"topology": topology(subtopology("0", w.t), epoch=-1)},
+        {"client_tags": [{"key": "k", "value": "1"}, {"key": "k", "value": "2"}]},
+    ):  # fmt: skip
+        yield {**asked(f"{group}-wrong", topology=reads), **wrong}
+    at_once(w, group, unready, old)
+    yield asked(group, topology=reads)
+    yield asked(group, member_epoch=2)
+    yield asked(group, member_epoch=2, active_tasks=tasks(0, 1, 2), standby_tasks=[], warmup_tasks=[])
+    for wrong in (
+        {"active_tasks": tasks(0, name="1")}, {"active_tasks": tasks(77)}, {"standby_tasks": tasks(-1)},
+    ):  # fmt: skip
+        nothing: dict[str, Any] = {"active_tasks": [], "standby_tasks": [], "warmup_tasks": []}
+        yield asked(group, member_epoch=2, **{**nothing, **wrong})
+    for epoch in (1, 7):
+        yield asked(group, member_epoch=epoch)
+    yield asked(group, "n", topology=reads, user_endpoint=ENDPOINT, client_tags=TAGS)
+    yield asked(group, member_epoch=2)
+    yield asked(group, member_epoch=2, active_tasks=tasks(0), standby_tasks=[], warmup_tasks=[])
+    yield asked(group, "n", 3, endpoint_information_epoch=7)
+    yield asked(group, "n", 3, shutdown_application=True)
+    yield asked(group, "x", 3)
+    yield asked(group, "x", topology=topology(subtopology("0", w.nowhere)))
+    yield asked(group, "n", -1)
+    yield asked(group, member_epoch=3, shutdown_application=True)
+    yield asked(group, member_epoch=-1)
+    yield asked(group, member_epoch=-1)
+    yield asked(unready, topology=topology(subtopology("0", w.nowhere)))
+    yield asked(unready, member_epoch=2)
+    yield asked(unready, "e", topology=topology(subtopology("0", w.nowhere)), user_endpoint=ENDPOINT)
+    yield asked(old, topology=topology(subtopology("0", w.t), epoch=3))
+    yield asked(old, "o", topology=topology(subtopology("0", w.t), epoch=2))
+    yield asked(old, "o", topology=topology(subtopology("0", w.t), epoch=4))
+    for side in w.sides:
+        side.ask(ApiKey.JOIN_GROUP, 4, {
+            "group_id": f"{group}-classic", "session_timeout": 10_000, "rebalance_timeout": 1000, "member_id": "",
+            "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}],
+        })  # fmt: skip
+    yield asked(f"{group}-classic", member_epoch=1)
+
+
+@cases(ApiKey.STREAMS_GROUP_DESCRIBE)
+def streams_group_describe(w: World, version: int) -> Requests:
+    group = f"{w.prefix}1071-described"
+    yield {"group_ids": [], "include_authorized_operations": True}
+    yield {"group_ids": ["", f"{w.prefix}nobody", f"{w.prefix}c9"], "include_authorized_operations": False}
+    at_once(w, group, f"{group}-ready")
+    keeps = subtopology(
+        "1", w.t, state_changelog_topics=[{**info(f"{w.prefix}c"), "topic_configs": [{"key": "k", "value": "v"}]}],
+        repartition_sink_topics=[f"{w.prefix}r"],
+    )  # fmt: skip
+    member = asked(
+        group, topology=topology(keeps, subtopology("0", w.nowhere)), rack_id="r",
+        user_endpoint=None, client_tags=TAGS,
+    )  # fmt: skip
+    for side in w.sides:
+        side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, member)
+    for wanted in (False, True):
+        yield {"group_ids": [group], "include_authorized_operations": wanted}
+    ready = asked(f"{group}-ready", topology=topology(subtopology("0", w.t)))
+    for side in w.sides:
+        eventually(lambda side=side: side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, ready)["active_tasks"])
+    yield {"group_ids": [f"{group}-ready"], "include_authorized_operations": False}

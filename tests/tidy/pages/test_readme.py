@@ -1,0 +1,46 @@
+"""README.md has three figures, each that of docs/performance.json, and says of which commit they are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench.method import compare
+from bench.method.rounds import DISTURBED
+from bench.results import Results
+
+ROOT = Path(__file__).resolve().parents[3]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FIGURES = (("start", "start s", "s"), ("start", "idle RSS MB", "MB"), ("produce-one-record", "req/s", "requests/s"))
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return Results.read(ROOT / "docs" / "performance.json")
+
+
+@pytest.mark.parametrize(("section", "figure", "unit"), FIGURES, ids=lambda value: str(value))
+def test_the_figures_are_those_of_the_results(results: Results, section: str, figure: str, unit: str) -> None:
+    kept = results.sections[section]
+    cells = [f"{compare.short(compare.medians(kept.rounds(side))[figure])} {unit}" for side in ("ottla", "kafka")]
+    assert f"| {' | '.join(cells)} |" in README
+    assert DISTURBED not in kept.note, "a provisional figure is not for the README"
+    assert f"commit {kept.made['commit'][:7]}" in README
+
+
+def test_there_are_no_other_figures() -> None:
+    assert len(re.findall(r"^\| .*\| \d.*\|$", README, re.MULTILINE)) == len(FIGURES)
+    assert len(re.findall(r"requests/s|records/s|MB/s", README)) == 2
+
+
+def test_large_fetches_are_as_much_slower_as_it_says(results: Results) -> None:
+    (said,) = re.findall(r"answers fetches of 1 MB about ([\d.]+) times as fast", README)
+    kept = results.sections["fetch-1m"]
+    ottla, kafka = (compare.medians(kept.rounds(side))["req/s"] for side in ("ottla", "kafka"))
+    assert kafka / ottla == pytest.approx(float(said), rel=0.1)
+
+
+def test_what_is_missing_stands_before_the_links() -> None:
+    assert README.index("There is no tiered storage") < README.index("## What do you want to do?")

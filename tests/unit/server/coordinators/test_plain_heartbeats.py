@@ -1,0 +1,91 @@
+"""Heartbeats of consumer groups that repeat, over a socket: the answers of the shortcut are those of the handler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages import ApiKey
+from ottla.server.handlers.groups import consumer_group_heartbeat
+from ottla.server.node import Node
+from tests.unit.server.coordinators.test_repeated_commits import play
+from tests.unit.server.node import Client
+
+NOTHING_NEW = {
+    "group_id": "g", "member_id": "m", "instance_id": None, "rack_id": None, "rebalance_timeout": -1,
+    "subscribed_topic_names": None, "subscribed_topic_regex": None, "server_assignor": None, "topic_partitions": None,
+}  # fmt: skip
+JOINS = {**NOTHING_NEW, "member_epoch": 0, "rebalance_timeout": 60_000, "subscribed_topic_names": ["t"],
+         "topic_partitions": []}  # fmt: skip
+
+
+@pytest.fixture
+def taken(monkeypatch: Any) -> list[bool]:
+    """For each heartbeat that the shortcut saw: whether it answered."""
+    found: list[bool] = []
+    shortcut = consumer_group_heartbeat._Beats.__call__
+
+    def counted(self: Any, frame: memoryview, correlation_id: int) -> bytes | None:
+        answer = shortcut(self, frame, correlation_id)
+        found.append(answer is not None)
+        return answer
+
+    monkeypatch.setattr(consumer_group_heartbeat._Beats, "__call__", counted)
+    return found
+
+
+async def ask(client: Client, values: dict[str, Any], version: int = 1) -> Any:
+    if version == 0:
+        values = {name: value for name, value in values.items() if name != "subscribed_topic_regex"}
+    return await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, values)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_repeated_beats_are_answered_as_the_first(tmp_path: Path, taken: list[bool], version: int) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        joined = await ask(client, JOINS, version)
+        assert [len(each["partitions"]) for each in joined["assignment"]["topic_partitions"]] == [3]
+        values = {**NOTHING_NEW, "member_epoch": joined["member_epoch"]}
+        answers = [await ask(client, values, version) for _ in range(4)]
+        assert answers[0]["error_code"] == 0 and answers[0]["assignment"] is None
+        assert answers == [answers[0]] * 4
+        assert taken == [True] * 3
+        await ask(client, {**values, "member_epoch": -1}, version)
+        gone = await ask(client, values, version)
+        assert gone["error_code"] == ErrorCode.unknown_member_id
+        assert taken[-1] is False
+
+    play(tmp_path, scene)
+
+
+def test_errors_are_the_handlers(tmp_path: Path, taken: list[bool]) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        values = {**NOTHING_NEW, "member_epoch": (await ask(client, JOINS))["member_epoch"]}
+        good = [await ask(client, values) for _ in range(2)]
+        shards = node.groups._by_number
+        for shard in shards.values():
+            shard.error = ErrorCode.not_coordinator
+        assert (await ask(client, values))["error_code"] == ErrorCode.not_coordinator
+        for shard in shards.values():
+            shard.error = None
+        assert await ask(client, values) == good[0] == good[1]
+        assert taken == [True, False, True]
+
+    play(tmp_path, scene)
+
+
+def test_many_beats_do_not_grow_what_is_kept(tmp_path: Path) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        for number in range(3 * consumer_group_heartbeat.BEATS_MAX):
+            await ask(client, {**JOINS, "member_id": f"m{number}"})
+            epoch = (await ask(client, {**JOINS, "member_id": f"m{number}"}))["member_epoch"]
+            await ask(client, {**NOTHING_NEW, "member_id": f"m{number}", "member_epoch": epoch})
+        key = ApiKey.CONSUMER_GROUP_HEARTBEAT << 16 | 1
+        (kept,) = [each.shortcuts[key] for each in node.listeners[0].connections if key in each.shortcuts]
+        assert isinstance(kept, consumer_group_heartbeat._Beats)
+        assert 0 < len(kept.known) <= consumer_group_heartbeat.BEATS_MAX
+
+    play(tmp_path, scene)
