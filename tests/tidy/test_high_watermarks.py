@@ -19,6 +19,8 @@ MAY_MOVE = {
     "storage/future_logs.py": "a copy in another directory that takes the place of its log",
     "server/fetch/partition_read.py": "no log's: a row of an answer",
     "replication/fetch_session.py": "no log's: what a session has told",
+    "protocol/fetch_plain.py": "no log's: a row of an answer",
+    "simulation/checks/seen_replicas.py": "no log's: what was seen last",
 }
 
 

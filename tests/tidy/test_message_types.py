@@ -23,7 +23,7 @@ from tools import message_types
 HANDLERS = sorted(
     path
     for folder in ("handlers", "controller_handlers")
-    for path in (SOURCE / "server" / folder).glob("*.py")
+    for path in (SOURCE / "server" / folder).rglob("*.py")
     if path.name != "__init__.py"
 )
 STUBS = {"ottla.protocol.schemas.received", "ottla.protocol.schemas.sent"}
