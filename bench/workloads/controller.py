@@ -18,9 +18,9 @@ from immutables import Map
 from bench.tables import Run, Section, table
 from ottla.config.effective import EffectiveConfig
 from ottla.controller import brokers, isr
+from ottla.controller.broker_sessions import BrokerSessions
 from ottla.controller.decision import Decision, Steps
 from ottla.controller.placement import new_partition, place
-from ottla.controller.sessions import BrokerSessions
 from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, BrokerRegistration, MetadataImage, TopicImage

@@ -12,9 +12,9 @@ from uuid import UUID
 import pytest
 
 from ottla.controller import brokers, directories, isr, leaders, reassignments, topics
+from ottla.controller.broker_sessions import BrokerSessions
 from ottla.controller.decision import Decision
 from ottla.controller.partition_change import is_online, topic_rules
-from ottla.controller.sessions import BrokerSessions
 from ottla.errors import KafkaError
 from ottla.metadata import features
 from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, LeaderRecoveryState, MetadataImage, PartitionRegistration

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Write
 from ottla.coordinator.group import offsets
-from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.classic.group import ClassicGroup, State
 from ottla.coordinator.group.requests import (
     DeleteGroups,
     JoinGroup,

@@ -105,7 +105,7 @@ ALLOWED = [
     Allowed("bench/mirror.py", "offset-syncs.topic.replication.factor", "MirrorMaker's own name"),
     Allowed("src/ottla/server/handlers/topics/metadata.py", "Topic name can not be null", "Kafka's own message"),
     Allowed(
-        "src/ottla/storage/log/log_trimming.py",
+        "src/ottla/storage/log/segment_deletion.py",
         "can not be deleted due to the configured policy",
         "Kafka's own message",
     ),

@@ -14,8 +14,8 @@ from uuid import UUID
 
 from ottla.config.effective import EffectiveConfig
 from ottla.controller import elections
+from ottla.controller.broker_sessions import BrokerSessions
 from ottla.controller.decision import Decision, Steps
-from ottla.controller.sessions import BrokerSessions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.metadata.image import (

@@ -12,7 +12,7 @@ from ottla.model import Millis
 
 if TYPE_CHECKING:
     from ottla.config.effective import EffectiveConfig
-    from ottla.controller.sessions import BrokerSessions
+    from ottla.controller.broker_sessions import BrokerSessions
     from ottla.security.tokens import TokenFinder
 
 Request = Mapping[str, Any]

@@ -21,7 +21,8 @@ import pytest
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.group.admin import list_groups
-from ottla.coordinator.group.consumer import fence, heartbeat
+from ottla.coordinator.group.consumer import heartbeat
+from ottla.coordinator.group.consumer import member_removal as fence
 from ottla.coordinator.group.consumer.consumer_protocol import Assignment, Subscription, TopicNumbers, decode_assignment
 from ottla.coordinator.group.consumer.describe import describe as describe_consumer
 from ottla.coordinator.group.consumer.group import ConsumerGroup

@@ -28,7 +28,8 @@ from ottla.coordinator.group.requests import (
     OffsetToCommit,
     StreamsHeartbeat,
 )
-from ottla.coordinator.group.streams import endpoints, fence, heartbeat, target
+from ottla.coordinator.group.streams import endpoints, heartbeat, target
+from ottla.coordinator.group.streams import member_removal as fence
 from ottla.coordinator.group.streams.assignor import MemberTasks, SubtopologySize, TaskAssignorError, TaskMember
 from ottla.coordinator.group.streams.describe import describe as describe_streams
 from ottla.coordinator.group.streams.group import StreamsGroup

@@ -9,8 +9,8 @@ import pytest
 
 from ottla.controller import brokers, directories, elections, producer_ids
 from ottla.controller.bootstrap import bootstrap
+from ottla.controller.broker_sessions import BrokerSessions
 from ottla.controller.decision import Decision
-from ottla.controller.sessions import BrokerSessions
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.metadata.image import DIRECTORY_LOST, EMPTY_IMAGE, Endpoint, MetadataImage

@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Effect, Marker, Now, Reply, Resolve, Write
-from ottla.coordinator.group import membership
+from ottla.coordinator.group.classic import membership
 from ottla.coordinator.group.consumer.patterns import resolve, resolved
 from ottla.coordinator.group.shard import GroupShard
 from ottla.errors import ErrorCode

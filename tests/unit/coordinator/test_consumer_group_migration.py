@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.classic.group import ClassicGroup, State
 from ottla.coordinator.group.consumer.consumer_protocol import decode_assignment
 from ottla.coordinator.group.consumer.describe import describe as describe_consumer
 from ottla.coordinator.group.requests import JoinGroup, LeaveGroup, Leaving, SyncGroup

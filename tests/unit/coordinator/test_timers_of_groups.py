@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from typing import Any
 
-from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.classic.group import ClassicGroup, State
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.requests import (
     DeleteGroups,

@@ -1,5 +1,6 @@
-"""Groups of consumers: the classic rebalance protocol and committed offsets.
+"""Groups of consumers, of all kinds, and committed offsets.
 
 Pure. May import `coordinator.timers` and `coordinator.effects`, `protocol`, and what lies below.
-Start at `classic.py` (a group and its states), then `rebalance.py` (how it moves), then one file per kind of request.
+Start at `shard.py` (the door), then `classic/group.py` (a group and its states), `classic/rebalance.py` (how it moves);
+`consumer/heartbeat.py` and `modern_group.py` are the same of KIP-848.
 """

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.effects import Token
-from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.classic.group import ClassicGroup, State
 from ottla.coordinator.group.offsets import tombstone
 from ottla.coordinator.group.requests import DeleteGroups
 from ottla.coordinator.group.state import GroupState

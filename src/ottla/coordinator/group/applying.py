@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.coordinator.group.classic import ClassicGroup
+from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.coordinator.group.kind import Undo, saved_group
 from ottla.coordinator.group.kinds import kind_of
 from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.coordinator.effects import InTransaction, Token, Write
-from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.classic.group import ClassicGroup, State
 from ottla.coordinator.group.kinds import kind_of
 from ottla.coordinator.group.offset_store import CommittedOffset, OffsetStore
 from ottla.coordinator.group.requests import EndTransaction, OffsetCommit, OffsetDelete, TxnOffsetCommit

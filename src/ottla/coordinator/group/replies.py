@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ottla.coordinator.group.classic import ClassicGroup
+from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.errors import ErrorCode
 
 Response = dict[str, Any]

@@ -18,17 +18,17 @@ from typing import Any, Final, TypeVar
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Effect, Now, Token
 from ottla.coordinator.group import admin, offsets
-from ottla.coordinator.group import join as joining
-from ottla.coordinator.group import membership as members
-from ottla.coordinator.group.classic import ClassicGroup, State
-from ottla.coordinator.group.kinds import kind_of
-from ottla.coordinator.group.rebalance import (
+from ottla.coordinator.group.classic import join as joining
+from ottla.coordinator.group.classic import membership as members
+from ottla.coordinator.group.classic.group import ClassicGroup, State
+from ottla.coordinator.group.classic.rebalance import (
     join_timer_expired,
     prepare,
     refuse_waiters,
     session_expired,
     sync_timer_expired,
 )
+from ottla.coordinator.group.kinds import kind_of
 from ottla.coordinator.group.requests import (
     ConsumerHeartbeat,
     DeleteGroups,

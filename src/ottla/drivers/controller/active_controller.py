@@ -18,9 +18,9 @@ from ottla.clock import Clock
 from ottla.config.effective import EffectiveConfig
 from ottla.controller import brokers, requests
 from ottla.controller.bootstrap import bootstrap
+from ottla.controller.broker_sessions import BrokerSessions
 from ottla.controller.decision import Decide, Decision, Inputs, Permits, Steps, unlimited
 from ottla.controller.features import kraft_level
-from ottla.controller.sessions import BrokerSessions
 from ottla.drivers.controller.periodic_elections import PeriodicElections
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.metadata.metadata_publisher import MetadataPublisher

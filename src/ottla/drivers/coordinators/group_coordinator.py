@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, Marker, Now, Reply, Resolve, Write
-from ottla.coordinator.group import membership, offsets
+from ottla.coordinator.group import offsets
 from ottla.coordinator.group.admin import list_groups, wanted
+from ottla.coordinator.group.classic import membership
+from ottla.coordinator.group.classic.rebalance import REBALANCED
 from ottla.coordinator.group.offset_store import Topics
-from ottla.coordinator.group.rebalance import REBALANCED
 from ottla.coordinator.group.requests import (
     ConsumerHeartbeat,
     EndTransaction,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.config.listeners import HTTP
-from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.classic.group import ClassicGroup, State
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.quorum.quorum_metrics import state_of, vote_of
 from ottla.metrics.instruments import TopicTraffic

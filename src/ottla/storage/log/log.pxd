@@ -21,7 +21,7 @@ cdef class Log:
     cdef public StampRules _rules
     cdef public SegmentList _segments
     cdef public LogState _state
-    cdef public object _trimmer
+    cdef public object _deleter
     cdef public LogWriter _writer
     cdef public object config
     cdef public object epochs

@@ -1,8 +1,8 @@
 """One partition's log: append, read, look-up, truncation, retention and flushing (Kafka's `UnifiedLog`).
 
 A log is composed of parts, each with a job of its own: `SegmentList` (files), `LogState` (offsets), `LogHealth` (open,
-closed, offline), `LogFlusher` (fsync), `LogWriter` (appends), `LogTrimmer` (what makes it shorter), leader epochs and
-producer state; `log_loader` puts them together. Everything is synchronous and runs on the event loop, except
+closed, offline), `LogFlusher` (fsync), `LogWriter` (appends), `SegmentDeletion`, leader epochs and producer
+state; `log_loader` puts them together. Everything is synchronous and runs on the event loop, except
 `flush_async` and `flush_all_async`, which wait for an fsync in a thread. Errors that clients see are `KafkaError`;
 after a disk error that leaves the log's content in doubt every call raises KAFKA_STORAGE_ERROR.
 """
@@ -27,8 +27,8 @@ from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.log_flusher import LogFlusher
 from ottla.storage.log.log_health import LogHealth
 from ottla.storage.log.log_state import LogState
-from ottla.storage.log.log_trimming import LogTrimmer
 from ottla.storage.log.log_writer import LogWriter
+from ottla.storage.log.segment_deletion import SegmentDeletion
 from ottla.storage.log.stamp import Stamped
 from ottla.storage.log.truncation import TruncationParts, Truncator
 from ottla.storage.log.validation import CLIENT, REPLICATION, Origin, check_follows, check_produce_version, validate
@@ -61,10 +61,31 @@ class Log:
     """The log of one partition. `log_loader.load_log` makes it."""
 
     __slots__ = (
-        "_flush_messages", "_flusher", "_fs", "_health", "_note_unflushed", "_policy", "_random", "_rules", "_segments",
-        "_state", "_trimmer", "_writer", "config", "epochs", "kept_batches", "kept_bytes", "kept_files",
-        "kept_records", "producer_state", "recovered_bytes", "repaired", "topic_id", "topic_partition",
-        "truncated_bytes", "truncator",
+        "_deleter",
+        "_flush_messages",
+        "_flusher",
+        "_fs",
+        "_health",
+        "_note_unflushed",
+        "_policy",
+        "_random",
+        "_rules",
+        "_segments",
+        "_state",
+        "_writer",
+        "config",
+        "epochs",
+        "kept_batches",
+        "kept_bytes",
+        "kept_files",
+        "kept_records",
+        "producer_state",
+        "recovered_bytes",
+        "repaired",
+        "topic_id",
+        "topic_partition",
+        "truncated_bytes",
+        "truncator",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +103,7 @@ class Log:
         self.topic_id = topic_id
         self._state, self._health, self._segments, self._flusher, self.epochs, self.producer_state = parts
         self._writer = LogWriter(*parts, limits_and_policy(config)[0])
-        self._trimmer = LogTrimmer(
+        self._deleter = SegmentDeletion(
             fs, self._state, self._segments, self._flusher, self.epochs, self.producer_state, self._writer.roll
         )
         self.truncator = Truncator(TruncationParts(fs, *parts))
@@ -457,13 +478,13 @@ class Log:
         """Move the log start up to `offset` (-1: the high watermark); returns the new log start. Raises `KafkaError`:
         OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION if only compacted."""
         self._health.check()
-        self.advance_log_start(self._trimmer.new_start(offset, self.topic_partition, self.config))
+        self.advance_log_start(self._deleter.new_start(offset, self.topic_partition, self.config))
         return self.log_start_offset
 
     def advance_log_start(self, offset: Offset) -> None:
         """Move the log start up; whole segments below it go with the next retention check. Raises `KafkaError`."""
         try:
-            self._trimmer.advance_log_start(offset)
+            self._deleter.advance_log_start(offset)
         except OSError as error:
             raise self._health.refuse(error) from error
 
@@ -481,7 +502,7 @@ class Log:
         self._health.check()
         self._state.now_ms = now_ms
         try:
-            return self._trimmer.delete_old_segments()
+            return self._deleter.delete_old_segments()
         except OSError as error:
             raise self._health.refuse(error) from error
 
@@ -491,7 +512,7 @@ class Log:
         Slices of the old segments go on; their files are removed after `file.delete.delay.ms`.
         """
         self._state.now_ms = max(self._state.now_ms, now_ms)
-        self._try(lambda: self._trimmer.replace_segments(old, new, now_ms), self._health.fail)
+        self._try(lambda: self._deleter.replace_segments(old, new, now_ms), self._health.fail)
 
     # Fsyncing
 

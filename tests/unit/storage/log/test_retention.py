@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from ottla.storage.config import LogConfig
-from ottla.storage.log.retention import count_deletable
+from ottla.storage.log.deletable_segments import count_deletable
 
 NOW = 1_000_000
 

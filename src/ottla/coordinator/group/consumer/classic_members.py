@@ -18,10 +18,10 @@ from ottla.coordinator.group.consumer.consumer_protocol import (
     encode_assignment,
     version_of,
 )
-from ottla.coordinator.group.consumer.fence import fence
 from ottla.coordinator.group.consumer.group import ConsumerGroup, partitions_of
 from ottla.coordinator.group.consumer.heartbeat import Step, static_joins, static_member
 from ottla.coordinator.group.consumer.member import ConsumerMember, MemberState
+from ottla.coordinator.group.consumer.member_removal import fence
 from ottla.coordinator.group.consumer.target import Target
 from ottla.coordinator.group.group import Group
 from ottla.coordinator.group.requests import JoinGroup, Leaving, SyncGroup

@@ -1,4 +1,4 @@
-"""A consumer group: it answers questions and keeps its own counts right. See `group/modern.py` for how it changes."""
+"""A consumer group: it answers questions and keeps its own counts right. See `modern_group.py` for how it changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from uuid import UUID
 
 from ottla.coordinator.group.consumer.member import NOTHING, ConsumerMember, Epochs, Partitions
 from ottla.coordinator.group.kind import Undo
-from ottla.coordinator.group.modern import ModernGroup
+from ottla.coordinator.group.modern_group import ModernGroup
 from ottla.model import Millis
 from ottla.protocol.internal.consumer_group_records import (
     ConsumerGroupMetadataValue,

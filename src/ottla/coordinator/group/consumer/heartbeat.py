@@ -12,7 +12,6 @@ from typing import Any
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group.consumer import migration, patterns, target, timers
-from ottla.coordinator.group.consumer.fence import fence, put_to_sleep
 from ottla.coordinator.group.consumer.group import (
     MEMBER,
     MEMBER_CURRENT,
@@ -30,10 +29,11 @@ from ottla.coordinator.group.consumer.member import (
     MemberState,
     Partitions,
 )
+from ottla.coordinator.group.consumer.member_removal import fence, put_to_sleep
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.reconcile import Reconciliation
 from ottla.coordinator.group.consumer.timers import cancel_all, cancel_rebalance, start_rebalance, start_session
-from ottla.coordinator.group.modern import NEW_EPOCH, put
+from ottla.coordinator.group.modern_group import NEW_EPOCH, put
 from ottla.coordinator.group.requests import ConsumerHeartbeat
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError

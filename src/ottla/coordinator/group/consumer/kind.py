@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from ottla.coordinator.group.consumer import fence, heartbeat, offsets
+from ottla.coordinator.group.consumer import heartbeat, offsets
+from ottla.coordinator.group.consumer import member_removal as fence
 from ottla.coordinator.group.consumer.describe import describe
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.kind import Kind
-from ottla.coordinator.group.modern import replay, saved
+from ottla.coordinator.group.modern_group import replay, saved
 
 CONSUMER_KIND: Final = Kind(
     heartbeat.heartbeat,

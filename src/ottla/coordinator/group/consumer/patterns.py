@@ -14,7 +14,7 @@ from ottla.coordinator.effects import Resolve
 from ottla.coordinator.group.consumer.group import METADATA, PATTERN, ConsumerGroup, ResolvedPattern, Subscriptions
 from ottla.coordinator.group.consumer.member import ConsumerMember
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
-from ottla.coordinator.group.modern import NEW_EPOCH, put
+from ottla.coordinator.group.modern_group import NEW_EPOCH, put
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage

@@ -10,7 +10,7 @@ from uuid import UUID
 from ottla.coordinator.group.assignors import ASSIGNORS, MemberSpec
 from ottla.coordinator.group.consumer.group import MEMBER_TARGET, TARGET, ConsumerGroup, Subscriptions, target_value
 from ottla.coordinator.group.consumer.member import ConsumerMember, Partitions
-from ottla.coordinator.group.modern import put
+from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.internal.consumer_group_records import ConsumerGroupTargetAssignmentMetadataValue

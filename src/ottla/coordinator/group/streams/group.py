@@ -1,4 +1,4 @@
-"""A streams group (KIP-1071): it answers questions and keeps its own counts right. See `group/modern.py` for how it
+"""A streams group (KIP-1071): it answers questions and keeps its own counts right. See `modern_group.py` for how it
 changes."""
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import Any, Final, Literal
 
 from ottla.coordinator.group.kind import Undo
-from ottla.coordinator.group.modern import ModernGroup
+from ottla.coordinator.group.modern_group import ModernGroup
 from ottla.coordinator.group.streams.assignor import MemberTasks
 from ottla.coordinator.group.streams.member import NO_TASKS, HeldTasks, StreamsMember, target_tasks
 from ottla.coordinator.group.streams.topology import ConfiguredTopology, required_topics

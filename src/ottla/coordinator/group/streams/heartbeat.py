@@ -13,19 +13,19 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ottla.coordinator.effects import Token
-from ottla.coordinator.group.classic import ClassicGroup
+from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.migration import resume, retire
-from ottla.coordinator.group.modern import NEW_EPOCH, put
+from ottla.coordinator.group.modern_group import NEW_EPOCH, put
 from ottla.coordinator.group.requests import StreamsHeartbeat
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.group.streams import target, timers
 from ottla.coordinator.group.streams.assignor import MemberTasks
 from ottla.coordinator.group.streams.describe import find, task_rows
 from ottla.coordinator.group.streams.endpoints import endpoints
-from ottla.coordinator.group.streams.fence import fence
 from ottla.coordinator.group.streams.group import MEMBER, MEMBER_CURRENT, TOPOLOGY, StreamsGroup, Topology
 from ottla.coordinator.group.streams.member import LEAVING, MemberState, StreamsMember
+from ottla.coordinator.group.streams.member_removal import fence
 from ottla.coordinator.group.streams.reconcile import reconciled
 from ottla.coordinator.group.streams.topology import ConfiguredTopology, configure
 from ottla.errors import ErrorCode, KafkaError

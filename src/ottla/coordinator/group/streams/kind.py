@@ -6,8 +6,9 @@ from functools import partial
 from typing import Final
 
 from ottla.coordinator.group.kind import Kind
-from ottla.coordinator.group.modern import replay, saved
-from ottla.coordinator.group.streams import fence, heartbeat, offsets
+from ottla.coordinator.group.modern_group import replay, saved
+from ottla.coordinator.group.streams import heartbeat, offsets
+from ottla.coordinator.group.streams import member_removal as fence
 from ottla.coordinator.group.streams.describe import describe
 from ottla.coordinator.group.streams.group import StreamsGroup
 

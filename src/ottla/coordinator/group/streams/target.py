@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.coordinator.effects import Now
-from ottla.coordinator.group.modern import put
+from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.group.streams.assignor import (
     MemberTasks,

@@ -1,7 +1,7 @@
 """JoinGroup, versions 0-9: become a member, or take part in a rebalance; answered when everyone has joined.
 
 Version 1 adds the rebalance timeout (KIP-62), 4 the two-step join (KIP-394), 5 static members (KIP-345), 9 that a
-returning static leader skips the assignment (KIP-814). See `coordinator/group/join.py`.
+returning static leader skips the assignment (KIP-814). See `coordinator/group/classic/join.py`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ottla.coordinator.group.consumer.group import (
 from ottla.coordinator.group.consumer.member import LEAVING_STATIC, NO_PARTITIONS, ConsumerMember, MemberState
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.timers import cancel_all, start_rebalance, start_session
-from ottla.coordinator.group.modern import put
+from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState
 from ottla.protocol.internal.consumer_group_records import (
     ConsumerGroupMetadataValue,

@@ -12,16 +12,16 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.model import Millis, Offset, TopicPartition
 from ottla.storage.config import LogConfig
+from ottla.storage.log.deletable_segments import count_deletable
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.log_flusher import LogFlusher
 from ottla.storage.log.log_state import LogState
-from ottla.storage.log.retention import count_deletable
 from ottla.storage.producers.producer_state import ProducerStateManager
 from ottla.storage.segments.segment import Segment
 from ottla.storage.segments.segment_list import Replacement, SegmentList
 
 
-class LogTrimmer:
+class SegmentDeletion:
     """The part of a `Log` that takes away. `roll` starts a new segment at the log end."""
 
     __slots__ = ("_epochs", "_flusher", "_fs", "_producer_state", "_roll", "_segments", "_state")

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
-from ottla.coordinator.group.classic import ClassicGroup, State
-from ottla.coordinator.group.member import Member
-from ottla.coordinator.group.rebalance import (
+from ottla.coordinator.group.classic.group import ClassicGroup, State
+from ottla.coordinator.group.classic.rebalance import (
     complete_if_all_joined,
     prepare,
     prepare_or_complete,
     refuse_waiters,
 )
+from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError

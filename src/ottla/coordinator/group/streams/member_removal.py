@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.coordinator.group.modern import put
+from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.group.streams import timers
 from ottla.coordinator.group.streams.group import TARGET, StreamsGroup

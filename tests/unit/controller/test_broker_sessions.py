@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ottla.controller.sessions import BrokerSessions
+from ottla.controller.broker_sessions import BrokerSessions
 from tests.unit.metadata.images import apply, broker_records
 
 BROKERS = apply([*broker_records(1), *broker_records(2), *broker_records(3, fenced=True)]).brokers.values()

@@ -10,7 +10,7 @@ Empty or Stable -> PreparingRebalance: someone joined, left, changed or timed ou
 from __future__ import annotations
 
 from ottla.coordinator.group import replies
-from ottla.coordinator.group.classic import ClassicGroup, State
+from ottla.coordinator.group.classic.group import ClassicGroup, State
 from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
-from ottla.coordinator.group.classic import ClassicGroup, State
-from ottla.coordinator.group.member import Member
-from ottla.coordinator.group.rebalance import (
+from ottla.coordinator.group.classic.group import ClassicGroup, State
+from ottla.coordinator.group.classic.rebalance import (
     answer_sync_group,
     complete_if_all_joined,
     prepare,
     remove_member,
     reset_assignments,
 )
+from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.requests import LeaveGroup, Leaving, SyncGroup
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
