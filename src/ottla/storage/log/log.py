@@ -61,31 +61,10 @@ class Log:
     """The log of one partition. `log_loader.load_log` makes it."""
 
     __slots__ = (
-        "_deleter",
-        "_flush_messages",
-        "_flusher",
-        "_fs",
-        "_health",
-        "_note_unflushed",
-        "_policy",
-        "_random",
-        "_rules",
-        "_segments",
-        "_state",
-        "_writer",
-        "config",
-        "epochs",
-        "kept_batches",
-        "kept_bytes",
-        "kept_files",
-        "kept_records",
-        "producer_state",
-        "recovered_bytes",
-        "repaired",
-        "topic_id",
-        "topic_partition",
-        "truncated_bytes",
-        "truncator",
+        "_deleter", "_flush_messages", "_flusher", "_fs", "_health", "_note_unflushed", "_policy", "_random", "_rules",
+        "_segments", "_state", "_writer", "config", "epochs", "kept_batches", "kept_bytes", "kept_files",
+        "kept_records", "producer_state", "recovered_bytes", "repaired", "topic_id", "topic_partition",
+        "truncated_bytes", "truncator",
     )  # fmt: skip
 
     def __init__(
