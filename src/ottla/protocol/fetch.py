@@ -278,6 +278,7 @@ def _read_topics(version: int, frame: Buffer, position: int) -> Generator[int, N
     count, position = read_count(frame, position, flexible, 3 if flexible else 6)
     topics = []
     budget = ELEMENTS_MAX
+    room = ROWS_PER_STEP
     for _ in range(count):
         name, topic_id, position = _read_topic_key(version, frame, position)
         partition_count, position = read_count(frame, position, flexible, layout.size)
@@ -285,7 +286,6 @@ def _read_topics(version: int, frame: Buffer, position: int) -> Generator[int, N
         if budget < 0:
             raise MalformedRequest("too many partitions")
         partitions = []
-        room = ROWS_PER_STEP
         for _ in range(partition_count):
             values = (*layout.unpack_from(frame, position), -1)
             partition = FetchPartition(*[values[index] for index in order])
@@ -296,8 +296,9 @@ def _read_topics(version: int, frame: Buffer, position: int) -> Generator[int, N
                 else:
                     position += 1
             partitions.append(partition)
-            if len(partitions) == room:
-                room += ROWS_PER_STEP
+            room -= 1
+            if not room:
+                room = ROWS_PER_STEP
                 yield 2 * ROWS_PER_STEP
         if flexible:
             position = end_of_tags(frame, position)
@@ -324,9 +325,13 @@ def _read_forgotten(
     flexible = version >= FLEXIBLE_SINCE
     count, position = read_count(frame, position, flexible, 3 if flexible else 6)
     topics = []
+    budget = ELEMENTS_MAX
     for _ in range(count):
         name, topic_id, position = _read_topic_key(version, frame, position)
         partition_count, position = read_count(frame, position, flexible, 4)
+        budget -= partition_count
+        if budget < 0:
+            raise MalformedRequest("too many partitions")
         partitions = list(struct.unpack_from(f">{partition_count}i", frame, position))
         position += 4 * partition_count
         if flexible:

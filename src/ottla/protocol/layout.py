@@ -28,8 +28,10 @@ SIZES = {1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 8, 7: 1, 8: 2, 9: 8, 10: 16}
 ELEMENTS_MAX = 200_000
 """Array items in one request or response, nested ones counted: the partitions of the largest clusters. A million would
 keep all others waiting."""
-TAGS_MAX = 10_000
-"""More tagged fields than any client sends; a message that claims more is an attack on the parser."""
+TAGS_MAX = 100
+"""More tagged fields of a struct than any client sends. Skipping them costs time that no step counts."""
+TAGGED_ARRAY_BYTES_MAX = 262_144
+"""Kafka's tagged arrays are short (endpoints, directories). They are read in one piece, also in steps."""
 STRING_BYTES_MAX = 0x7FFF
 """Kafka's limit, also where the length is a varint: what is longer could not be said in older versions."""
 ROW_COST = 5

@@ -51,7 +51,7 @@ cdef extern from *:
     long long big_endian(const unsigned char *data, int size)
 
 cdef long long _TWO_31, _UINT32_MAX, _UNLIMITED, _CODES_END
-cdef long long _TAGS_MAX, _STRING_MAX, _REPLACED_MAX, _STEP_COST, _ROW_ITEMS, _ITEMS_MAX
+cdef long long _TAGS_MAX, _TAGGED_MAX, _STRING_MAX, _REPLACED_MAX, _STEP_COST, _ROW_ITEMS, _ITEMS_MAX
 cdef dict _UUIDS
 cdef tuple _CODES
 cdef object _DOUBLE, _MISSING
@@ -65,7 +65,7 @@ cdef _put(target, Field field, value)
 @cython.locals(reader=Reader)
 cpdef read_struct(Layout layout, frame, Py_ssize_t position=*)
 @cython.locals(reader=Reader)
-cpdef tuple read_record(Layout layout, data, Py_ssize_t position=*)
+cpdef tuple read_record(Layout layout, data, Py_ssize_t position=*, long long items_max=*)
 
 
 @cython.final

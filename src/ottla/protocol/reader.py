@@ -36,6 +36,7 @@ _TWO_31 = 1 << 31
 _UINT32_MAX = (1 << 32) - 1
 _UNLIMITED = 1 << 62
 _TAGS_MAX = layouts.TAGS_MAX
+_TAGGED_MAX = layouts.TAGGED_ARRAY_BYTES_MAX
 _STRING_MAX = layouts.STRING_BYTES_MAX
 _REPLACED_MAX = layouts.STRING_BYTES_MAX // 3
 """U+FFFD takes three bytes: from here on a string that is not UTF-8 may become too long for older versions."""
@@ -95,11 +96,11 @@ def read_struct(layout: Layout, frame: Buffer, position: int = 0) -> Any:
     return reader._struct(layout)
 
 
-def read_record(layout: Layout, data: Buffer, position: int = 0) -> tuple[Any, int]:
+def read_record(layout: Layout, data: Buffer, position: int = 0, items_max: int = 0) -> tuple[Any, int]:
     """The struct at `position` and the position behind it: one of the broker's own, with as many array items as there
-    are bytes. Raises Malformed."""
+    are bytes, or a client's with at most `items_max`. Raises Malformed."""
     reader: Any = Reader.__new__(Reader)
-    reader._open(data, position, len(data))
+    reader._open(data, position, items_max or len(data))
     made = reader._struct(layout)
     return made, reader.position
 
@@ -238,6 +239,8 @@ class Reader:
                 continue
             self.position = start
             field = known
+            if field.is_array and length > _TAGGED_MAX:
+                raise Malformed(f"tagged field {field.name} has {length} bytes")
             _put(made, field, self._array(field) if field.is_array else self._value(field, True))
             if self.position != start + length:
                 raise Malformed(f"tagged field {field.name} is not as long as it says")

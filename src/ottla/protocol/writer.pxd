@@ -51,8 +51,16 @@ cdef extern from *:
         return 1;
     }
     static int put_uuid(unsigned char *data, PyObject *number) {
+        if (!PyLong_Check(number)) {
+            PyErr_SetString(PyExc_TypeError, "no UUID");
+            return -1;
+        }
     #if PY_VERSION_HEX >= 0x030d0000
-        return PyLong_AsNativeBytes(number, data, 16, Py_ASNATIVEBYTES_UNSIGNED_BUFFER) < 0 ? -1 : 0;
+        Py_ssize_t size = PyLong_AsNativeBytes(number, data, 16, Py_ASNATIVEBYTES_UNSIGNED_BUFFER);
+        if (size > 16) {
+            PyErr_SetString(PyExc_OverflowError, "int too big to convert");
+        }
+        return size < 0 || size > 16 ? -1 : 0;
     #else
         return _PyLong_AsByteArray((PyLongObject *)number, data, 16, 0, 0);
     #endif

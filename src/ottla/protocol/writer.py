@@ -84,9 +84,14 @@ class Writer:
         """What was written; the writer has nothing after that."""
         if not cython.compiled:
             return bytes(self._data)
+        size = self._size
+        data = self._data
+        self._size = 0
+        self._data = self._short_data
+        self._capacity = _BUFFER_BYTES
         if self._long == cython.NULL:
-            return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._data), self._size)
-        return taken(cython.address(self._long), self._size)
+            return PyBytes_FromStringAndSize(cython.cast(cython.p_char, data), size)
+        return taken(cython.address(self._long), size)
 
     def write(self, layout: Layout, values: Any) -> None:
         self._struct(layout, values)
@@ -387,7 +392,12 @@ class Writer:
             Py_INCREF(data)
             self._long = cython.cast(cython.pointer(PyObject), data)
         else:
+            written = self._size
+            self._size = 0
+            self._data = self._short_data  # what is left if the memory cannot be had
+            self._capacity = _BUFFER_BYTES
             _PyBytes_Resize(cython.address(self._long), capacity)
+            self._size = written
         self._data = cython.cast(cython.p_uchar, PyBytes_AS_STRING(cython.cast(bytes, self._long)))
         self._capacity = capacity
 

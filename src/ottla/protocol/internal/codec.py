@@ -105,11 +105,12 @@ def decode(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> T:
     return record
 
 
-def decode_from(cls: type[T], version: int, buffer: Buffer, position: int = 0) -> tuple[T, int]:
-    """The record at `position` and the position after it. Raises MalformedRecord."""
+def decode_from(cls: type[T], version: int, buffer: Buffer, position: int = 0, items_max: int = 0) -> tuple[T, int]:
+    """The record at `position` and the position after it; a client's has at most `items_max` items of arrays, one of
+    the broker's own as many as there are bytes. Raises MalformedRecord."""
     hashable: Any = cls
     try:
-        return read_record(layout(hashable, version), buffer, position)
+        return read_record(layout(hashable, version), buffer, position, items_max)
     except Malformed as error:
         raise MalformedRecord(f"{cls.__name__} v{version}: {error}") from error
 

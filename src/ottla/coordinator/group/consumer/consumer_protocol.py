@@ -11,6 +11,7 @@ from uuid import UUID
 from ottla.coordinator.group.consumer.member import Partitions
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.internal.codec import MalformedRecord, decode_from, encode_into, spec
+from ottla.protocol.layout import ELEMENTS_MAX
 
 VERSION_MAX: Final = 3
 _SHORT = struct.Struct(">h")
@@ -56,12 +57,12 @@ def version_of(metadata: bytes) -> int:
 
 def decode_subscription(metadata: bytes) -> Subscription:
     """Raises MalformedRecord."""
-    return decode_from(Subscription, version_of(metadata), metadata, 2)[0]
+    return decode_from(Subscription, version_of(metadata), metadata, 2, ELEMENTS_MAX)[0]
 
 
 def decode_assignment(assignment: bytes) -> Assignment:
     """Raises MalformedRecord."""
-    return decode_from(Assignment, version_of(assignment), assignment, 2)[0]
+    return decode_from(Assignment, version_of(assignment), assignment, 2, ELEMENTS_MAX)[0]
 
 
 def encode_assignment(partitions: Partitions, image: MetadataImage, version: int) -> bytes:
