@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -64,6 +64,11 @@ MAY_FAIL: Mapping[str, Mapping[str, str]] = {
 
 _CHANGES_THE_CLUSTER = re.compile(r"\[cluster (add|drain|remove)\b|\[quorum (add|remove)\b")
 """Calls that a node by itself refuses; to a cluster they would add a node, and later tests would see it."""
+
+
+def paths(names: Iterable[str]) -> list[str]:
+    """The files of the suite that are called so, without `.py`: they lie in folders by subject."""
+    return [path.as_posix() for name in names for path in Path(SUITE).rglob(f"{name}.py")]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

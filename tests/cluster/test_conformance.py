@@ -52,6 +52,6 @@ MIXED = pytest.mark.nightly(
     "cluster", [each if each == "pair" else pytest.param(each, marks=MIXED) for each in suite.OTTLA]
 )
 def test_conformance(cluster: str, kafka: str) -> None:
-    results = suite.run(cluster, kafka, [f"{suite.SUITE}/{each}.py" for each in FILES[cluster]])
+    results = suite.run(cluster, kafka, suite.paths(FILES[cluster]))
     assert results.wrong == [], results
     assert results.passed() >= AT_LEAST[cluster]

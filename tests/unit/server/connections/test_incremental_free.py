@@ -15,6 +15,7 @@ import pytest
 from ottla import memory
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol import reader
 from ottla.protocol.messages import ApiKey
 from ottla.server import api
 from ottla.server.connections.incremental_free import COST_AT_ONCE, free_in_steps, without_frames
@@ -104,6 +105,7 @@ class CountingBlocks(CountingLoop):
 
 @pytest.fixture
 def without_collector(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(reader, "UUIDS_MAX", 1)  # ids that are remembered are nobody's request
     monkeypatch.setattr(memory, "begin_apart", lambda: None)  # of objects from malloc only the end is counted
     gc.collect()
     gc.disable()
