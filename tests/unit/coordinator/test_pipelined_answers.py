@@ -105,6 +105,20 @@ def test_a_heartbeat_that_is_refused_answers_those_that_it_has_appended() -> Non
     play(scene)
 
 
+def test_what_was_decided_on_heartbeats_that_are_undone_fails_with_them() -> None:
+    async def scene(world: World) -> None:
+        joined, committed = beat(world, "a"), Waiter()
+        shard = shard_of(world)
+        decide_commit(shard, 7)
+        shard.core.state.reply(committed, OK)
+        world.log.failure = KafkaError(ErrorCode.not_leader_or_follower)
+        world.driver._shards.work(shard)
+        assert code_of(joined) is code_of(committed) is ErrorCode.not_coordinator
+        assert world.log.batches == [] and shard.core.state.in_flight == {}
+
+    play(scene)
+
+
 def test_what_was_decided_first_is_written_first() -> None:
     async def scene(world: World) -> None:
         shard, first = shard_of(world), Pipelining(lambda: world.commit(2))

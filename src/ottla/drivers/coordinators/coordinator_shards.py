@@ -364,8 +364,9 @@ class Shards(Generic[S]):
                 self._collect(shard, effect, effects[index + 1 :])
                 return
             else:
-                if shard.collected:
-                    self.flush(shard)
+                if shard.collected and not self.flush(shard):
+                    self._fail(effects[index:], ErrorCode.not_coordinator)  # decided on what is undone
+                    return
                 if not self._write(shard, effect, effects[index + 1 :]):
                     return
 
