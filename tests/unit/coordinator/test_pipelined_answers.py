@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from ottla.coordinator.effects import Write
 from ottla.coordinator.group.requests import ConsumerHeartbeat, OffsetCommit, OffsetToCommit
 from ottla.drivers.coordinators import coordinator_shards
 from ottla.drivers.coordinators.group_coordinator import GroupLed
@@ -178,5 +180,84 @@ def test_an_answer_that_fails_leaves_the_others() -> None:
             world.driver._shards.work(shard)
         await asyncio.sleep(0)
         assert [each.results for each in waiters] == [[{}], [{}]]
+
+    play(scene)
+
+
+class Bug(Exception):
+    pass
+
+
+@pytest.mark.parametrize("place", ["append", "encode"])
+def test_a_bug_while_heartbeats_are_appended_undoes_them(
+    place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    async def scene(world: World) -> None:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise Bug
+
+        beat(world, "a")
+        await asyncio.sleep(0)
+        with monkeypatch.context() as patch:
+            if place == "append":
+                patch.setattr(world.log, "append_as_leader", fail)
+            else:
+                kind = world.driver._shards._kind
+                patch.setattr(world.driver._shards, "_kind", kind._replace(encode=fail))
+            waiters = [beat(world, "b"), beat(world, "c", group_id="new")]
+            await asyncio.sleep(0)
+        assert [code_of(each) for each in waiters] == [ErrorCode.unknown_server_error] * 2
+        assert members_of(world) == ["a"] and group_of(world, "new") is None
+        again = beat(world, "b")
+        await asyncio.sleep(0)
+        assert code_of(again) is ErrorCode.none and members_of(world) == ["a", "b"]
+
+    play(scene)
+
+
+def test_a_bug_behind_the_append_undoes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL)
+
+    async def scene(world: World) -> None:
+        append = world.log.append_as_leader
+
+        def fail(*arguments: Any, **options: Any) -> Any:
+            append(*arguments, **options)
+            raise Bug
+
+        with monkeypatch.context() as patch:
+            patch.setattr(world.log, "append_as_leader", fail)
+            joined = beat(world, "a")
+            await asyncio.sleep(0)
+        assert code_of(joined) is ErrorCode.unknown_server_error and members_of(world) == ["a"]
+        world.restart()
+        await until(lambda: members_of(world) == ["a"])
+
+    play(scene)
+
+
+def test_a_bug_while_a_write_is_appended_fails_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else what waits for it, a transaction for one, would wait for ever."""
+    caplog.set_level(logging.CRITICAL)
+
+    async def scene(world: World) -> None:
+        def fail(*_: Any, **__: Any) -> Any:
+            raise Bug
+
+        failed: list[ErrorCode] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(world.log, "append_as_leader", fail)
+            shard, waiter = shard_of(world), Waiter()
+            record = GroupRecord(OffsetCommitKey("simple", "t", 0), None)
+            shard.core.state.effects.append(Write([record], failed=failed.append))
+            shard.core.state.reply(waiter, {})
+            world.driver._shards.work(shard)
+        assert failed == waiter.results == [ErrorCode.unknown_server_error]
 
     play(scene)

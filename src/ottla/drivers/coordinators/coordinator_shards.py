@@ -374,10 +374,14 @@ class Shards(Generic[S]):
         """Put off a write whose records count already: those of one turn of the loop become one batch."""
         assert self._kind.collect is not None
         encode, encoded, size = self._kind.encode, [], 0
-        for record in write.records:
-            key, value = pair = encode(record)
-            encoded.append(pair)
-            size += len(key) + len(value or b"") + RECORD_BYTES
+        try:
+            for record in write.records:
+                key, value = pair = encode(record)
+                encoded.append(pair)
+                size += len(key) + len(value or b"") + RECORD_BYTES
+        except Exception as error:
+            self._refuse(shard, write, rest, error)
+            return
         batch = shard.collected
         bytes_max = min(BATCH_BYTES_MAX, shard.partition.log.config.max_message_bytes // 2)
         if batch is not None and not batch.has_room(encoded, size, bytes_max):
@@ -414,7 +418,7 @@ class Shards(Generic[S]):
         try:
             if self._write(shard, write, batch.rest, batch.encoded):
                 self._do(shard, batch.rest)
-        except Exception:  # a bug; nobody is to wait for ever
+        except Exception:  # a bug behind the append; nobody is to wait for ever
             self._logger.exception("a write failed", extra=fields(partition=shard.partition.topic_partition))
             self._fail(batch.rest, ErrorCode.unknown_server_error)
         self.arm(shard)
@@ -424,7 +428,7 @@ class Shards(Generic[S]):
         """Append; returns whether `rest` may go on at once. Otherwise it goes on after the commit, or failed."""
         if not write.records and write.marker is None:
             return self._after_others(shard, write, rest)
-        now_ms = self._node.clock.now_ms()
+        now_ms, end_offset = self._node.clock.now_ms(), shard.partition.log.log_end_offset
         transaction, marker = write.transaction or OUTSIDE, write.marker
         try:
             if marker is None:
@@ -444,10 +448,10 @@ class Shards(Generic[S]):
                 memoryview(batch), ACKS_ALL, now_ms=now_ms, origin=COORDINATOR, guard=transaction.guard,
                 transaction_version=0 if marker is None else marker.transaction_version,
             )  # fmt: skip
-        except KafkaError as error:
-            if write.undo is not None:
-                write.undo()
-            self._fail([write, *rest], error.code)
+        except Exception as error:
+            if not isinstance(error, KafkaError) and shard.partition.log.log_end_offset != end_offset:
+                raise  # a bug behind the append
+            self._refuse(shard, write, rest, error)
             return False
         shard.must_wait = shard.partition.log.high_watermark <= info.last_offset
         if not shard.pending and not shard.must_wait:
@@ -455,6 +459,16 @@ class Shards(Generic[S]):
             return True
         self.wait(shard, write, info.first_offset, rest, info.last_offset + 1, info.leader_epoch)
         return False
+
+    def _refuse(self, shard: S, write: Write, rest: Sequence[Any], error: Exception) -> None:
+        """The records of a write are not in the log. An error that is not Kafka's is a bug: it is logged, and undoes as
+        much."""
+        if not isinstance(error, KafkaError):
+            where = fields(partition=shard.partition.topic_partition)
+            self._logger.error("a write failed", exc_info=error, extra=where)
+        if write.undo is not None:
+            write.undo()
+        self._fail([write, *rest], error.code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error)
 
     def _after_others(self, shard: S, write: Write, rest: Sequence[Any]) -> bool:
         """Like `_write`, for one without records: what follows may tell of what is not committed yet."""
