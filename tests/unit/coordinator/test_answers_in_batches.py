@@ -6,7 +6,7 @@ import asyncio
 
 from ottla.coordinator.group.admin import describe
 from ottla.coordinator.group.requests import SyncGroup
-from ottla.drivers.coordinators.coordinator_shards import ANSWERS_PER_TURN
+from ottla.drivers.coordinators.coordinator_answers import ANSWERS_PER_TURN
 from tests.unit.coordinator.test_driver import Waiter, World, play, until
 
 MEMBERS = 3 * ANSWERS_PER_TURN + 1

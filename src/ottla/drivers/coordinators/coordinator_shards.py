@@ -2,6 +2,7 @@
 
 A shard is loaded from its log when the node becomes leader and given up when it stops being it. Its effects are worked
 off in order: an append goes to the partition's log, and what follows it waits until the append is committed.
+Answers are sent when all effects of a call are worked off (`coordinator_answers.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.clock import elapsed_s
 from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Now, Reply, Write
+from ottla.drivers.coordinators.coordinator_answers import ANSWERS_PER_TURN, Answers, Failure
 from ottla.drivers.coordinators.coordinator_load import Decode, LoadedCore, load
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -35,9 +37,6 @@ BATCH_RECORDS_MAX, BATCH_BYTES_MAX = 500, 65_536
 """Limits of the writes that are collected for one batch, far below max.message.bytes; one write alone may have more."""
 RECORD_BYTES = 32
 """Bytes of a record beside its key and its value, at most."""
-
-ANSWERS_PER_TURN = 32
-"""A millisecond or two of encoding and sending; those of a large group's rebalance are spread over many turns."""
 
 
 class Core(LoadedCore, Protocol):
@@ -180,8 +179,7 @@ class Shards(Generic[S]):
         self._kind = kind
         self.by_number: dict[int, S] = {}
         self._logger = logging.getLogger(f"ottla.{kind.what}")
-        self._answers: deque[Reply] = deque()
-        """Replies that are decided and, if necessary, in the log; they are sent in the next iterations of the loop."""
+        self.answers = Answers()
         self.stopping = False
         self._begun = False
         self.load_times = LoadTimes()
@@ -330,7 +328,8 @@ class Shards(Generic[S]):
         shard.core.unload(self.now())
         for effect in shard.core.take():
             if isinstance(effect, Reply):
-                effect.token.complete(effect.response)
+                self.answers.due.append(effect)
+        self.answers.send()
 
     # Effects and timers
 
@@ -338,10 +337,16 @@ class Shards(Generic[S]):
         return Now(int(asyncio.get_running_loop().time() * 1000), self._node.clock.now_ms())
 
     def work(self, shard: S) -> None:
-        """Perform the effects of the core, then set the timer."""
-        while effects := shard.core.take():
-            self._do(shard, effects)
-        self.arm(shard)
+        """Perform the effects of the core, set the timer, then send the answers: the caller's last step."""
+        try:
+            while effects := shard.core.take():
+                self._do(shard, effects)
+            self.arm(shard)
+        except Exception:  # a bug; nobody is to wait for ever
+            self.answers.send_soon()
+            raise
+        if self.answers.due:
+            self.answers.send()
 
     def _do(self, shard: S, effects: Sequence[Any]) -> None:
         answered = 0
@@ -349,9 +354,9 @@ class Shards(Generic[S]):
             if isinstance(effect, Reply):
                 answered += 1
                 if answered <= ANSWERS_PER_TURN:
-                    effect.token.complete(effect.response)
+                    self.answers.due.append(effect)
                 else:
-                    self._answer_later(effect)
+                    self.answers.send_later(effect)
             elif not isinstance(effect, Write):
                 assert self._kind.perform is not None
                 self._kind.perform(shard, effect)
@@ -359,8 +364,9 @@ class Shards(Generic[S]):
                 self._collect(shard, effect, effects[index + 1 :])
                 return
             else:
-                if shard.collected:
-                    self.flush(shard)
+                if shard.collected and not self.flush(shard):
+                    self._fail(effects[index:], ErrorCode.not_coordinator)  # decided on what is undone
+                    return
                 if not self._write(shard, effect, effects[index + 1 :]):
                     return
 
@@ -368,10 +374,14 @@ class Shards(Generic[S]):
         """Put off a write whose records count already: those of one turn of the loop become one batch."""
         assert self._kind.collect is not None
         encode, encoded, size = self._kind.encode, [], 0
-        for record in write.records:
-            key, value = pair = encode(record)
-            encoded.append(pair)
-            size += len(key) + len(value or b"") + RECORD_BYTES
+        try:
+            for record in write.records:
+                key, value = pair = encode(record)
+                encoded.append(pair)
+                size += len(key) + len(value or b"") + RECORD_BYTES
+        except Exception as error:
+            self._refuse(shard, write, rest, error)
+            return
         batch = shard.collected
         bytes_max = min(BATCH_BYTES_MAX, shard.partition.log.config.max_message_bytes // 2)
         if batch is not None and not batch.has_room(encoded, size, bytes_max):
@@ -390,7 +400,7 @@ class Shards(Generic[S]):
     def flush(self, shard: S, newer: Write | None = None) -> bool:
         """Append the collected writes as one batch, and go on with what is behind them. If they cannot be appended, all
         are undone, the last one first: each was decided on what those before it have changed. So is `newer`, which was
-        decided since. Returns False where they are undone. Raises nothing."""
+        decided since. Returns False where they are undone. Raises nothing. Answers leave with `answers.send`."""
         batch, shard.collected = shard.collected, None
         if batch is None:
             return True
@@ -408,30 +418,17 @@ class Shards(Generic[S]):
         try:
             if self._write(shard, write, batch.rest, batch.encoded):
                 self._do(shard, batch.rest)
-        except Exception:  # a bug; nobody is to wait for ever
+        except Exception:  # a bug behind the append; nobody is to wait for ever
             self._logger.exception("a write failed", extra=fields(partition=shard.partition.topic_partition))
             self._fail(batch.rest, ErrorCode.unknown_server_error)
         self.arm(shard)
         return appended
 
-    def _answer_later(self, reply: Reply) -> None:
-        """The state is changed already, so nothing depends on when an answer leaves: each client waits for its own."""
-        if not self._answers:
-            asyncio.get_running_loop().call_soon(self._answer_some)
-        self._answers.append(reply)
-
-    def _answer_some(self) -> None:
-        some = [self._answers.popleft() for _ in range(min(ANSWERS_PER_TURN, len(self._answers)))]
-        if self._answers:
-            asyncio.get_running_loop().call_soon(self._answer_some)
-        for reply in some:
-            reply.token.complete(reply.response)
-
     def _write(self, shard: S, write: Write, rest: Sequence[Any], encoded: Encoded | None = None) -> bool:
         """Append; returns whether `rest` may go on at once. Otherwise it goes on after the commit, or failed."""
         if not write.records and write.marker is None:
             return self._after_others(shard, write, rest)
-        now_ms = self._node.clock.now_ms()
+        now_ms, end_offset = self._node.clock.now_ms(), shard.partition.log.log_end_offset
         transaction, marker = write.transaction or OUTSIDE, write.marker
         try:
             if marker is None:
@@ -451,10 +448,10 @@ class Shards(Generic[S]):
                 memoryview(batch), ACKS_ALL, now_ms=now_ms, origin=COORDINATOR, guard=transaction.guard,
                 transaction_version=0 if marker is None else marker.transaction_version,
             )  # fmt: skip
-        except KafkaError as error:
-            if write.undo is not None:
-                write.undo()
-            self._fail([write, *rest], error.code)
+        except Exception as error:
+            if not isinstance(error, KafkaError) and shard.partition.log.log_end_offset != end_offset:
+                raise  # a bug behind the append
+            self._refuse(shard, write, rest, error)
             return False
         shard.must_wait = shard.partition.log.high_watermark <= info.last_offset
         if not shard.pending and not shard.must_wait:
@@ -462,6 +459,16 @@ class Shards(Generic[S]):
             return True
         self.wait(shard, write, info.first_offset, rest, info.last_offset + 1, info.leader_epoch)
         return False
+
+    def _refuse(self, shard: S, write: Write, rest: Sequence[Any], error: Exception) -> None:
+        """The records of a write are not in the log. An error that is not Kafka's is a bug: it is logged, and undoes as
+        much."""
+        if not isinstance(error, KafkaError):
+            where = fields(partition=shard.partition.topic_partition)
+            self._logger.error("a write failed", exc_info=error, extra=where)
+        if write.undo is not None:
+            write.undo()
+        self._fail([write, *rest], error.code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error)
 
     def _after_others(self, shard: S, write: Write, rest: Sequence[Any]) -> bool:
         """Like `_write`, for one without records: what follows may tell of what is not committed yet."""
@@ -484,7 +491,7 @@ class Shards(Generic[S]):
         loop = asyncio.get_running_loop()
         pending = _Pending(write, first_offset, rest)
         shard.pending.append(pending)
-        pending.timer = loop.call_later(self._kind.commit_timeout_ms / 1000, self._answer_late, pending)
+        pending.timer = loop.call_later(self._kind.commit_timeout_ms / 1000, self._on_timeout, pending)
 
         def done(error: ErrorCode) -> None:
             pending.error = error
@@ -494,14 +501,15 @@ class Shards(Generic[S]):
 
         shard.partition.wait(end_offset, leader_epoch, ACKS_ALL, done)
 
+    def _on_timeout(self, pending: _Pending) -> None:
+        pending.timer = None
+        self._answer_late(pending)
+        self.answers.send()
+
     def _answer_late(self, pending: _Pending) -> None:
         """The clients of a write have waited for long enough; what is in the log is replayed all the same once it is
         committed."""
-        pending.timer = None
-        code = WRITE_ERRORS.get(ErrorCode.request_timed_out, ErrorCode.request_timed_out)
-        for effect in pending.rest:
-            if isinstance(effect, Reply):
-                effect.token.complete(KafkaError(code))
+        self._fail([effect for effect in pending.rest if isinstance(effect, Reply)], ErrorCode.request_timed_out)
         pending.rest = [effect for effect in pending.rest if not isinstance(effect, Reply)]
 
     def _take_first(self, shard: S) -> _Pending:
@@ -526,6 +534,7 @@ class Shards(Generic[S]):
                 self.work(shard)
             except Exception:  # a bug; those behind it are not to wait for ever
                 self._logger.exception("a write failed", extra=fields(partition=shard.partition.topic_partition))
+                self.answers.send_soon()
 
     def _committed(self, shard: S, pending: _Pending) -> None:
         write = pending.write
@@ -543,7 +552,7 @@ class Shards(Generic[S]):
         error = WRITE_ERRORS.get(error, error)
         for effect in effects:
             if isinstance(effect, Reply):
-                effect.token.complete(KafkaError(error))
+                self.answers.due.append(Failure(effect.token, KafkaError(error)))
             elif isinstance(effect, Write) and effect.failed is not None:
                 effect.failed(error)
 

@@ -169,7 +169,9 @@ class GroupCoordinatorDriver:
         self, look: Callable[Concatenate[GroupState, str, P], T], group_id: str, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Look at the state that a group belongs to, without a change. Raises KafkaError."""
-        return look(self._shard_of(group_id).core.state, group_id, *args, **kwargs)
+        found = look(self._shard_of(group_id).core.state, group_id, *args, **kwargs)
+        self._shards.answers.send()  # of the heartbeats that were appended first
+        return found
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """Raises KafkaError."""
@@ -208,8 +210,9 @@ class GroupCoordinatorDriver:
         together with others of the same turn of the loop. Raises KafkaError, and NotBatched where it must go its own
         way."""
         shard = self._by_number.get(self.partition_of(request.group_id))
-        if shard is not None:
+        if shard is not None and shard.collected:
             self._shards.flush(shard)
+            self._shards.answers.send_soon()
         if shard is None or shard.error is not None or shard.must_wait or shard.pending:
             raise NotBatched
         now = self._now()
@@ -279,9 +282,11 @@ class GroupCoordinatorDriver:
         shard = self._shards.serving(self.partition_of(group_id))
         if starts_waiting and self._shards.stopping:
             raise KafkaError(ErrorCode.not_coordinator)
-        if flushes and shard.collected:
+        are_read = reads_offsets and shard.commits.entries
+        if shard.collected and (flushes or are_read):
             self._shards.flush(shard)
-        if reads_offsets and shard.commits.entries:
+            self._shards.answers.send_soon()  # this request is decided before any that they let go on
+        if are_read:
             self._append(shard)  # as if each had been appended alone
         return shard
 
@@ -352,7 +357,7 @@ class GroupCoordinatorDriver:
     def _open_batch(self, shard: GroupLed) -> None:
         """The first commit or write of a batch: that is appended when the turn of the loop ends, or later if it may."""
         if self._linger_ms > 0:
-            asyncio.get_running_loop().call_later(self._linger_ms / 1000, self._append, shard)
+            asyncio.get_running_loop().call_later(self._linger_ms / 1000, self._end_linger, shard)
         else:
             if not self._open:
                 asyncio.get_running_loop().call_soon(self._end_turn)
@@ -361,7 +366,11 @@ class GroupCoordinatorDriver:
     def _end_turn(self) -> None:
         shards, self._open = self._open, {}
         for shard in shards:
-            self._append(shard)
+            self._end_linger(shard)
+
+    def _end_linger(self, shard: GroupLed) -> None:
+        self._append(shard)
+        self._shards.answers.send()
 
     def _append(self, shard: GroupLed) -> None:
         """Append the collected writes and commits, each as one batch, and answer them, or what became of it. Raises
@@ -390,11 +399,12 @@ class GroupCoordinatorDriver:
         if shard.must_wait:
             self._await_commits(shard, entries, info)
             return
-        for block, waiter in entries:
+        for block, _ in entries:
             shard.core.replay_block(block, offset)
             offset += block.shape.count
-            waiter.complete(None)
         self._shards.arm(shard)
+        for _, waiter in entries:  # releases an outbox, which runs no request before the next turn of the loop
+            waiter.complete(None)
 
     def _await_commits(self, shard: GroupLed, entries: Sequence[CommitEntry], info: Appended) -> None:
         offsets.write_blocks(shard.core.state, (block for block, _ in entries))
