@@ -4,7 +4,9 @@ In three steps, so that the files of many logs are cut in a disk thread, one bat
 moves every offset: from then on nothing counts above the cut, and the log refuses reads and appends
 (NOT_LEADER_OR_FOLLOWER). `work` may run in a thread: it touches files, and copies of segments and producer state that
 nobody else has. `end`, on the loop again, puts the copies in place. A crash in between leaves a log that recovers to
-something between the old end and the new one, if the recovery point of `begin` is on disk before `work`.
+something between the old end and the new one, if the recovery point of `begin` is on disk before `work`. `work`
+fsyncs the renames of whole segments before it cuts the last one, so that a power failure never brings dropped segments
+back behind records that were appended and fsynced after the cut.
 
 Batches go as a whole: a cut inside a batch ends the log where the batch began, as its file does. (Kafka's log would end
 inside the batch, refuse the leader's copy of it, and end before it after a restart.) In a gap that compaction left, the
@@ -14,6 +16,7 @@ log ends at the cut, for which an empty segment stands: offsets that were consum
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple
 
@@ -23,7 +26,7 @@ from ottla.model import Offset
 from ottla.steps import at_once
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.log_flusher import LogFlusher
-from ottla.storage.log.log_health import LogHealth, is_passing
+from ottla.storage.log.log_health import NO_DESCRIPTOR, LogHealth, is_passing
 from ottla.storage.log.log_state import LogState
 from ottla.storage.producers.producer_state import ProducerStateManager
 from ottla.storage.recovery.rebuild import replay_producers
@@ -55,6 +58,16 @@ def work_at(truncations: Collection[Truncation]) -> None:
     """Cut the files of all of them. Blocks."""
     for each in truncations:
         each.work()
+
+
+def _fsync_directory(fs: FileSystem, path: str) -> None:
+    """Raises `OSError`: one that passes only where the directory could not be opened."""
+    try:
+        fs.fsync_dir(path)
+    except OSError as error:
+        if error.errno in NO_DESCRIPTOR:
+            raise
+        raise OSError(errno.EIO, f"fsync in a truncation failed: {error}", path) from None
 
 
 class TruncationParts(NamedTuple):
@@ -174,15 +187,17 @@ class Truncation:
             note(self.offset)
         for segment in self._dropped:  # newest first, so that a crash leaves no gap
             self._renamed += segment.rename_to_deleted()
-        if producers is not None:
-            if self.starts_over:
-                self._kept[-1].create_files()
-            else:
-                self._files_end = self._kept[-1].truncate_to(self.offset)
+        if self.starts_over:
+            self._kept[-1].create_files()
+        # The renames are on disk before anything is cut or appended.
         if self._epochs is not None:
             with fs.replacing:
-                fs.write_atomic(epochs.path, self._epochs)
+                fs.write_atomic(epochs.path, self._epochs)  # fsyncs the directory
+        elif self._dropped:
+            _fsync_directory(fs, segments.directory)
         if producers is not None:
+            if not self.starts_over:
+                self._files_end = self._kept[-1].truncate_to(self.offset)
             producers = self._producers = producer_state.without_content()
             producers.note_cut(producer_state, self.offset)
             producers.find_snapshots()
