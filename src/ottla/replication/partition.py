@@ -122,8 +122,7 @@ class Partition:
                 del self._remote[replica_id]
             for replica_id in registration.replicas:
                 if replica_id != self.node_id and replica_id not in self._remote:
-                    in_sync = replica_id in registration.isr
-                    self._remote[replica_id] = Replica(AT_FIRST_LOOK if in_sync else NEVER)
+                    self._remote[replica_id] = Replica(AT_FIRST_LOOK if replica_id in registration.isr else NEVER)
             if new_epoch:
                 self.epoch_start = self.log.log_end_offset  # what joins the ISR has all below (KAFKA-7128)
                 self.log.assign_epoch(registration.leader_epoch)  # it begins here, before any append (KIP-101)
@@ -196,6 +195,9 @@ class Partition:
         self._fsyncs.fail_above(offset, ErrorCode.not_leader_or_follower)
         while self._sizes and self._sizes[-1][0] > offset:
             self._sizes.pop()
+        if self.is_leader and offset < self.epoch_start:  # elected during a cut, which now ends where a batch began
+            self.epoch_start = offset
+            self.log.assign_epoch(self.leader_epoch)
         tell(self.sessions, EVERYBODY)
 
     def _on_start_moved(self) -> None:  # nobody waits for that, but the next fetch is to say it
@@ -207,9 +209,8 @@ class Partition:
         self.wake()
 
     def _fail_waits(self, error: ErrorCode) -> None:
-        self._commits.fail(error)
-        self._fsyncs.fail(error)
-        self._deletions.fail(error)
+        for waits in (self._commits, self._fsyncs, self._deletions):
+            waits.fail(error)
 
     def check_leader(self, claimed_epoch: LeaderEpoch = NO_LEADER_EPOCH) -> None:
         """Refuse a client that talks to the wrong replica or with an epoch that is not the current one (KIP-320)."""
@@ -476,9 +477,8 @@ class Partition:
         replica = self._remote.get(replica_id)
         if replica is None or not self.is_leader or self._pending_isr or replica_id in self.isr:
             return None
-        if replica.end_offset < max(self.log.high_watermark, self.epoch_start):
-            return None
-        return (*self.isr, replica_id) if self._may_join(replica_id, replica) else None
+        lacks_some = replica.end_offset < max(self.log.high_watermark, self.epoch_start)
+        return None if lacks_some or not self._may_join(replica_id, replica) else (*self.isr, replica_id)
 
     def shrunk_isr(self, now_ms: Millis) -> tuple[NodeId, ...] | None:
         """The in-sync set without those that have lagged for longer than `lag_ms_max`; None as `grown_isr`."""
