@@ -31,6 +31,7 @@ from ottla.storage.log.log_state import LogState
 from ottla.storage.producers.producer_state import ProducerStateManager
 from ottla.storage.recovery.rebuild import replay_producers
 from ottla.storage.segments.segment import Segment
+from ottla.storage.segments.segment_cache import SegmentCache
 from ottla.storage.segments.segment_list import SegmentList
 
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.05, 1.0
@@ -197,7 +198,7 @@ class Truncation:
             _fsync_directory(fs, segments.directory)
         if producers is not None:
             if not self.starts_over:
-                self._files_end = self._kept[-1].truncate_to(self.offset)
+                self._cut_last()
             producers = self._producers = producer_state.without_content()
             producers.note_cut(producer_state, self.offset)
             producers.find_snapshots()
@@ -206,6 +207,18 @@ class Truncation:
             else:
                 at_once(replay_producers(producers, self._kept, state.log_start, self.offset, state.now_ms))
 
+    def _cut_last(self) -> None:
+        """Cut the segment that ends the log, and make the files of an empty one where the log ends in a gap."""
+        fs, state, _, segments, _, _, _ = self._parts
+        last = self._kept[-1]
+        self._files_end = last.truncate_to(self.offset)
+        if self._files_end < self.offset:
+            last.close_to_appends()
+            Segment.create(
+                fs, SegmentCache(), segments.directory, self.offset, now_ms=state.now_ms,
+                index_interval_bytes=last.index_interval_bytes, jitter_ms=0,
+            )  # fmt: skip
+
     def wait(self) -> None:
         """Until `work` is not at the files, and never will be once the log is closed. Blocks for as long as one log
         takes, where a topic is deleted in that moment."""
@@ -213,9 +226,10 @@ class Truncation:
             pass
 
     def end(self, error: OSError | KafkaError | None = None) -> None:
-        """The log can be used again, unless `error` says why not. Raises `KafkaError`, and it is offline then."""
+        """The log can be used again, unless its files are not cut and `error`, or what `work` met, says why. Raises
+        `KafkaError`, and it is offline then."""
         _, state, health, segments, flusher, _, producer_state = self._parts
-        error = error or self._error
+        error = None if self._is_cut else error or self._error
         if health.is_closed:
             raise health.error()
         if error is not None:
@@ -245,7 +259,7 @@ class Truncation:
         state.durable = min(state.durable, self._files_end)
         if self._files_end < self.offset:
             try:
-                segments.add(self.offset, state.now_ms)
+                segments.add(self.offset, state.now_ms)  # its files are there
             except OSError as error:
                 raise health.fail(error) from error
             flusher.fsync_later(segments.directory)
@@ -254,13 +268,15 @@ class Truncation:
 class Truncator:
     """Cuts one log, again and again."""
 
-    __slots__ = ("_current", "_parts", "on_truncated")
+    __slots__ = ("_current", "_parts", "checkpoint", "on_truncated")
 
     def __init__(self, parts: TruncationParts) -> None:
         self._parts = parts
         self._current: Truncation | None = None
         self.on_truncated: Callable[[Offset], None] | None = None
         """Called as soon as nothing counts any more from an offset on."""
+        self.checkpoint: Callable[[], None] | None = None
+        """Writes the recovery point to disk. Blocks. Raises `KafkaError`."""
 
     @property
     def is_busy(self) -> bool:
@@ -268,7 +284,12 @@ class Truncator:
         return self._parts.health.is_busy
 
     def truncate(self, offset: Offset, *, starts_over: bool = False) -> None:
-        """All at once. Blocks. Raises `KafkaError`."""
+        """All at once. Blocks. Raises `KafkaError`; where the checkpoint of the recovery point fails, nothing is cut.
+        Only a log that starts over writes that checkpoint."""
+        if starts_over and self.checkpoint is not None:
+            self._parts.health.check()
+            self._parts.state.recovery_point = 0  # on disk before the files go, as in `Truncations`
+            self.checkpoint()
         self.begin(offset, starts_over=starts_over).work()
         self.end()
 

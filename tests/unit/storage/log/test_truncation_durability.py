@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from uuid import UUID
 
 import pytest
 
+from ottla.errors import KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.records.record_batch import (
     SimpleRecord,
@@ -113,3 +115,102 @@ def test_a_cut_fsyncs_the_directory_once_and_before_the_file_is_cut() -> None:
         assert renames
         assert max(renames) < steps.index("fsync of /data/t-0") < cut
         assert all_offsets(log) == list(range(6))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_log_that_starts_over_inside_a_batch_opens_after_a_power_failure(seed: int) -> None:
+    """The leader's log starts at 15, inside its batch 10 to 19: the log of a follower starts over at 15, which is
+    fsynced and checkpointed, and then with the batch at 10."""
+    fs = disk(seed)
+    managed = Managed(fs)
+    log = managed.logs.create(T0, ID)
+    log.append_as_follower(leaders_batch(0), now_ms=NOW)
+    asyncio.run(managed.logs.start_over({log: 15}))
+    log.flush()
+    managed.background(10**6)
+    assert fs.read_bytes("/data/recovery-point-offset-checkpoint").endswith(b"t 0 15\n")
+    fs.fsync_all()
+    log.append_as_follower(leaders_batch(10, 10), now_ms=NOW)
+    assert (log.log_start_offset, log.log_end_offset) == (10, 20)
+    fs.fsync_dir("/data/t-0")  # a journal may commit names before data
+    fs.crash()
+    fs.restart(power_loss=True)
+    again = Managed(fs)
+    assert again.logs.get(T0) is not None, again.warnings
+
+
+def test_a_log_that_cannot_write_its_recovery_point_does_not_start_over() -> None:
+    fs = disk(1)
+    managed = Managed(fs)
+    log = managed.logs.create(T0, ID)
+    asyncio.run(managed.logs.start_over({log: 15}))
+    log.flush()
+    fault = fs.fail("write", errno.ENOSPC, path="recovery-point", times=1)
+    with pytest.raises(KafkaError):
+        log.append_as_follower(leaders_batch(10, 10), now_ms=NOW)
+    assert fault.fired
+    assert log.is_open
+    assert log.log_start_offset == 15
+    log.append_as_follower(leaders_batch(10, 10), now_ms=NOW)
+    assert (log.log_start_offset, log.log_end_offset) == (10, 20)
+
+
+def with_a_gap(fs: SimulatedFileSystem) -> tuple[Managed, Log]:
+    """A compacted log with the offsets 0 to 3, a second apart, and 20."""
+    managed = Managed(fs, defaults=LogConfig(cleanup_policy=frozenset({"compact"}), index_interval_bytes=150))
+    log = managed.logs.create(T0, ID)
+    for offset in range(4):
+        log.append_as_follower(leaders_batch(offset, 1, value=b"v" * 10, timestamp=NOW + 1000 * offset), now_ms=NOW)
+    log.cleaned_offset = 0
+    log.append_as_follower(leaders_batch(20, 1, timestamp=NOW + 9000), now_ms=NOW)
+    return managed, log
+
+
+def test_the_segment_before_a_gap_keeps_its_largest_timestamp() -> None:
+    fs = disk(1)
+    managed, log = with_a_gap(fs)
+    assert asyncio.run(managed.logs.truncate({log: 10})) == {}
+    assert (log.log_end_offset, [segment.base_offset for segment in log.segments]) == (10, [0, 10])
+    managed.logs.shutdown()
+    again = Managed(fs, defaults=log.config).logs.get(T0)
+    assert again is not None
+    assert again.offset_for_timestamp(NOW + 3000) == (NOW + 3000, 3, 1)
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_a_cut_in_a_gap_waits_for_room_for_the_empty_segment(error: int) -> None:
+    fs = disk(1)
+    managed, log = with_a_gap(fs)
+    fault = fs.fail("create", error, path="0010.", times=1)
+    failed = asyncio.run(managed.logs.truncate({log: 10}))
+    assert fault.fired
+    assert log.is_open is (error == errno.ENOSPC)
+    assert failed.keys() == (set() if log.is_open else {log})
+    if log.is_open:
+        log.append_as_follower(leaders_batch(10, epoch=2), now_ms=NOW)
+        assert all_offsets(log) == [0, 1, 2, 3, 10, 11, 12]
+
+
+def test_logs_that_are_cut_stay_online_where_a_later_attempt_for_others_fails() -> None:
+    """The disk is full for the files of one log at first, then for the checkpoint too, and the node stops."""
+    fs = disk(1)
+    managed = Managed(fs)
+    cut, waits = (managed.logs.create(TopicPartition("t", number), ID) for number in range(2))
+    for log in (cut, waits):
+        for base in (0, 3):
+            log.append_as_follower(leaders_batch(base), now_ms=NOW)
+    fs.fail("truncate", errno.ENOSPC, path="/data/t-1/")
+    fs.fail("write", errno.ENOSPC, path="recovery-point", skip=1)
+
+    async def scene() -> None:
+        path = cut.segments[0].path(".log")
+        is_cut = asyncio.Event()
+        fs.observer = lambda step: is_cut.set() if step == f"truncate of {path}" else None
+        cutting = asyncio.ensure_future(managed.logs.truncate({cut: 3, waits: 3}))
+        await is_cut.wait()
+        stopping = asyncio.ensure_future(managed.logs.close_logs(1))
+        assert (await cutting).keys() == {waits}
+        assert cut.failure is None
+        await stopping
+
+    asyncio.run(scene())
