@@ -477,8 +477,9 @@ class Partition:
         replica = self._remote.get(replica_id)
         if replica is None or not self.is_leader or self._pending_isr or replica_id in self.isr:
             return None
-        lacks_some = replica.end_offset < max(self.log.high_watermark, self.epoch_start)
-        return None if lacks_some or not self._may_join(replica_id, replica) else (*self.isr, replica_id)
+        if replica.end_offset < max(self.log.high_watermark, self.epoch_start):
+            return None
+        return (*self.isr, replica_id) if self._may_join(replica_id, replica) else None
 
     def shrunk_isr(self, now_ms: Millis) -> tuple[NodeId, ...] | None:
         """The in-sync set without those that have lagged for longer than `lag_ms_max`; None as `grown_isr`."""
@@ -592,8 +593,7 @@ def _count_append(traffic: TopicTraffic, size: int, first: Offset, last: Offset)
 
 
 def nearest_replica(partition: Partition, rack: str, offset: Offset, rack_of: Callable[[NodeId], str | None]) -> NodeId:
-    """Where a consumer in `rack` is to read that asks a leader for `offset`: -1 for there (Kafka's
-    `RackAwareReplicaSelector`)."""
+    """Where a consumer in `rack` reads from `offset` on, -1 for the leader (Kafka's `RackAwareReplicaSelector`)."""
     if rack_of(partition.node_id) == rack:
         return -1
     near = [found for found in partition.in_sync_with(offset) if rack_of(found[2]) == rack]
