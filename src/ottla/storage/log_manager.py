@@ -494,7 +494,9 @@ class LogManager:
         if name == REPLICATION_OFFSET_CHECKPOINT:
             return found | {log.topic_partition: log.high_watermark for log in logs}
         return found | {
-            log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset > log.first_segment_offset
+            log.topic_partition: log.log_start_offset
+            for log in logs
+            if log.log_start_offset > max(log.first_segment_offset, 0)
         }
 
     async def delete_scheduled(self, now_ms: Millis) -> int:
