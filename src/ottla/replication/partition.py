@@ -122,8 +122,7 @@ class Partition:
                 del self._remote[replica_id]
             for replica_id in registration.replicas:
                 if replica_id != self.node_id and replica_id not in self._remote:
-                    in_sync = replica_id in registration.isr
-                    self._remote[replica_id] = Replica(AT_FIRST_LOOK if in_sync else NEVER)
+                    self._remote[replica_id] = Replica(AT_FIRST_LOOK if replica_id in registration.isr else NEVER)
             if new_epoch:
                 self.epoch_start = self.log.log_end_offset  # what joins the ISR has all below (KAFKA-7128)
                 self.log.assign_epoch(registration.leader_epoch)  # it begins here, before any append (KIP-101)
@@ -196,6 +195,9 @@ class Partition:
         self._fsyncs.fail_above(offset, ErrorCode.not_leader_or_follower)
         while self._sizes and self._sizes[-1][0] > offset:
             self._sizes.pop()
+        if self.is_leader and offset < self.epoch_start:  # elected during a cut, which now ends where a batch began
+            self.epoch_start = offset
+            self.log.assign_epoch(self.leader_epoch)
         tell(self.sessions, EVERYBODY)
 
     def _on_start_moved(self) -> None:  # nobody waits for that, but the next fetch is to say it
@@ -207,9 +209,8 @@ class Partition:
         self.wake()
 
     def _fail_waits(self, error: ErrorCode) -> None:
-        self._commits.fail(error)
-        self._fsyncs.fail(error)
-        self._deletions.fail(error)
+        for waits in (self._commits, self._fsyncs, self._deletions):
+            waits.fail(error)
 
     def check_leader(self, claimed_epoch: LeaderEpoch = NO_LEADER_EPOCH) -> None:
         """Refuse a client that talks to the wrong replica or with an epoch that is not the current one (KIP-320)."""
@@ -592,8 +593,7 @@ def _count_append(traffic: TopicTraffic, size: int, first: Offset, last: Offset)
 
 
 def nearest_replica(partition: Partition, rack: str, offset: Offset, rack_of: Callable[[NodeId], str | None]) -> NodeId:
-    """Where a consumer in `rack` is to read that asks a leader for `offset`: -1 for there (Kafka's
-    `RackAwareReplicaSelector`)."""
+    """Where a consumer in `rack` reads from `offset` on, -1 for the leader (Kafka's `RackAwareReplicaSelector`)."""
     if rack_of(partition.node_id) == rack:
         return -1
     near = [found for found in partition.in_sync_with(offset) if rack_of(found[2]) == rack]

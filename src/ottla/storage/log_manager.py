@@ -236,6 +236,7 @@ class LogManager:
         log.count_flush_seconds(self.flush_seconds)
         log.health.on_failure = lambda error: self.on_log_failed(directory, error)
         log.health.on_full_disk = lambda: self._directories.refused(directory, self._clock.now_ms())
+        log.truncator.checkpoint = partial(self._checkpoint_now, directory, RECOVERY_POINT_CHECKPOINT)
         log.health.on_suspicion = lambda offset: self.on_log_suspected(log, offset)
         if self._flush_timer is not None:
             log.watch_unflushed(self._flush_timer.note)
@@ -493,7 +494,9 @@ class LogManager:
         if name == REPLICATION_OFFSET_CHECKPOINT:
             return found | {log.topic_partition: log.high_watermark for log in logs}
         return found | {
-            log.topic_partition: log.log_start_offset for log in logs if log.log_start_offset > log.first_segment_offset
+            log.topic_partition: log.log_start_offset
+            for log in logs
+            if log.log_start_offset > max(log.first_segment_offset, 0)
         }
 
     async def delete_scheduled(self, now_ms: Millis) -> int:

@@ -50,6 +50,19 @@ def test_claimed_epochs() -> None:
     assert code_of(lambda: partition.append_as_leader(b"", 1, now_ms=0)) == ErrorCode.not_leader_or_follower
 
 
+def test_a_leader_elected_during_a_cut_that_ends_lower_starts_its_epoch_there() -> None:
+    """A cut inside a batch ends where the batch began, which shows when the files are cut."""
+    partition, log = leading(isr=(1, 2))
+    log.log_end_offset = 17
+    partition.update(registration(epoch=3, partition_epoch=1, isr=(1, 2)))
+    assert partition.epoch_start == 17
+    log.truncate(10)
+    assert partition.epoch_start == 10
+    assert log.epochs == [0, 3, 3], "the cut dropped the epoch that began at 17"
+    partition.on_follower_fetch(3, 10, 3, 0)
+    assert partition.grown_isr(3) == (1, 2, 3)
+
+
 def test_an_older_registration_changes_nothing() -> None:
     partition, log = leading()
     assert partition.update(registration(epoch=3, partition_epoch=3))

@@ -364,3 +364,26 @@ def test_few_descriptors_serve_many_segments() -> None:
             append(log, 1, size=100)
     for log in logs:
         assert all_offsets(log) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_deleted_records_do_not_come_back_with_the_segments_that_had_them(seed: int) -> None:
+    fs = SimulatedFileSystem(random.Random(seed))
+    fs.makedirs("/data")
+    config = LogConfig(segment_bytes=400)
+    managed = Managed(fs, defaults=config)
+    log = managed.logs.create(T0, ID)
+    for _ in range(20):
+        append(log, size=60)
+    log.flush()
+    managed.background(10**6)
+    fs.fsync_all()
+    start = log.segments[3].base_offset
+    log.delete_records(start)
+    managed.background(10**6)
+    assert log.segments[0].base_offset == start
+    fs.crash()
+    fs.restart(power_loss=True)
+    again = Managed(fs, defaults=config).logs.get(T0)
+    assert again is not None
+    assert again.log_start_offset == start

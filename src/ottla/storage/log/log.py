@@ -232,8 +232,9 @@ class Log:
 
     @property
     def first_segment_offset(self) -> Offset:
-        """Base offset of the oldest segment, at or below the log start."""
-        return self._segments.bases[0]
+        """Base offset of the oldest segment, at or below the log start; -1 while a power failure may bring back one of
+        those that were dropped."""
+        return -1 if self._flusher.has_unfsynced_names else self._segments.bases[0]
 
     @property
     def max_timestamp_ms(self) -> Millis:

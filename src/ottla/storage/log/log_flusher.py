@@ -91,6 +91,11 @@ class LogFlusher:
         self._changes += 1
         self._unflushed[path] = self._changes
 
+    @property
+    def has_unfsynced_names(self) -> bool:
+        """Whether files of the log's directory were made, renamed or removed since the directory was fsynced."""
+        return self._segments.directory in self._unflushed
+
     def write_later(self, path: str, encode: Callable[[], bytes]) -> None:
         """Replace a file at the next full fsync with what `encode` returns then."""
         self.fsync_later(path)

@@ -87,6 +87,7 @@ class SegmentDeletion:
         bases = segments.bases[:count]
         self.advance_log_start(segments.bases[count])
         segments.drop_oldest(count, state.now_ms)
+        self._flusher.fsync_later(segments.directory)  # until then the checkpoint of log starts has this log
         self._delete_snapshots(bases)
         return count
 

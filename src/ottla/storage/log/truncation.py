@@ -4,7 +4,9 @@ In three steps, so that the files of many logs are cut in a disk thread, one bat
 moves every offset: from then on nothing counts above the cut, and the log refuses reads and appends
 (NOT_LEADER_OR_FOLLOWER). `work` may run in a thread: it touches files, and copies of segments and producer state that
 nobody else has. `end`, on the loop again, puts the copies in place. A crash in between leaves a log that recovers to
-something between the old end and the new one, if the recovery point of `begin` is on disk before `work`.
+something between the old end and the new one, if the recovery point of `begin` is on disk before `work`. `work`
+fsyncs the renames of whole segments before it cuts the last one, so that a power failure never brings dropped segments
+back behind records that were appended and fsynced after the cut.
 
 Batches go as a whole: a cut inside a batch ends the log where the batch began, as its file does. (Kafka's log would end
 inside the batch, refuse the leader's copy of it, and end before it after a restart.) In a gap that compaction left, the
@@ -14,6 +16,7 @@ log ends at the cut, for which an empty segment stands: offsets that were consum
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple
 
@@ -23,11 +26,12 @@ from ottla.model import Offset
 from ottla.steps import at_once
 from ottla.storage.log.leader_epochs import LeaderEpochs
 from ottla.storage.log.log_flusher import LogFlusher
-from ottla.storage.log.log_health import LogHealth, is_passing
+from ottla.storage.log.log_health import NO_DESCRIPTOR, LogHealth, is_passing
 from ottla.storage.log.log_state import LogState
 from ottla.storage.producers.producer_state import ProducerStateManager
 from ottla.storage.recovery.rebuild import replay_producers
 from ottla.storage.segments.segment import Segment
+from ottla.storage.segments.segment_cache import SegmentCache
 from ottla.storage.segments.segment_list import SegmentList
 
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.05, 1.0
@@ -55,6 +59,16 @@ def work_at(truncations: Collection[Truncation]) -> None:
     """Cut the files of all of them. Blocks."""
     for each in truncations:
         each.work()
+
+
+def _fsync_directory(fs: FileSystem, path: str) -> None:
+    """Raises `OSError`: one that passes only where the directory could not be opened."""
+    try:
+        fs.fsync_dir(path)
+    except OSError as error:
+        if error.errno in NO_DESCRIPTOR:
+            raise
+        raise OSError(errno.EIO, f"fsync in a truncation failed: {error}", path) from None
 
 
 class TruncationParts(NamedTuple):
@@ -174,15 +188,17 @@ class Truncation:
             note(self.offset)
         for segment in self._dropped:  # newest first, so that a crash leaves no gap
             self._renamed += segment.rename_to_deleted()
-        if producers is not None:
-            if self.starts_over:
-                self._kept[-1].create_files()
-            else:
-                self._files_end = self._kept[-1].truncate_to(self.offset)
+        if self.starts_over:
+            self._kept[-1].create_files()
+        # The renames are on disk before anything is cut or appended.
         if self._epochs is not None:
             with fs.replacing:
-                fs.write_atomic(epochs.path, self._epochs)
+                fs.write_atomic(epochs.path, self._epochs)  # fsyncs the directory
+        elif self._dropped:
+            _fsync_directory(fs, segments.directory)
         if producers is not None:
+            if not self.starts_over:
+                self._cut_last()
             producers = self._producers = producer_state.without_content()
             producers.note_cut(producer_state, self.offset)
             producers.find_snapshots()
@@ -191,6 +207,18 @@ class Truncation:
             else:
                 at_once(replay_producers(producers, self._kept, state.log_start, self.offset, state.now_ms))
 
+    def _cut_last(self) -> None:
+        """Cut the segment that ends the log, and make the files of an empty one where the log ends in a gap."""
+        fs, state, _, segments, _, _, _ = self._parts
+        last = self._kept[-1]
+        self._files_end = last.truncate_to(self.offset)
+        if self._files_end < self.offset:
+            last.close_to_appends()
+            Segment.create(
+                fs, SegmentCache(), segments.directory, self.offset, now_ms=state.now_ms,
+                index_interval_bytes=last.index_interval_bytes, jitter_ms=0,
+            )  # fmt: skip
+
     def wait(self) -> None:
         """Until `work` is not at the files, and never will be once the log is closed. Blocks for as long as one log
         takes, where a topic is deleted in that moment."""
@@ -198,9 +226,10 @@ class Truncation:
             pass
 
     def end(self, error: OSError | KafkaError | None = None) -> None:
-        """The log can be used again, unless `error` says why not. Raises `KafkaError`, and it is offline then."""
+        """The log can be used again, unless its files are not cut and `error`, or what `work` met, says why. Raises
+        `KafkaError`, and it is offline then."""
         _, state, health, segments, flusher, _, producer_state = self._parts
-        error = error or self._error
+        error = None if self._is_cut else error or self._error
         if health.is_closed:
             raise health.error()
         if error is not None:
@@ -230,7 +259,7 @@ class Truncation:
         state.durable = min(state.durable, self._files_end)
         if self._files_end < self.offset:
             try:
-                segments.add(self.offset, state.now_ms)
+                segments.add(self.offset, state.now_ms)  # its files are there
             except OSError as error:
                 raise health.fail(error) from error
             flusher.fsync_later(segments.directory)
@@ -239,13 +268,15 @@ class Truncation:
 class Truncator:
     """Cuts one log, again and again."""
 
-    __slots__ = ("_current", "_parts", "on_truncated")
+    __slots__ = ("_current", "_parts", "checkpoint", "on_truncated")
 
     def __init__(self, parts: TruncationParts) -> None:
         self._parts = parts
         self._current: Truncation | None = None
         self.on_truncated: Callable[[Offset], None] | None = None
         """Called as soon as nothing counts any more from an offset on."""
+        self.checkpoint: Callable[[], None] | None = None
+        """Writes the recovery point to disk. Blocks. Raises `KafkaError`."""
 
     @property
     def is_busy(self) -> bool:
@@ -253,7 +284,12 @@ class Truncator:
         return self._parts.health.is_busy
 
     def truncate(self, offset: Offset, *, starts_over: bool = False) -> None:
-        """All at once. Blocks. Raises `KafkaError`."""
+        """All at once. Blocks. Raises `KafkaError`; where the checkpoint of the recovery point fails, nothing is cut.
+        Only a log that starts over writes that checkpoint."""
+        if starts_over and self.checkpoint is not None:
+            self._parts.health.check()
+            self._parts.state.recovery_point = 0  # on disk before the files go, as in `Truncations`
+            self.checkpoint()
         self.begin(offset, starts_over=starts_over).work()
         self.end()
 

@@ -396,6 +396,8 @@ class _Loading:
                 return expected, f"offsets {expected} to {header.base_offset - 1} are missing"
             if position + size > start + len(data) or compute_crc(data, position - start, size) != header.crc:
                 return expected, "the batch's checksum does not match its bytes"
+            if 0 <= header.leader_epoch < epoch and not self._is_fsynced(expected):  # left of what was cut there
+                return expected, f"its leader epoch {header.leader_epoch} comes after epoch {epoch}"
             gap = expected if header.base_offset > expected else None
             loaded.next_offset = header.next_offset
             segment.note_batch(header.base_offset, header.last_offset, size, header.max_timestamp)

@@ -360,3 +360,24 @@ def test_a_disk_that_fails_while_loading() -> None:
     with pytest.raises(KafkaError) as error:
         load(fs, SMALL)
     assert error.value.code is ErrorCode.kafka_storage_error
+
+
+def test_an_unflushed_tail_ends_where_its_leader_epoch_decreases() -> None:
+    """Records that were cut off before, which a power failure brought back behind those of a newer leader."""
+    fs = new_disk()
+    log = load(fs, SMALL)
+    for epoch in (1, 2, 2, 1, 1):
+        append(log, 1, size=300, epoch=epoch)
+    again = load(fs, SMALL)
+    assert all_offsets(again) == [0, 1, 2]
+    assert (again.kept_batches, again.epochs.entries) == (2, ((1, 0), (2, 1)))
+
+
+def test_what_was_fsynced_stays_where_its_leader_epoch_decreases() -> None:
+    fs = new_disk()
+    log = load(fs, SMALL)
+    for epoch in (1, 2, 2, 1, 1):
+        append(log, 1, size=300, epoch=epoch)
+    log.flush()
+    again = load(fs, SMALL, recovery_point=5)
+    assert all_offsets(again) == [0, 1, 2, 3, 4]
