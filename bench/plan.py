@@ -221,7 +221,7 @@ def given_up_after(seconds: float) -> Iterator[None]:
         raise GivenUp(f"given up after {seconds:.0f} s")
 
     before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # again, should a callback swallow the first
     try:
         yield
     finally:

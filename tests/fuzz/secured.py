@@ -519,7 +519,7 @@ async def attack(directory: Path, seed: str, *, rounds: int | None = None, secon
                     await bystanders.work()
                     if number % LOOKED_AT_EVERY == 0:
                         await _nothing_left(node)
-                        done.problems += _left_behind(before)
+                        done.problems += await _left_behind(before)
                         gc.collect()  # what the attackers leave
                     if done.problems:
                         break
@@ -571,11 +571,19 @@ def _there() -> Counter[str]:
     return Counter(name for each in gc.get_objects() if (name := type(each).__name__) in KINDS)
 
 
-def _left_behind(before: Counter[str]) -> list[str]:
-    """Connections that are gone are freed at once, not by a collection of cycles: only those of the bystanders stay."""
+async def _left_behind(before: Counter[str]) -> list[str]:
+    """Connections that are gone are freed without a collection of cycles, once no thread sends for one any more: only
+    those of the bystanders stay."""
     if how() != "compiled":  # frames of Python keep the exceptions that were raised through them
         return []
-    return [f"{count - before[name]} of {name} stay" for name, count in _there().items() if count > before[name] + 2]
+
+    def staying() -> list[str]:
+        there = _there()
+        return [f"{there[name] - before[name]} of {name} stay" for name in KINDS if there[name] > before[name] + 2]
+
+    with suppress(TimeoutError):
+        await until(lambda: not staying())
+    return staying()
 
 
 def shown(done: Done) -> str:

@@ -40,7 +40,6 @@ from ottla.storage.log_directories import LogDirectories, Warn, log_warning
 from ottla.storage.offline_logs import OfflineLog, Opening, move_away
 from ottla.storage.producers.producer_state import ProducerSettings
 from ottla.storage.recovery.directory_loader import DirectoryLoader, LogOpener
-from ottla.storage.recovery.load_report import log_offline_logs, log_recoveries
 from ottla.storage.scheduled_deletions import ScheduledDeletions
 from ottla.storage.segments.segment_cache import OPEN_FILES_MAX, SegmentCache
 
@@ -203,8 +202,11 @@ class LogManager:
         if not self.offline_dirs:
             self._loader.unmark_copies()
         self.progress = None
-        log_recoveries(list(self._logs.values()), self._warn)
-        log_offline_logs(self.offline_logs.values())
+        if self.offline_logs or any(log.recovered_bytes or log.truncated_bytes for log in self._logs.values()):
+            from ottla.storage.recovery.load_report import log_offline_logs, log_recoveries  # not in a usual start
+
+            log_recoveries(list(self._logs.values()), self._warn)
+            log_offline_logs(self.offline_logs.values())
         now_ms = self._clock.now_ms()
         self._last = dict.fromkeys(self._intervals, now_ms)
 
