@@ -96,6 +96,7 @@ def put_groups(client: Client, topic: str) -> None:
     for name in ("share", "share-empty"):
         share = {"group_id": name, "member_id": str(uuid.uuid4()), "subscribed_topic_names": [topic]}
         eventually(lambda share=share: _ok(_share_heartbeat(client, share, 0)))  # type: ignore[misc]
+        eventually(lambda share=share: _has_state(client, share))  # type: ignore[misc]
     assert _ok(_share_heartbeat(client, share, -1))
     moved = [{"topic_name": topic, "partitions": [{"partition_index": 0, "start_offset": 1}]}]
     request = {"group_id": "share-empty", "topics": moved}
@@ -217,6 +218,16 @@ def kept_groups(client: Client) -> dict[str, Any]:
     for part, groups in found.items():
         assert {each["error_code"] for each in groups} == {0}, (part, groups)
     return {part: sorted(map(str, groups)) for part, groups in found.items()}
+
+
+def _has_state(client: Client, share: Mapping[str, Any]) -> bool:
+    """Kafka initializes the state of share-partitions a moment after a heartbeat, or after the next one."""
+    wanted = {"groups": [{"group_id": share["group_id"], "topics": None}]}
+    answer = ask_other(client, DESCRIBE_SHARE_GROUP_OFFSETS, 0, "describe_share_group_offsets", wanted)
+    if answer["groups"][0]["topics"]:
+        return True
+    _share_heartbeat(client, share, 0)
+    return False
 
 
 def _ok(answer: Any) -> Any:
