@@ -74,7 +74,8 @@ def _uuid_of(data):
 def _new(cls):
     if cython.compiled:
         return new_object(cls)
-    return cls.__new__(cls)
+    else:  # or Cython warns of code that is not reached
+        return cls.__new__(cls)
 
 
 def _put(target, field, value):
@@ -264,9 +265,10 @@ class Reader:
                 Py_INCREF(item)
                 PyTuple_SET_ITEM(rows, index, item)
             return rows
-        if field.layout is None:
+        elif field.layout is None:
             return tuple([self._value(field, False) for _ in range(count)])
-        return tuple([self._struct(field.layout) for _ in range(count)])
+        else:
+            return tuple([self._struct(field.layout) for _ in range(count)])
 
     def _int32_array(self, count):
         """The tuple of the array before serves again where the bytes are the same: an ISR mostly is its replicas."""
@@ -358,7 +360,8 @@ class Reader:
         start = self._take(size)
         if cython.compiled:
             return big_endian(self._data + start, size)
-        return int.from_bytes(self._data[start : start + size], "big", signed=True)
+        else:
+            return int.from_bytes(self._data[start : start + size], "big", signed=True)
 
     def _take(self, length):
         """Where `length` bytes begin, which are behind `position` then."""
@@ -371,7 +374,8 @@ class Reader:
     def _bytes(self, start, length):
         if cython.compiled:
             return PyBytes_FromStringAndSize(cython.cast(cython.p_char, self._data + start), length)
-        return bytes(self._data[start : start + length])
+        else:
+            return bytes(self._data[start : start + length])
 
     def _text(self, length):
         if length == 0:
