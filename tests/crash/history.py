@@ -40,7 +40,7 @@ class PartitionHistory:
         partition = {"partition": self.partition, "fetch_offset": self.offset, "partition_max_bytes": 1 << 20}
         values = {
             "replica_id": -1,
-            "max_wait_ms": 0,
+            "max_wait": 0,
             "min_bytes": 0,
             "max_bytes": 1 << 22,
             "isolation_level": 0,

@@ -77,7 +77,7 @@ def fetched(bootstrap: str, topic: str, level: int) -> list[Record]:
             "log_start_offset": -1, "partition_max_bytes": FETCH_BYTES,
         }  # fmt: skip
         asked = {
-            "replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": FETCH_BYTES, "isolation_level": level,
+            "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": FETCH_BYTES, "isolation_level": level,
             "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": "",
             "topics": [{"topic": topic, "partitions": [partition]}],
         }  # fmt: skip

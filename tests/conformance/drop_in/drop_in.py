@@ -159,7 +159,7 @@ def fetch(client: Client, topic: str, offset: int, partition: int = 0) -> Any:
     """Records for a read_committed reader."""
     wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
     request = {
-        "replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 22, "isolation_level": 1,
+        "replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 22, "isolation_level": 1,
         "session_id": 0, "session_epoch": -1, "topics": [{"topic": topic, "partitions": [wanted]}],
         "forgotten_topics_data": [], "rack_id": "",
     }  # fmt: skip

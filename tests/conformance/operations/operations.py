@@ -77,7 +77,7 @@ class Client:
         """The partition's answer of one fetch, with `values` by offset and its error by name."""
         wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
         request = {
-            "replica_id": -1, "max_wait_ms": max_wait_ms, "min_bytes": 1, "max_bytes": 1 << 22, "isolation_level": 0,
+            "replica_id": -1, "max_wait": max_wait_ms, "min_bytes": 1, "max_bytes": 1 << 22, "isolation_level": 0,
             "session_id": 0, "session_epoch": -1, "topics": [{"topic": topic, "partitions": [wanted]}],
             "forgotten_topics_data": [], "rack_id": "",
         }  # fmt: skip

@@ -81,7 +81,7 @@ def test_a_slow_consumer_loses_its_segment(node: NodeProcess, setting: str) -> N
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     topics = [{"topic": "t", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 24}]}]
     request = {
-        "replica_id": -1, "max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 24, "isolation_level": 0,
+        "replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 24, "isolation_level": 0,
         "session_id": 0, "session_epoch": -1, "topics": topics, "forgotten_topics_data": [], "rack_id": "",
     }  # fmt: skip
     frame = messages.encode_request(ApiKey.FETCH, 12, 1, "slow", request)
