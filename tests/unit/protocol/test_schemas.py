@@ -20,7 +20,7 @@ from ottla.protocol.schemas import FieldSchema
 from ottla.protocol.writer import Writer
 from ottla.steps import at_once
 
-RELEASES = ("", "3.9", "4.4")
+RELEASES = ("", "3.9")
 EACH = [
     (name, version)
     for release in RELEASES

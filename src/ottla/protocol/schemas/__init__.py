@@ -4,8 +4,8 @@ A line of the table is a message: its name, kind, API key (- for none), versions
 is its name, type and versions, then in any order `?` nullable versions, `#` tag `@` the versions with it, `=` default,
 `~` where it is ignorable and `!` where its length is never a varint; the fields of a struct are in braces.
 
-A name with a release behind it (`FetchRequest@3.9`) is not served: versions that Kafka 4.0 removed (KIP-896), and what
-Kafka 4.4 adds or says otherwise. `layout` knows it by that name, and nothing else does.
+The table is that of Kafka 4.4. A name with a release behind it (`FetchRequest@3.9`) is not served: versions that Kafka
+4.0 removed (KIP-896). `layout` knows it by that name, and nothing else does.
 
 A message has one class for all versions; a field that a version lacks has its default. Attributes are Kafka's names
 in snake case; those of Kafka's requests and responses have no `_ms` at the end, but are milliseconds all the same.

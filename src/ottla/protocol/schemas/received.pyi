@@ -276,6 +276,8 @@ class AlterUserScramCredentialsResult(Message):
 class ApiVersionsRequest(Message):
     client_software_name: str  # 3+
     client_software_version: str  # 3+
+    cluster_id: str | None  # 5+
+    node_id: int  # 5+
 
 class ApiVersionsResponse(Message):
     error_code: int
@@ -656,6 +658,7 @@ class DeleteGroupsResponse(Message):
 class DeletableGroupResult(Message):
     group_id: str
     error_code: int
+    error_message: str | None  # 3+
 
 class DeleteRecordsRequest(Message):
     topics: tuple[DeleteRecordsTopic, ...]
@@ -2134,6 +2137,7 @@ class ShareGroupHeartbeatResponseTopicPartitions(Message):
 class StreamsGroupDescribeRequest(Message):
     group_ids: tuple[str, ...]
     include_authorized_operations: bool
+    include_topology_description: bool  # 1+
 
 class StreamsGroupDescribeResponse(Message):
     throttle_time: int
@@ -2149,6 +2153,9 @@ class StreamsGroupDescribeResponseDescribedGroup(Message):
     topology: StreamsGroupDescribeResponseTopology | None
     members: tuple[StreamsGroupDescribeResponseMember, ...]
     authorized_operations: int
+    topology_description: TopologyDescription | None  # 1+
+    topology_description_status: int  # 1+
+    assignor_name: str | None  # 1+
 
 class StreamsGroupDescribeResponseTopology(Message):
     epoch: int
@@ -2206,6 +2213,26 @@ class TaskIds(Message):
     subtopology_id: str
     partitions: tuple[int, ...]
 
+class TopologyDescription(Message):
+    subtopologies: tuple[TopologyDescriptionSubtopology, ...]
+    global_stores: tuple[TopologyDescriptionGlobalStore, ...]
+
+class TopologyDescriptionSubtopology(Message):
+    subtopology_id: str
+    nodes: tuple[TopologyDescriptionNode, ...]
+
+class TopologyDescriptionNode(Message):
+    name: str
+    node_type: int
+    source_topics: tuple[str, ...]
+    sink_topic: str | None
+    stores: tuple[str, ...]
+    successors: tuple[str, ...]
+
+class TopologyDescriptionGlobalStore(Message):
+    source: TopologyDescriptionNode
+    processor: TopologyDescriptionNode
+
 class StreamsGroupHeartbeatRequest(Message):
     group_id: str
     member_id: str
@@ -2250,12 +2277,14 @@ class StreamsGroupHeartbeatResponse(Message):
     member_id: str
     member_epoch: int
     heartbeat_interval: int
-    acceptable_recovery_lag: int
+    acceptable_recovery_lag_legacy: int  # 0
     task_offset_interval: int
+    acceptable_recovery_lag: int  # 1+
     status: tuple[Status, ...] | None
     active_tasks: tuple[TaskIds, ...] | None
     standby_tasks: tuple[TaskIds, ...] | None
     warmup_tasks: tuple[TaskIds, ...] | None
+    topology_description_required: bool  # 1+
     endpoint_information_epoch: int
     partitions_by_user_endpoint: tuple[EndpointToPartitions, ...] | None
 
@@ -2271,6 +2300,17 @@ class EndpointToPartitions(Message):
 class TopicPartition(Message):
     topic: str
     partitions: tuple[int, ...]
+
+class StreamsGroupTopologyDescriptionUpdateRequest(Message):
+    group_id: str
+    member_id: str
+    topology_epoch: int
+    topology_description: TopologyDescription
+
+class StreamsGroupTopologyDescriptionUpdateResponse(Message):
+    throttle_time: int
+    error_code: int
+    error_message: str | None
 
 class SyncGroupRequest(Message):
     group_id: str
@@ -2297,13 +2337,14 @@ class TxnOffsetCommitRequest(Message):
     group_id: str
     producer_id: int
     producer_epoch: int
-    generation_id: int  # 3+
+    generation_id_or_member_epoch: int  # 3+
     member_id: str  # 3+
     group_instance_id: str | None  # 3+
     topics: tuple[TxnOffsetCommitRequestTopic, ...]
 
 class TxnOffsetCommitRequestTopic(Message):
-    name: str
+    name: str  # 0-5
+    topic_id: UUID  # 6+
     partitions: tuple[TxnOffsetCommitRequestPartition, ...]
 
 class TxnOffsetCommitRequestPartition(Message):
@@ -2317,7 +2358,8 @@ class TxnOffsetCommitResponse(Message):
     topics: tuple[TxnOffsetCommitResponseTopic, ...]
 
 class TxnOffsetCommitResponseTopic(Message):
-    name: str
+    name: str  # 0-5
+    topic_id: UUID  # 6+
     partitions: tuple[TxnOffsetCommitResponsePartition, ...]
 
 class TxnOffsetCommitResponsePartition(Message):
@@ -2328,6 +2370,14 @@ class UnregisterBrokerRequest(Message):
     broker_id: int
 
 class UnregisterBrokerResponse(Message):
+    throttle_time: int
+    error_code: int
+    error_message: str | None
+
+class UnregisterControllerRequest(Message):
+    controller_id: int
+
+class UnregisterControllerResponse(Message):
     throttle_time: int
     error_code: int
     error_message: str | None

@@ -278,6 +278,8 @@ class AlterUserScramCredentialsResult(TypedDict, total=False):
 class ApiVersionsRequest(TypedDict, total=False):
     client_software_name: str  # 3+
     client_software_version: str  # 3+
+    cluster_id: str | None  # 5+
+    node_id: int  # 5+
 
 class ApiVersionsResponse(TypedDict, total=False):
     error_code: int
@@ -658,6 +660,7 @@ class DeleteGroupsResponse(TypedDict, total=False):
 class DeletableGroupResult(TypedDict, total=False):
     group_id: str
     error_code: int
+    error_message: str | None  # 3+
 
 class DeleteRecordsRequest(TypedDict, total=False):
     topics: Sequence[DeleteRecordsTopic]
@@ -2136,6 +2139,7 @@ class ShareGroupHeartbeatResponseTopicPartitions(TypedDict, total=False):
 class StreamsGroupDescribeRequest(TypedDict, total=False):
     group_ids: Sequence[str]
     include_authorized_operations: bool
+    include_topology_description: bool  # 1+
 
 class StreamsGroupDescribeResponse(TypedDict, total=False):
     throttle_time: int
@@ -2151,6 +2155,9 @@ class StreamsGroupDescribeResponseDescribedGroup(TypedDict, total=False):
     topology: StreamsGroupDescribeResponseTopology | None
     members: Sequence[StreamsGroupDescribeResponseMember]
     authorized_operations: int
+    topology_description: TopologyDescription | None  # 1+
+    topology_description_status: int  # 1+
+    assignor_name: str | None  # 1+
 
 class StreamsGroupDescribeResponseTopology(TypedDict, total=False):
     epoch: int
@@ -2208,6 +2215,26 @@ class TaskIds(TypedDict, total=False):
     subtopology_id: str
     partitions: Sequence[int]
 
+class TopologyDescription(TypedDict, total=False):
+    subtopologies: Sequence[TopologyDescriptionSubtopology]
+    global_stores: Sequence[TopologyDescriptionGlobalStore]
+
+class TopologyDescriptionSubtopology(TypedDict, total=False):
+    subtopology_id: str
+    nodes: Sequence[TopologyDescriptionNode]
+
+class TopologyDescriptionNode(TypedDict, total=False):
+    name: str
+    node_type: int
+    source_topics: Sequence[str]
+    sink_topic: str | None
+    stores: Sequence[str]
+    successors: Sequence[str]
+
+class TopologyDescriptionGlobalStore(TypedDict, total=False):
+    source: TopologyDescriptionNode
+    processor: TopologyDescriptionNode
+
 class StreamsGroupHeartbeatRequest(TypedDict, total=False):
     group_id: str
     member_id: str
@@ -2252,12 +2279,14 @@ class StreamsGroupHeartbeatResponse(TypedDict, total=False):
     member_id: str
     member_epoch: int
     heartbeat_interval: int
-    acceptable_recovery_lag: int
+    acceptable_recovery_lag_legacy: int  # 0
     task_offset_interval: int
+    acceptable_recovery_lag: int  # 1+
     status: Sequence[Status] | None
     active_tasks: Sequence[TaskIds] | None
     standby_tasks: Sequence[TaskIds] | None
     warmup_tasks: Sequence[TaskIds] | None
+    topology_description_required: bool  # 1+
     endpoint_information_epoch: int
     partitions_by_user_endpoint: Sequence[EndpointToPartitions] | None
 
@@ -2273,6 +2302,17 @@ class EndpointToPartitions(TypedDict, total=False):
 class TopicPartition(TypedDict, total=False):
     topic: str
     partitions: Sequence[int]
+
+class StreamsGroupTopologyDescriptionUpdateRequest(TypedDict, total=False):
+    group_id: str
+    member_id: str
+    topology_epoch: int
+    topology_description: TopologyDescription
+
+class StreamsGroupTopologyDescriptionUpdateResponse(TypedDict, total=False):
+    throttle_time: int
+    error_code: int
+    error_message: str | None
 
 class SyncGroupRequest(TypedDict, total=False):
     group_id: str
@@ -2299,13 +2339,14 @@ class TxnOffsetCommitRequest(TypedDict, total=False):
     group_id: str
     producer_id: int
     producer_epoch: int
-    generation_id: int  # 3+
+    generation_id_or_member_epoch: int  # 3+
     member_id: str  # 3+
     group_instance_id: str | None  # 3+
     topics: Sequence[TxnOffsetCommitRequestTopic]
 
 class TxnOffsetCommitRequestTopic(TypedDict, total=False):
-    name: str
+    name: str  # 0-5
+    topic_id: UUID  # 6+
     partitions: Sequence[TxnOffsetCommitRequestPartition]
 
 class TxnOffsetCommitRequestPartition(TypedDict, total=False):
@@ -2319,7 +2360,8 @@ class TxnOffsetCommitResponse(TypedDict, total=False):
     topics: Sequence[TxnOffsetCommitResponseTopic]
 
 class TxnOffsetCommitResponseTopic(TypedDict, total=False):
-    name: str
+    name: str  # 0-5
+    topic_id: UUID  # 6+
     partitions: Sequence[TxnOffsetCommitResponsePartition]
 
 class TxnOffsetCommitResponsePartition(TypedDict, total=False):
@@ -2330,6 +2372,14 @@ class UnregisterBrokerRequest(TypedDict, total=False):
     broker_id: int
 
 class UnregisterBrokerResponse(TypedDict, total=False):
+    throttle_time: int
+    error_code: int
+    error_message: str | None
+
+class UnregisterControllerRequest(TypedDict, total=False):
+    controller_id: int
+
+class UnregisterControllerResponse(TypedDict, total=False):
     throttle_time: int
     error_code: int
     error_message: str | None
