@@ -32,9 +32,9 @@ class StreamsGroupMetadataValue:
     )
     """The group's settings that the last assignment obeyed."""
     stored_description_topology_epoch: int = spec("int32", tag=2, default=-1)
-    """Of the topology whose description is kept (KIP-1331); -1 for none, -2 where that is uncertain."""
+    """Epoch of the topology whose description is kept (KIP-1331); -1 for none, -2 where that is uncertain."""
     failed_description_topology_epoch: int = spec("int32", tag=3, default=-1)
-    """Of the topology whose description was refused for good; -1 for none."""
+    """Epoch of the topology whose description was refused for good; -1 for none."""
 
 
 @dataclass(slots=True, frozen=True)
