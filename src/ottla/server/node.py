@@ -164,6 +164,7 @@ class Node:
         self.on_stop: list[Callable[[], None]] = []
         """Called when the node stops taking requests: whatever waits has to answer now."""
         self.metadata.quorum.on_failure.append(lambda failure: self.halt(str(failure.message), failure))
+        self.metadata.publisher.on_failure = lambda failure: self.give_up(str(failure))
 
     @property
     def image(self) -> MetadataImage:

@@ -426,7 +426,7 @@ def test_producer_ids_come_in_blocks_of_a_thousand() -> None:
 def test_a_new_cluster_finalizes_its_features_in_one_transaction() -> None:
     records = list(bootstrap(EMPTY_IMAGE, features.BOOTSTRAP, "1").records)
     assert isinstance(records[0], r.BeginTransactionRecord)
-    assert records[1] == r.FeatureLevelRecord("metadata.version", 30)
+    assert records[1] == r.FeatureLevelRecord("metadata.version", 33)
     assert records[-2] == r.ConfigRecord(4, "", "min.insync.replicas", "1")
     assert isinstance(records[-1], r.EndTransactionRecord)
     assert not bootstrap(EMPTY_IMAGE, {}, "1").records

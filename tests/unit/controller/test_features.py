@@ -13,13 +13,13 @@ from tests.unit.metadata.images import apply, broker_records, feature_records
 UP, SAFE, UNSAFE = 1, 2, 3
 
 
-def cluster(level: int = 30) -> MetadataImage:
+def cluster(level: int = 33) -> MetadataImage:
     return apply([*feature_records(level), RegisterControllerRecord(controller_id=1), *broker_records(1)])
 
 
 def update(image: MetadataImage, *updates: tuple[str, int, int], validate_only: bool = False) -> list[Any]:
     asked = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in updates]
-    return list(update_features(image, {"feature_updates": asked, "validate_only": validate_only}, "2").records)
+    return list(update_features(image, {"feature_updates": asked, "validate_only": validate_only}, "2", 1).records)
 
 
 def test_levels_go_up_and_safely_down() -> None:
@@ -31,7 +31,7 @@ def test_levels_go_up_and_safely_down() -> None:
 
 def test_the_first_version_of_the_request_knows_only_allow_downgrade() -> None:
     asked = {"feature": "group.version", "max_version_level": 0, "allow_downgrade": True}
-    assert list(update_features(cluster(), {"feature_updates": [asked]}, "2").records)
+    assert list(update_features(cluster(), {"feature_updates": [asked]}, "2", 1).records)
 
 
 DOWN = (
@@ -43,7 +43,7 @@ LOST = "Refusing to perform the requested downgrade because it might delete meta
 @pytest.mark.parametrize(
     ("name", "level", "kind", "why"),
     [
-        ("metadata.version", 31, UP, "Local controller 1 only supports versions 7-30"),
+        ("metadata.version", 34, UP, "Local controller 1 only supports versions 7-33"),
         ("metadata.version", 29, UP, DOWN),
         ("metadata.version", -1, SAFE, "A feature version cannot be less than 0."),
         ("nope", 1, UP, "Local controller 1 does not support this feature."),

@@ -25,7 +25,7 @@ from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.loader import MetadataLoader, at_kraft_version
-from ottla.metadata.replay import ReplayError
+from ottla.metadata.replay import ReplayError, UnsupportedLevel
 from ottla.model import Offset
 from ottla.quorum.snapshot import SnapshotId
 
@@ -81,6 +81,10 @@ class MetadataPublisher:
         """A heap: the next offset first, and in the order of arrival."""
         self._arrivals = itertools.count()
         self._stopped = False
+        self.failure: UnsupportedLevel | None = None
+        """Why nothing is published any more."""
+        self.on_failure: Callable[[UnsupportedLevel], None] = lambda failure: None
+        """Called when a level is committed that this software does not support: the node has to end."""
         quorum.on_commit.append(self.advance)
         quorum.on_snapshot.append(self._on_snapshot)
 
@@ -203,8 +207,12 @@ class MetadataPublisher:
             while not self._stopped and await self._publish_next():  # noqa: ASYNC110  no event: others have their turn
                 await asyncio.sleep(0)
         except BaseException as error:  # nobody may wait for ever
-            _report("the metadata cannot be followed any further", error)
             self._stopped = True
+            if isinstance(error, UnsupportedLevel):
+                self.failure = error
+                self.on_failure(error)
+            else:
+                _report("the metadata cannot be followed any further", error)
             self._release_all()
             if not isinstance(error, Exception):
                 raise
