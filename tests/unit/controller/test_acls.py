@@ -118,14 +118,14 @@ def test_networks_need_a_newer_cluster() -> None:
     rows, image = created(at_level(32), *(creation(host=host) for host in hosts))
     assert [row["error_code"] for row in rows] == [0, 0, ErrorCode.invalid_request, ErrorCode.invalid_request]
     assert rows[2]["error_message"].startswith("Invalid CIDR notation '10.0.0.0/33'")
-    assert [acl.host for acl in image.acls.values()] == ["10.0.0.0/8", "2001:db8::/32"]
+    assert {acl.host for acl in image.acls.values()} == {"10.0.0.0/8", "2001:db8::/32"}
 
 
 def test_a_network_is_kept_as_it_was_written() -> None:
     """Two ways to write one network are two ACLs, as in Kafka, and a filter names one of them."""
     hosts = ("10.0.0.0/8", "10.1.2.3/8", "10.0.0.0/08")
     _, image = created(at_level(33), *(creation(host=host) for host in hosts))
-    assert [acl.host for acl in image.acls.values()] == list(hosts)
+    assert sorted(acl.host for acl in image.acls.values()) == sorted(hosts)
 
 
 @pytest.mark.parametrize("level", [31, 33])
