@@ -15,7 +15,7 @@ import pytest
 from ottla.drivers.metadata.directories import bootstrap_checkpoint
 from ottla.protocol.records.record_batch import iterate_batches
 from ottla.storage.checkpoints.meta_properties import random_directory_id
-from peers.kafka import START_FAST, KafkaPeer, install
+from peers.kafka import KafkaPeer, install, start_fast
 from tests.cluster.admin import brokers, create, quorum, until
 from tests.cluster.processes import Voter, ottla_broker
 from tests.node import FOR_EVER, NodeProcess
@@ -43,7 +43,7 @@ class Controllers:
     """Ids from 1 on, Kafka's after Ottla's."""
 
     def __init__(self, directory: Path, ottla: int, kafka: int) -> None:
-        install()
+        install("4.4")
         self.ottla = [Voter(directory / f"ottla-{number + 1}", is_broker=False) for number in range(ottla)]
         self.kafka = [
             KafkaPeer(
@@ -51,7 +51,8 @@ class Controllers:
                 roles="controller",
                 node_id=number,
                 heap="256m",
-                flags=START_FAST,
+                release="4.4",
+                flags=start_fast("4.4"),
                 cluster_id=CLUSTER_ID,
                 settings=QUICK,
             )
