@@ -100,7 +100,7 @@ class MetadataPublisher:
         will be committed. Otherwise what is committed already, as far as that is known. Blocks. Raises OttlaError."""
         self.image = replace(EMPTY_IMAGE, cluster_id=cluster_id)
         loader = self._loader = self._new_loader()
-        self._feed(loader, self._quorum.committed_snapshot())
+        self._feed(loader, self._snapshot_batches())
         of_snapshot = loader.replayed
         self._feed(loader, self._quorum.read_to_be_committed(loader.offset + 1))
         self._next_offset = loader.offset + 1
@@ -243,7 +243,7 @@ class MetadataPublisher:
         self._snapshot = self._loader = None
         self._staged.clear()
         loader = self._new_loader()
-        for batch in self._quorum.committed_snapshot():
+        for batch in self._snapshot_batches():
             for _ in self._feeding(loader, (batch,)):
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -302,6 +302,13 @@ class MetadataPublisher:
     def _new_loader(self) -> MetadataLoader:
         empty = MetadataDelta(replace(EMPTY_IMAGE, cluster_id=self.image.cluster_id))
         return MetadataLoader(empty, has_gaps=self._quorum.log.has_gaps)
+
+    def _snapshot_batches(self) -> Iterator[LoadedBatch]:
+        """The newest snapshot. One that ends before the log begins has no metadata yet: `format` of Kafka 4.4 leaves
+        there what the first active controller is to write into the log."""
+        for batch in self._quorum.committed_snapshot():
+            if batch.header.is_control or (batch.snapshot is not None and batch.snapshot.end_offset > 0):
+                yield batch
 
     def _feed(self, loader: MetadataLoader, batches: Iterator[LoadedBatch] | Sequence[LoadedBatch]) -> None:
         for _ in self._feeding(loader, batches):

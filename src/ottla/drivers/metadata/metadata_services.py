@@ -413,24 +413,27 @@ class MetadataServices:
         """What the directory was formatted with: feature levels, and other records (SCRAM users, KIP-900). Raises
         OttlaError."""
         path = posixpath.join(self.config.metadata_log_dir, BOOTSTRAP_FILE)
-        if not self._fs.exists(path):
-            return features.BOOTSTRAP, []
         try:
-            records = [
-                decode_record(item)[0]
-                for header, items in read_snapshot(self._fs.read_bytes(path))
-                for item in items
-                if not header.is_control
-            ]
+            if self._fs.exists(path):
+                batches = list(read_snapshot(self._fs.read_bytes(path)))
+            else:  # as Kafka 4.4 formats a directory
+                batches = [
+                    (each.header, each.items)
+                    for each in self.quorum.committed_snapshot()
+                    if each.snapshot is not None and each.snapshot.end_offset == 0
+                ]
+            records = [decode_record(item)[0] for header, items in batches for item in items if not header.is_control]
         except (MalformedRecord, KafkaError) as error:
             raise OttlaError(
                 f"{path} is damaged ({error}): the directory holds only feature levels so far; remove the file to "
                 f"start with those of this release"
             ) from error
         levels = {record.name: record.feature_level for record in records if hasattr(record, "feature_level")}
+        if not records:
+            return features.BOOTSTRAP, []
         why = features.why_unsupported(levels)
         if why is not None:
-            raise OttlaError(f"{path} has feature levels of a newer release: {why}")
+            raise OttlaError(f"{self.config.metadata_log_dir} has feature levels of a newer release: {why}")
         return levels, [record for record in records if isinstance(record, UserScramCredentialRecord)]
 
 
