@@ -143,8 +143,8 @@ REFUSED = {
     "acl add", "acl explain", "acl list", "acl remove", "cert renew", "cert show", "security env",
     "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover",
     "mirror offsets", "mirror status", "pipeline stop",
-    "quorum add", "quorum remove", "quorum unregister", "server health", "token create", "token expire", "token list", "token renew",
-    "txn abort",
+    "quorum add", "quorum remove", "quorum unregister", "server health", "token create", "token expire", "token list",
+    "token renew", "txn abort",
 }  # fmt: skip
 """Commands that the only broker of a cluster refuses, or that have nothing to do, or no file to read."""
 

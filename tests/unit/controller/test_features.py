@@ -7,7 +7,12 @@ import pytest
 from ottla.controller.features import update_features
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.metadata_records import ConfigRecord, FeatureLevelRecord, RegisterControllerRecord
+from ottla.protocol.internal.metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    RegisterControllerRecord,
+    UnregisterControllerRecord,
+)
 from tests.unit.metadata.images import apply, broker_records, feature_records
 
 UP, SAFE, UNSAFE = 1, 2, 3
@@ -80,6 +85,19 @@ def test_every_broker_must_support_a_level() -> None:
     image = apply([record], cluster())
     with pytest.raises(KafkaError, match="Broker 2 does not support this feature"):
         update(image, ("group.version", 1, UP))
+
+
+def test_every_controller_must_support_a_level() -> None:
+    """One that voted before and has not registered may be of an older release; a removed one is not asked."""
+    asked = {"feature_updates": [{"feature": "group.version", "max_version_level": 1, "upgrade_type": UP}]}
+    image = apply([RegisterControllerRecord(controller_id=2)], cluster())
+    with pytest.raises(KafkaError, match="Controller 2 does not support this feature"):
+        update_features(image, asked, "2", 1)
+    image = apply([UnregisterControllerRecord(2)], image)
+    assert update_features(image, asked, "2", 1, (1,)).records
+    with pytest.raises(KafkaError, match="controller 3 has not registered, and may not support this feature"):
+        update_features(image, asked, "2", 1, (1, 3))
+    assert update_features(apply(feature_records(14), image), asked, "2", 1, (1, 3)).records
 
 
 def test_eligible_leader_replicas_need_one_min_isr_for_the_whole_cluster() -> None:
