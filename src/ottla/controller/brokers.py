@@ -163,10 +163,12 @@ def unregister_broker(
 
 
 def unregister_controller(
-    image: MetadataImage, request: sent.UnregisterControllerRequest
+    image: MetadataImage, request: sent.UnregisterControllerRequest, active: NodeId
 ) -> Decision[sent.UnregisterControllerResponse]:
     """UnregisterController: the registration of a controller goes; one that runs registers again. Raises KafkaError
-    UNSUPPORTED_VERSION below 4.4-IV2, CONTROLLER_ID_NOT_REGISTERED."""
+    INVALID_REQUEST for the `active` one, UNSUPPORTED_VERSION below 4.4-IV2, CONTROLLER_ID_NOT_REGISTERED."""
+    if request["controller_id"] == active:  # nothing would register it again before the next election
+        raise KafkaError(ErrorCode.invalid_request, "Controller cannot unregister itself while it is active.")
     if not features.supports_controller_unregistration(image.features):
         why = "The current MetadataVersion is too old to support controller unregistration."
         raise KafkaError(ErrorCode.unsupported_version, why)

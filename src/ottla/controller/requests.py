@@ -32,7 +32,7 @@ _DECIDERS: Mapping[int, Decider] = {
     ),
     ApiKey.BROKER_HEARTBEAT: lambda image, asked, by: brokers.heartbeat(image, asked, by.config, by.sessions),
     ApiKey.UNREGISTER_BROKER: lambda image, asked, by: brokers.unregister_broker(image, asked, by.config),
-    ApiKey.UNREGISTER_CONTROLLER: lambda image, asked, by: brokers.unregister_controller(image, asked),
+    ApiKey.UNREGISTER_CONTROLLER: lambda image, asked, by: brokers.unregister_controller(image, asked, by.node_id),
     ApiKey.CONTROLLER_REGISTRATION: lambda image, asked, by: brokers.register_controller(image, asked),
     ApiKey.ALLOCATE_PRODUCER_IDS: lambda image, asked, by: producer_ids.allocate(image, asked),
 }

@@ -130,14 +130,17 @@ def levels(address: str) -> dict[str, int]:
 
 def raise_levels(address: str) -> None:
     """From those of 4.3 to those of 4.4, and then what only these have: a controller's registration goes."""
+    active = quorum(address)["leader_id"]
+    other = 3 if active != 3 else 2
     wanted = default_levels(METADATA_VERSION_4_4)
     updates = [{"feature": name, "max_version_level": wanted[name], "upgrade_type": 1} for name in sorted(wanted)]
     asked = {"timeout": 9000, "feature_updates": updates, "validate_only": False}
-    assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": 3})["error_code"] == 35
+    assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": other})["error_code"] == 35
     assert ask(address, ApiKey.UPDATE_FEATURES, 2, asked)["error_code"] == 0
     until(lambda: levels(address), wanted.__eq__)
-    assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": 3})["error_code"] == 0
+    assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": other})["error_code"] == 0
     assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": 77})["error_code"] == 136
+    assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": active})["error_code"] == 42
 
 
 def leader(broker: NodeProcess) -> int:

@@ -457,3 +457,22 @@ def test_a_controller_that_registers_again_unchanged_writes_nothing() -> None:
     image = apply(brokers.register_controller(image, asked).records, image)
     assert image.controllers[1].endpoints == {"PLAINTEXT": Endpoint("h", 1)}
     assert not brokers.register_controller(image, asked).records
+
+
+def test_a_controllers_registration_is_removed() -> None:
+    """Errors and sentences of Kafka 4.4: the active one first, then the level."""
+
+    def ask(image: MetadataImage, node: int) -> Decision[Any]:
+        return brokers.unregister_controller(image, {"controller_id": node}, 1)
+
+    two = [r.RegisterControllerRecord(controller_id=each) for each in (1, 2)]
+    image = apply([*feature_records(33), *two])
+    assert list(ask(image, 2).records) == [r.UnregisterControllerRecord(2)]
+    old = apply([*feature_records(32), *two])
+    for where, node, code in (
+        (old, 1, ErrorCode.invalid_request), (old, 2, ErrorCode.unsupported_version),
+        (image, 1, ErrorCode.invalid_request), (image, 3, ErrorCode.controller_id_not_registered),
+    ):  # fmt: skip
+        with pytest.raises(KafkaError) as caught:
+            ask(where, node)
+        assert caught.value.code == code

@@ -78,7 +78,7 @@ def test_what_the_controller_refuses(cluster: Cluster) -> None:
     cluster.code = 95
     with pytest.raises(CommandFailed, match="because") as caught:
         features.upgrade(release="4.4", bootstrap=BOOTSTRAP)
-    assert caught.value.code == FAILED
+    assert caught.value.exit_code == FAILED
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_what_the_controller_refuses(cluster: Cluster) -> None:
 def test_arguments_that_name_no_level(cluster: Cluster, release: str | None, feature: list[str] | None) -> None:
     with pytest.raises(CommandFailed) as caught:
         features.upgrade(release=release, feature=feature, bootstrap=BOOTSTRAP)
-    assert caught.value.code == MISUSED and not cluster.asked
+    assert caught.value.exit_code == MISUSED and not cluster.asked
 
 
 def test_levels_have_names(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
