@@ -582,12 +582,6 @@ def unregister_broker(w: World, version: int) -> Requests:
         yield {"broker_id": broker}
 
 
-@cases(ApiKey.UNREGISTER_CONTROLLER)
-def unregister_controller(w: World, version: int) -> Requests:
-    for controller in (77, -1, 1 << 30):
-        yield {"controller_id": controller}
-
-
 @cases(ApiKey.ADD_RAFT_VOTER)
 def add_raft_voter(w: World, version: int) -> Requests:
     listeners = [{"name": "CONTROLLER", "host": "127.0.0.1", "port": 9}]
