@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -56,7 +57,7 @@ def response_class(api_key: int, version: int) -> Any:
 
 
 def _load(api_key: int, version: int, kind: str) -> Any:
-    if api_key >= OWN_API_MIN:
+    if api_key >= OWN_API_MIN or not _is_known(api_key):
         return _own(schemas.schema(schemas.api_message(kind, api_key)).fields, kind, api_key)
     try:
         module = importlib.import_module(f"kio.schema.{ApiKey(api_key).name.lower()}.v{version}.{kind}")
@@ -68,14 +69,27 @@ def _load(api_key: int, version: int, kind: str) -> Any:
     raise KeyError((api_key, version))
 
 
+@cache
+def _is_known(api_key: int) -> bool:
+    """Whether kio has any version of an API; it has none of those that came with Kafka 4.4."""
+    return importlib.util.find_spec(f"kio.schema.{ApiKey(api_key).name.lower()}") is not None
+
+
 def _own(found: Sequence[schemas.FieldSchema], kind: str, api_key: int) -> Any:
-    """An entity in kio's form of a message that Kafka does not have."""
+    """An entity in kio's form of a message that kio does not have."""
     from kio.schema.request_header.v2.header import RequestHeader
     from kio.schema.response_header.v1.header import ResponseHeader
     from kio.static.constants import EntityType
     from kio.static.primitive import i16, i32, i64
 
-    types: dict[str, Any] = {"string": str, "int32": i32, "int64": i64, "error": KioErrorCode, "uuid": UUID | None}
+    types: dict[str, Any] = {
+        "string": str,
+        "int16": i16,
+        "int32": i32,
+        "int64": i64,
+        "error": KioErrorCode,
+        "uuid": UUID | None,
+    }
     names = {"error": "error_code"}
     members: list[Any] = []
     for each in found:

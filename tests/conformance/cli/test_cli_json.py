@@ -28,6 +28,7 @@ ABOUT_ANYTHING = {
 PRINT_NO_DATA = {
     "ottla server start", "ottla completion", "ottla cluster up", "ottla cluster add", "ottla cluster restart",
     "ottla sim", "ottla registry", "ottla storage format", "ottla quorum add", "ottla quorum remove",
+    "ottla quorum unregister",
     "ottla cert renew", "ottla security env",
 }  # fmt: skip
 """Nodes, scripts for shells, histories, and those that only do what they are told."""
@@ -85,6 +86,9 @@ COMMANDS: dict[str, list[str]] = {
     "ottla topic replicate": ["TOPIC", "--factor", "1", "--dry-run"],
     "ottla quorum describe": [],
     "ottla quorum repair": ["FORMATTED/voter"],
+    "ottla features describe": [],
+    "ottla features upgrade": ["--release", "4.4"],
+    "ottla features downgrade": ["--feature", "share.version=1", "--dry-run"],
     "ottla storage info": ["FORMATTED"],
     "ottla check": ["--seconds", "0.5", "--topic", "CHECKED"],
     "ottla server status": [],

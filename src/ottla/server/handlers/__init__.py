@@ -104,4 +104,5 @@ TABLE: dict[int, Served] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Served("share.describe_share_group_offsets", 0, 1),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: Served("share.alter_share_group_offsets", 0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Served("share.delete_share_group_offsets", 0, 0),
+    ApiKey.UNREGISTER_CONTROLLER: Served("cluster.unregister_controller", 0, 0),
 }
