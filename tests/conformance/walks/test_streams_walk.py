@@ -1,4 +1,4 @@
-"""Ottla's task assignor and topologies beside Kafka's own classes, from a seed (KIP-1071)."""
+"""Ottla's task assignor and topologies beside the classes of Kafka 4.4, from a seed (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LEAST_TOPOLOGIES = {
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Lines]:
-    started = Lines("org.apache.kafka.coordinator.group.streams.StreamsLines")
+    started = Lines("org.apache.kafka.coordinator.group.streams.StreamsLines", "4.4")
     yield started
     started.close()
 

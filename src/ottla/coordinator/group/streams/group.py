@@ -213,6 +213,9 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
             self._release(old.revoking, old.process_id)
         if new is None:
             self.reports.pop(member_id, None)
+            if member_id in self.refined.others:  # one that comes back under its id begins anew
+                others = {name: tasks for name, tasks in self.refined.others.items() if name != member_id}
+                self.refined = self.refined._replace(others=others)
         else:
             if new.instance_id is not None:
                 self.static_members[new.instance_id] = member_id

@@ -109,6 +109,7 @@ class _Heartbeat:
         """The static member in whose place this one comes."""
         self._reported: Reported | None = None
         """What the member reports of its tasks, if it does."""
+        self._refined = Refined()
         self._only_refined = False
         """Whether the group epoch grows only for members to go on towards their target."""
         self._epoch = 0
@@ -354,10 +355,11 @@ class _Heartbeat:
                 others = {**group.refined.others}
                 others[member.member_id] = others.pop(self._gone.member_id)
                 group.refined = group.refined._replace(others=others)
+            self._refined = group.refined
             return
         members = target.with_member(group, member, self._gone_id())
         others = warmups.refine(members, goal.tasks, group.reports, configured.stateful, limits)
-        group.refined = Refined(goal.epoch, limits, others)
+        self._refined = group.refined = Refined(goal.epoch, limits, others)
         group.is_refining = goal.delayed is not None or bool(others)
 
     def _gone_id(self) -> str | None:
@@ -381,6 +383,8 @@ class _Heartbeat:
         state = self._state
         member, moved = change
         group = find(state, self._request.group_id)
+        if self._gone is not None:  # its removal has taken them from the member that has its id
+            group.refined = self._refined
         if self._reported is not None:
             group.reports[moved.member_id] = self._reported
         gone_id = self._gone_id()
