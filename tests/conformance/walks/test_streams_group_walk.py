@@ -56,9 +56,9 @@ TRACE = int(os.environ.get("OTTLA_STREAMS_GROUP_TRACE", "12"))
 """How many of the steps before are shown."""
 SAME_SESSIONS_MS = 61_000
 LEAST = {
-    "joined": 100, "heartbeat": 500, "reconciled": 100, "left": 50, "expired": 20, "topic": 100, "reload": 50,
-    "records": 2_000, "standby": 50, "described": 50, "endpoints": 100, "committed": 20,
-    "FENCED_MEMBER_EPOCH": 10, "UNKNOWN_MEMBER_ID": 50, "GROUP_ID_NOT_FOUND": 20, "GROUP_MAX_SIZE_REACHED": 10,
+    "joined": 100, "heartbeat": 500, "reconciled": 60, "left": 50, "expired": 20, "topic": 100, "reload": 50,
+    "records": 2_000, "standby": 20, "described": 50, "endpoints": 100, "committed": 20,
+    "FENCED_MEMBER_EPOCH": 10, "UNKNOWN_MEMBER_ID": 50, "GROUP_ID_NOT_FOUND": 20, "GROUP_MAX_SIZE_REACHED": 5,
     "INVALID_REQUEST": 20, "STALE_MEMBER_EPOCH": 10, "status 0": 5, "status 1": 20, "status 2": 5, "status 3": 20,
     "status 4": 20, "status 5": 50, "status 6": 20, "static": 50, "slept": 20, "UNRELEASED_INSTANCE_ID": 5,
     "FENCED_INSTANCE_ID": 1,
