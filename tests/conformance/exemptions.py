@@ -232,8 +232,8 @@ EXEMPTIONS = [
     Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "member_epoch error_message", EMPTY_GROUPS, _joined_an_empty_group),
     Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "error_code error_message", NAMED_ERRORS,
            lambda seen: _kafka_fails(seen) and not _fails_only_there(seen)),
-    Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "error_code member_id member_epoch heartbeat_interval status active_tasks "
-           "standby_tasks warmup_tasks endpoint_information_epoch "
+    Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "error_code member_id member_epoch heartbeat_interval task_offset_interval "
+           "acceptable_recovery_lag status active_tasks standby_tasks warmup_tasks endpoint_information_epoch "
            "partitions_by_user_endpoint", MISSING_TOPICS, _fails_only_there),
     Exempt(ApiKey.DESCRIBE_QUORUM, "topics.partitions.high_watermark", OF_EACH,
            lambda seen: min(seen.mine, seen.theirs) > 0),

@@ -1,6 +1,6 @@
-"""The same requests for Ottla's group coordinator and for the class of Kafka 4.4, from a seed: members of streams groups
-(KIP-1071) join, move their tasks, change, are fenced and forgotten, while topics come, grow and go, time passes, and
-another coordinator takes over. The same answers, the same records.
+"""The same requests for Ottla's group coordinator and for Kafka 4.4's, from a seed: members of streams groups (KIP-1071)
+join, move their tasks, change, are fenced and forgotten, while topics come, grow and go, time passes, and another
+coordinator takes over. The same answers, the same records.
 
 Both deal tasks in turn, so that nothing is left to the order of Java's hash maps; the real assignors are compared in
 `test_streams_walk.py`. Records of one step are compared as a set.
@@ -316,8 +316,9 @@ class Walk:
             rebalance_timeout_ms=60_000 if joins else self.random.choice((-1, -1, -1, 30_000)),
             topology=client.topology if joins else None, owned=(None, None, None) if owned is None else owned,
             process_id=client.process if tells else None, user_endpoint=endpoint, client_tags=tags,
-            shuts_down=shuts_down, instance_id=client.instance, 
-            task_offsets=None if joins else self._offsets(), task_end_offsets=None if joins else self._offsets(),
+            shuts_down=shuts_down, instance_id=client.instance,
+            task_offsets=None if joins else self._offsets(),
+            task_end_offsets=None if joins else self._offsets(),
         )  # fmt: skip
         try:
             check(request)

@@ -57,7 +57,7 @@ def stored(groups: Groups) -> TopologyDescription | None:
 def test_one_member_is_asked_and_what_it_tells_is_kept() -> None:
     groups = Groups()
     groups.create(t=2)
-    groups.join("a")
+    assert not asks(groups.join("a", is_version_1=False))
     assert not asks(groups.poll("a", is_version_1=False))
     assert asks(groups.poll("a"))
     assert not asks(groups.join("b")) and not asks(groups.poll("a"))
@@ -95,6 +95,7 @@ def test_what_is_no_description_of_the_group() -> None:
     assert push(groups, group=" ") is ErrorCode.invalid_request
     assert push(groups, wrong="Unknown topology node type: 9") is ErrorCode.invalid_request
     assert stored(groups) is None and groups.group().failed_description_epoch == -1
+    wait(groups, 31_000)
     assert asks(groups.poll("a"))
 
 
@@ -115,10 +116,11 @@ def test_one_that_is_too_large_is_refused_for_good(large: dict[str, Any]) -> Non
 def test_one_that_cannot_be_written_is_asked_for_again() -> None:
     groups = Groups()
     groups.create(t=2)
-    groups.join("a")
+    assert asks(groups.join("a"))
     groups.driver.next_failure = ErrorCode.kafka_storage_error
     assert push(groups) is not ErrorCode.none
     assert stored(groups) is None and groups.group().stored_description_epoch == -1
+    wait(groups, 31_000)
     assert asks(groups.poll("a"))
 
 

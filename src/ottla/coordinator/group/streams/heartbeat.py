@@ -110,6 +110,7 @@ class _Heartbeat:
         self._reported: Reported | None = None
         """What the member reports of its tasks, if it does."""
         self._refined = Refined()
+        self._asked: descriptions.Asked | None = None
         self._only_refined = False
         """Whether the group epoch grows only for members to go on towards their target."""
         self._epoch = 0
@@ -155,8 +156,9 @@ class _Heartbeat:
             group.shutdown_requested_by = request.member_id
         response = self._response(group, old, moved, configured)
         stale = any(code == STALE_TOPOLOGY for code, _ in self._statuses)
-        if request.is_version_1 and not stale and request.group_id in state.groups:
+        if request.is_version_1 and not stale:
             response["topology_description_required"] = descriptions.is_required(state, group, topology)
+        self._asked = group.asked
         response["moved"] = (new, moved)
         return response
 
@@ -383,6 +385,7 @@ class _Heartbeat:
         state = self._state
         member, moved = change
         group = find(state, self._request.group_id)
+        group.asked = self._asked
         if self._gone is not None:  # its removal has taken them from the member that has its id
             group.refined = self._refined
         if self._reported is not None:
@@ -403,7 +406,7 @@ class _Heartbeat:
 
         def undone() -> None:
             group.set_configured(None)
-            group.refined, group.is_refining = Refined(), True
+            group.refined, group.is_refining, group.asked = Refined(), True, None
             if self._request.member_id not in group.members:
                 group.reports.pop(self._request.member_id, None)
             if self._gone is not None and self._gone.member_id in group.members:
