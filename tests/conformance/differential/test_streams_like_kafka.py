@@ -15,6 +15,7 @@ from peers.kafka import KafkaPeer, start_fast
 from tests.conformance.differential import differential_streams
 from tests.conformance.differential.differential import Side
 from tests.conformance.differential.differential_cases import CASES, World
+from tests.conformance.exemptions import unused
 
 KEYS = (
     ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE, ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
@@ -32,7 +33,7 @@ def world(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     }
     directory = tmp_path_factory.mktemp("kafka")
     with KafkaPeer(directory, heap="512m", settings=settings, flags=start_fast("4.4"), release="4.4") as kafka:
-        made = World(Side(bootstrap), Side(kafka.bootstrap), f"s{os.getpid()}-{time.time_ns() % 10**9}-", "answers")
+        made = World(Side(bootstrap), Side(kafka.bootstrap), f"s{os.getpid()}-{time.time_ns() % 10**9}-", "streams")
         made.populate()
         made.wait_for_coordinators()
         yield made
@@ -45,3 +46,9 @@ def test_answers(world: World, key: ApiKey, version: int) -> None:
         world.ask(key, version, values)
     assert world.asked > before
     world.check()
+
+
+def test_every_exemption_is_used(request: pytest.FixtureRequest) -> None:
+    """By the cases above, if all of them were run."""
+    if sum(item.function is test_answers for item in request.session.items) == len(VERSIONS):  # type: ignore[attr-defined]
+        assert unused("streams") == []

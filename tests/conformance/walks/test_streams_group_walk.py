@@ -1,4 +1,4 @@
-"""The same requests for Ottla's group coordinator and for Kafka 4.4's, from a seed: members of streams groups (KIP-1071)
+"""The same requests for Ottla's group coordinator and Kafka 4.4's, from a seed: members of streams groups (KIP-1071)
 join, move their tasks, change, are fenced and forgotten, while topics come, grow and go, time passes, and another
 coordinator takes over. The same answers, the same records.
 
