@@ -44,6 +44,6 @@ def group_setting(own: Mapping[str, str], config: Mapping[str, Any], name: str) 
 _TASK_ASSIGNOR_CLASSES: Final = {"org.apache.kafka.coordinator.group.streams.assignor.StickyTaskAssignor": "sticky"}
 
 
-def task_assignors(config: Mapping[str, Any]) -> tuple[str, ...]:
+def task_assignors(broker: Mapping[str, Any]) -> tuple[str, ...]:
     """Names of the task assignors in `group.streams.assignors`, which may also name Kafka's class."""
-    return tuple(dict.fromkeys(_TASK_ASSIGNOR_CLASSES.get(each, each) for each in config["group.streams.assignors"]))
+    return tuple(dict.fromkeys(_TASK_ASSIGNOR_CLASSES.get(each, each) for each in broker["group.streams.assignors"]))

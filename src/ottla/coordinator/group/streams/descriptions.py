@@ -6,16 +6,15 @@ epochs that Kafka keeps of them in one batch, survive with the group, and go wit
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.requests import StreamsDescription
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.group.streams.describe import find
-from ottla.coordinator.group.streams.group import TOPOLOGY, StreamsGroup, Topology
+from ottla.coordinator.group.streams.group import TOPOLOGY, Asked, StreamsGroup, Topology
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import Millis
 from ottla.protocol.internal.codec import encode
 
 FIRST_PAUSE_MS: Final = 30_000
@@ -27,15 +26,6 @@ RECORD_BYTES_MAX: Final = 512 * 1024
 
 ITEMS_MAX: Final = 5_000
 """Nodes, and names in them, that a description may have; who describes a group waits some 10 ms for that many."""
-
-
-class Asked(NamedTuple):
-    """A member was asked for a description, of a topology's epoch."""
-
-    epoch: int
-    attempts: int
-    again_ms: Millis
-    """When the next one is asked, on the timer clock."""
 
 
 def is_required(state: GroupState, group: StreamsGroup, topology: Topology) -> bool:

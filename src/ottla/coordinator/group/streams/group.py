@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from ottla.coordinator.group.kind import Undo
 from ottla.coordinator.group.modern_group import ModernGroup
@@ -14,6 +14,7 @@ from ottla.coordinator.group.streams.assignor import MemberTasks
 from ottla.coordinator.group.streams.member import NO_TASKS, HeldTasks, StreamsMember, target_tasks
 from ottla.coordinator.group.streams.topology import ConfiguredTopology, required_topics
 from ottla.coordinator.group.streams.warmups import Refined, Reported
+from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.internal.modern_group_records import STREAMS, ModernKey
 from ottla.protocol.internal.streams_group_records import (
@@ -24,12 +25,18 @@ from ottla.protocol.internal.streams_group_records import (
     Subtopology,
 )
 
-if TYPE_CHECKING:
-    from ottla.coordinator.group.streams.descriptions import Asked
-
 METADATA, MEMBER, TARGET, MEMBER_TARGET, MEMBER_CURRENT, TOPOLOGY = 17, 19, 20, 21, 22, 23
 """Types of records."""
 NOBODY: Final[frozenset[str]] = frozenset()
+
+
+class Asked(NamedTuple):
+    """A member was asked for a description, of a topology's epoch."""
+
+    epoch: int
+    attempts: int
+    again_ms: Millis
+    """When the next one is asked, on the timer clock."""
 
 
 class Topology:
@@ -213,7 +220,7 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
             self._release(old.revoking, old.process_id)
         if new is None:
             self.reports.pop(member_id, None)
-            if member_id in self.refined.others:  # one that comes back under its id begins anew
+            if member_id in self.refined.others:  # it may come back under its id, without them
                 others = {name: tasks for name, tasks in self.refined.others.items() if name != member_id}
                 self.refined = self.refined._replace(others=others)
         else:

@@ -23,7 +23,7 @@ from ottla.coordinator.group.streams import descriptions, static_members, target
 from ottla.coordinator.group.streams.assignor import MemberTasks
 from ottla.coordinator.group.streams.describe import find, task_rows
 from ottla.coordinator.group.streams.endpoints import endpoints
-from ottla.coordinator.group.streams.group import MEMBER, MEMBER_CURRENT, TOPOLOGY, StreamsGroup, Topology
+from ottla.coordinator.group.streams.group import MEMBER, MEMBER_CURRENT, TOPOLOGY, Asked, StreamsGroup, Topology
 from ottla.coordinator.group.streams.member import LEAVING, LEAVING_STATIC, NO_TASKS, MemberState, StreamsMember
 from ottla.coordinator.group.streams.member_removal import fence
 from ottla.coordinator.group.streams.reconcile import reconciled
@@ -110,7 +110,7 @@ class _Heartbeat:
         self._reported: Reported | None = None
         """What the member reports of its tasks, if it does."""
         self._refined = Refined()
-        self._asked: descriptions.Asked | None = None
+        self._asked: Asked | None = None
         self._only_refined = False
         """Whether the group epoch grows only for members to go on towards their target."""
         self._epoch = 0

@@ -37,7 +37,7 @@ class Target(NamedTuple):
 
     epoch: int
     tasks: Mapping[str, MemberTasks]
-    """Of all members that have one."""
+    """Target assignments by member."""
     delayed: str | None = None
     """Why there is no newer one."""
 

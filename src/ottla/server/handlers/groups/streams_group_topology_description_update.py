@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ottla.protocol.schemas import received
     from ottla.protocol.schemas.sent import StreamsGroupTopologyDescriptionUpdateResponse
 
-    Update = received.StreamsGroupTopologyDescriptionUpdateRequest
-
 NEEDS: Final = (of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),)
 
 
@@ -44,14 +42,16 @@ class _Wrong(Exception):
 
 
 def on_error(
-    context: RequestContext, request: Update, error: KafkaError
+    context: RequestContext, request: received.StreamsGroupTopologyDescriptionUpdateRequest, error: KafkaError
 ) -> StreamsGroupTopologyDescriptionUpdateResponse:
     message = None if error.code is ErrorCode.unknown_server_error else error.message
     return {"error_code": error.code, "error_message": message}
 
 
 @api(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, versions=(0, 0), needs=NEEDS, on_error=on_error)
-def handle(context: RequestContext, request: Update) -> Handling[Deferred]:
+def handle(
+    context: RequestContext, request: received.StreamsGroupTopologyDescriptionUpdateRequest
+) -> Handling[Deferred]:
     check_enabled(context, "streams")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
     wrong, description = None, TopologyDescription()
