@@ -42,14 +42,14 @@ class Program:
         self.process.wait(60)
 
 
-def java_program(class_name: str) -> list[str]:
+def java_program(class_name: str, release: str = "4.3") -> list[str]:
     """The command line of one of `clients/tools`. Skips the test where there is no compiler for Java."""
     reason = build.missing("tools")
     if reason is not None:
         pytest.skip(reason)
-    install()
-    command = java(class_name)
-    command[command.index("-cp") + 1] += f":{build.build('tools')}"
+    install(release)
+    command = java(class_name, release=release)
+    command[command.index("-cp") + 1] += f":{build.build('tools' if release == '4.3' else f'tools-{release}')}"
     return command
 
 

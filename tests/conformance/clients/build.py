@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from peers.kafka import LIBS
+from peers.kafka import LIBS, cache
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[2] / ".cache" / "clients"
@@ -25,7 +25,12 @@ TOOLCHAINS = {
     "rust": ["cargo"],
     "java": ["javac", "mvn"],
     "tools": ["javac"],
+    "tools-4.4": ["javac"],
 }
+SOURCES = {"tools-4.4": "tools"}
+"""Folders of sources with another name than what is built of them."""
+TOOLS_OF_4_4 = ("CodecLines", "ShareConsumerLines")
+"""Programs that are built and run with the jars of 4.4 too. The others walk beside internal classes of 4.3."""
 
 
 def missing(language: str) -> str | None:
@@ -39,11 +44,12 @@ def build(language: str) -> Path:
     target = CACHE / language
     target.mkdir(parents=True, exist_ok=True)
     stamp = target / ".built"
-    wanted = _digest(HERE / language)
+    source = HERE / SOURCES.get(language, language)
+    wanted = _digest(source)
     with open(target / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one worker of xdist builds, the others wait
         if not stamp.exists() or stamp.read_text() != wanted:
-            _STEPS[language](HERE / language, target)
+            _STEPS[language](source, target)
             stamp.write_text(wanted)
     return target
 
@@ -99,10 +105,16 @@ def _tools(source: Path, target: Path) -> None:
     _run(["javac", "-cp", f"{LIBS}/*", "-d", str(target), *map(str, source.glob("*.java"))], source)
 
 
+def _tools_of_4_4(source: Path, target: Path) -> None:
+    files = [str(source / f"{name}.java") for name in TOOLS_OF_4_4]
+    _run(["javac", "-cp", f"{cache('4.4') / 'libs'}/*", "-d", str(target), *files], source)
+
+
 _STEPS: dict[str, Callable[[Path, Path], None]] = {
     "go": _go,
     "node": _node,
     "rust": _rust,
     "java": _java,
     "tools": _tools,
+    "tools-4.4": _tools_of_4_4,
 }

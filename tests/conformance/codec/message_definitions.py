@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from peers.kafka import LIBS, install
+from peers.kafka import cache as cache_of
+from peers.kafka import install
 
+RELEASE: Final = "4.4"
+"""Its definitions hold every version of earlier releases too."""
 JARS: Final = (
     "kafka-clients", "kafka-group-coordinator", "kafka-metadata", "kafka-raft", "kafka-share-coordinator",
     "kafka-storage", "kafka-transaction-coordinator",
@@ -119,10 +122,11 @@ def _definitions(jar: zipfile.ZipFile) -> Iterator[Definition]:
 @cache
 def definitions() -> tuple[Definition, ...]:
     """All messages of Kafka that a class was generated for, by name."""
-    install()
+    install(RELEASE)
+    libs = cache_of(RELEASE) / "libs"
     found: list[Definition] = []
     for prefix in JARS:
-        (path,) = (each for each in LIBS.glob(f"{prefix}-[0-9]*.jar") if "test" not in each.name)
+        (path,) = (each for each in libs.glob(f"{prefix}-[0-9]*.jar") if "test" not in each.name)
         with zipfile.ZipFile(path) as jar:
             found += _definitions(jar)
     return tuple(sorted(found, key=lambda each: each.name))
