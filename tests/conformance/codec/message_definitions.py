@@ -75,6 +75,10 @@ class Definition:
     flexible: range
     struct: Struct
     java_class: str
+    listeners: tuple[str, ...]
+    """Of a request: `broker`, `controller`."""
+    is_latest_unstable: bool
+    """Whether brokers show the newest version only where unstable ones are switched on."""
 
 
 def _struct(fields: list[dict[str, Any]], common: dict[str, list[dict[str, Any]]]) -> Struct:
@@ -115,7 +119,7 @@ def _definitions(jar: zipfile.ZipFile) -> Iterator[Definition]:
         common = {each["name"]: each["fields"] for each in given.get("commonStructs", ())}
         yield Definition(
             given["name"], given["type"], given.get("apiKey"), versions(given["validVersions"]),
-            versions(given.get("flexibleVersions")), _struct(given["fields"], common), java.replace("/", "."),
+            versions(given.get("flexibleVersions")), _struct(given["fields"], common), java.replace("/", "."), tuple(given.get("listeners", ())), given.get("latestVersionUnstable", False),
         )  # fmt: skip
 
 
