@@ -119,7 +119,8 @@ def _definitions(jar: zipfile.ZipFile) -> Iterator[Definition]:
         common = {each["name"]: each["fields"] for each in given.get("commonStructs", ())}
         yield Definition(
             given["name"], given["type"], given.get("apiKey"), versions(given["validVersions"]),
-            versions(given.get("flexibleVersions")), _struct(given["fields"], common), java.replace("/", "."), tuple(given.get("listeners", ())), given.get("latestVersionUnstable", False),
+            versions(given.get("flexibleVersions")), _struct(given["fields"], common), java.replace("/", "."),
+            tuple(given.get("listeners", ())), given.get("latestVersionUnstable", False),
         )  # fmt: skip
 
 
