@@ -43,6 +43,16 @@ SHARE_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_TOPIC, SHARE_STATE_TOPIC})
 
 
+class MeantNode(NamedTuple):
+    """The node that a connection is meant to reach (KIP-1242): an address may have come to another one's."""
+
+    cluster_id: str
+    node_id: NodeId
+
+    def __str__(self) -> str:
+        return f"node {self.node_id} of cluster {self.cluster_id}"
+
+
 class TopicPartition(NamedTuple):
     """A partition by its topic's name. Its text form is the name of its directory in a log directory."""
 

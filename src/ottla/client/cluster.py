@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.client.config import ClientConfig, split_address
-from ottla.client.connection import Connection
+from ottla.client.connection import Connection, OtherNode
 from ottla.client.security import SecurityFailure
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import NO_LEADER_EPOCH, ZERO_UUID, Millis, Offset, TopicPartition
+from ottla.model import NO_LEADER_EPOCH, ZERO_UUID, MeantNode, Millis, Offset, TopicPartition
 from ottla.protocol.messages import ApiKey
 
 GROUP: Final = 0
@@ -99,6 +99,7 @@ class Cluster:
     def __init__(self, config: ClientConfig) -> None:
         """Connects when first asked."""
         self.config = config
+        self._cluster_id: str | None = None
         self._nodes: dict[int, tuple[str, int]] = {}
         self._connections: dict[int, Connection] = {}
         self._spare: dict[int, list[Connection]] = {}
@@ -125,7 +126,21 @@ class Cluster:
         address = self._nodes.get(node_id)
         if address is None:
             raise ConnectionError(f"node {node_id} is not known")
-        return Connection(*address, self.config)
+        try:
+            return Connection(*address, self.config, meant=self._meant(node_id))
+        except OtherNode:
+            self._bootstrap()
+            raise
+
+    def _meant(self, node_id: int) -> MeantNode | None:
+        return None if self._cluster_id is None else MeantNode(self._cluster_id, node_id)
+
+    def _bootstrap(self) -> None:
+        """Drop all that is known of the cluster, whose nodes have moved: the next request goes to the bootstrap
+        addresses, as by Kafka's client (KIP-1102, KIP-1242)."""
+        self.close()
+        self._cluster_id = None
+        self._nodes, self._leaders, self._errors, self._known_at, self._coordinators = {}, {}, {}, {}, {}
 
     def spare(self, node_id: int, connection: Connection) -> None:
         """Take a connection back on which nothing is under way."""
@@ -149,16 +164,20 @@ class Cluster:
             except OSError:
                 self._any.close()
                 self._any = None
-        addresses = list(dict.fromkeys([*self._nodes.values(), *map(split_address, self.config.bootstrap)]))
+        meant = {address: self._meant(node_id) for node_id, address in self._nodes.items()}
+        addresses = list(dict.fromkeys([*meant, *map(split_address, self.config.bootstrap)]))
         random.shuffle(addresses)
         failures: list[str] = []
         forbidden: SecurityFailure | None = None
         for host, port in addresses:
             try:
-                self._any = Connection(host, port, self.config)
+                self._any = Connection(host, port, self.config, meant=meant.get((host, port)))
                 return _asked(self._any, api_key, values)
             except SecurityFailure as failure:
                 self._any, forbidden = None, forbidden or failure
+            except OtherNode:
+                self._bootstrap()
+                return self.ask_any(api_key, values)  # knows no node now, so it does not come here again
             except OSError as error:
                 self._any = None
                 failures.append(str(error) if f"{host}:{port}" in str(error) else f"{host}:{port}: {error}")
@@ -229,6 +248,7 @@ class Cluster:
     def _metadata(self, names: list[str] | None) -> set[str]:
         rows = None if names is None else [{"name": name, "topic_id": ZERO_UUID} for name in names]
         answer = self.ask_any(ApiKey.METADATA, {"topics": rows, "allow_auto_topic_creation": False})
+        self._cluster_id = answer.get("cluster_id")
         self._set_nodes({row["node_id"]: (row["host"], row["port"]) for row in answer["brokers"]})
         found = {row["name"]: row for row in answer["topics"]}
         asked = set(found) if names is None else set(names)

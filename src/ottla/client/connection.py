@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.client.config import ClientConfig
 from ottla.client.security import SecurityFailure
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import Buffer
+from ottla.model import Buffer, MeantNode
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.version import VERSION
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
 """An answer that says it is longer is none: the port belongs to something else, such as a web or a TLS server."""
 _LENGTH: Final = struct.Struct(">i")
-_VERSIONS_VERSION: Final = 3
+_VERSIONS_VERSION: Final = 5
+_VERSIONS_VERSION_MIN: Final = 3
 _CORRELATION_ID_MAX: Final = 2**31 - 1
 _PARTS_MAX: Final = 1024
 """IOV_MAX of Linux and macOS."""
@@ -42,6 +43,10 @@ _TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
 """How an alert and a handshake of TLS begin."""
 
 
+class OtherNode(ConnectionError):
+    """Another node, perhaps of another cluster, has got the address (KIP-1242)."""
+
+
 class _Closed(ConnectionError):
     """By the other side."""
 
@@ -56,9 +61,13 @@ class Connection:
     request for which no other one is under way.
     """
 
-    def __init__(self, host: str, port: int, config: ClientConfig, opened: socket.socket | None = None) -> None:
-        """`opened` is a connection to there that the caller has made. Raises OSError when nobody answers within
-        `connect_timeout_s`, or whoever does speaks another protocol, and SecurityFailure."""
+    def __init__(
+        self, host: str, port: int, config: ClientConfig, opened: socket.socket | None = None,
+        meant: MeantNode | None = None,
+    ) -> None:  # fmt: skip
+        """`opened` is a connection to there that the caller has made; `meant` is the node that the caller knows to be
+        there. Raises OSError when nobody answers within `connect_timeout_s`, or whoever does speaks another protocol
+        or is another node (OtherNode), and SecurityFailure."""
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._client_id = config.client_id
         self._software = config.software
@@ -79,7 +88,7 @@ class Connection:
                 self._socket.settimeout(config.connect_timeout_s)
                 self._socket = self._tls = tls.handshake(self._socket, host, self.address, self._security.tls)
             self._socket.settimeout(config.request_timeout_s)
-            self._negotiate()
+            self._negotiate(meant)
             self._log_in()
         except BaseException:
             self.close()
@@ -99,15 +108,28 @@ class Connection:
         if session_s > 0:
             self._renew_at = begun + session_s * random.uniform(*_SESSION_SHARE)
 
-    def _negotiate(self) -> None:
-        values = {"client_software_name": self._software, "client_software_version": VERSION}
+    def _negotiate(self, meant: MeantNode | None) -> None:
+        values: dict[str, Any] = {"client_software_name": self._software, "client_software_version": VERSION}
+        if meant is not None:
+            values |= {"cluster_id": meant.cluster_id, "node_id": meant.node_id}
         self.send(ApiKey.API_VERSIONS, _VERSIONS_VERSION, values)
         frame = self.receive_frame()
-        # A broker that lacks version 3 answers in version 0, whose error code is in the same place.
-        version = _VERSIONS_VERSION if bytes(frame[4:6]) == b"\0\0" else 0
+        # A broker that lacks a version answers in version 0, whose error code is in the same place, and names its own.
+        refused = int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.unsupported_version
+        version = 0 if refused else _VERSIONS_VERSION
         answer = self._decoded(ApiKey.API_VERSIONS, version, frame)
-        if version == 0 and not answer["api_keys"]:
-            raise ConnectionError(f"{self.address} is older than Kafka 2.4, which is not supported")
+        if refused:
+            newest = (row["max_version"] for row in answer["api_keys"] if row["api_key"] == ApiKey.API_VERSIONS)
+            version = min(next(newest, -1), _VERSIONS_VERSION - 1)
+            if version < _VERSIONS_VERSION_MIN:
+                raise ConnectionError(f"{self.address} is older than Kafka 2.4, which is not supported")
+            self.send(ApiKey.API_VERSIONS, version, values)
+            answer = self._decoded(ApiKey.API_VERSIONS, version, self.receive_frame())
+        if answer["error_code"] == ErrorCode.rebootstrap_required:
+            raise OtherNode(f"{self.address}: another node has the address of {meant}")
+        if answer["error_code"]:
+            code = ErrorCode(answer["error_code"]).name.upper()
+            raise ConnectionError(f"{self.address} did not answer which versions it supports: {code}")
         self._versions = {row["api_key"]: (row["min_version"], row["max_version"]) for row in answer["api_keys"]}
 
     def version(self, api_key: int, lowest: int, highest: int) -> int:

@@ -28,6 +28,9 @@ TOOLCHAINS = {
     "tools-4.4": ["javac"],
 }
 
+OF_BOTH_RELEASES = ("CodecLines", "GroupCoordinatorLines", "ShareConsumerLines")
+"""Programs of `tools` that are built and run with the jars of 4.4 too. The others walk beside classes of 4.3 alone."""
+
 
 def missing(language: str) -> str | None:
     """Why this machine cannot build for a language, or None if it can."""
@@ -102,9 +105,9 @@ def _tools(source: Path, target: Path) -> None:
     _run(["javac", "-cp", f"{LIBS}/*", "-d", str(target), *map(str, source.glob("*.java"))], source)
 
 
-def _tools_of_44(source: Path, target: Path) -> None:
-    """What is asked of the classes of Kafka 4.4: the sources there, with one of those for 4.3 that suits both."""
-    sources = [*source.glob("*.java"), source.with_name("tools") / "GroupCoordinatorLines.java"]
+def _tools_of_4_4(source: Path, target: Path) -> None:
+    """What is asked of the classes of Kafka 4.4: the sources there, with those for 4.3 that suit both."""
+    sources = [*source.glob("*.java"), *(source.with_name("tools") / f"{name}.java" for name in OF_BOTH_RELEASES)]
     _run(["javac", "-cp", f"{cache('4.4') / 'libs'}/*", "-d", str(target), *map(str, sources)], source)
 
 
@@ -114,5 +117,5 @@ _STEPS: dict[str, Callable[[Path, Path], None]] = {
     "rust": _rust,
     "java": _java,
     "tools": _tools,
-    "tools-4.4": _tools_of_44,
+    "tools-4.4": _tools_of_4_4,
 }

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from peers.kafka import LIBS, install
+from peers.kafka import cache as cache_of
+from peers.kafka import install
 
+RELEASE: Final = "4.4"
+"""Its definitions hold every version of earlier releases too."""
 JARS: Final = (
     "kafka-clients", "kafka-group-coordinator", "kafka-metadata", "kafka-raft", "kafka-share-coordinator",
     "kafka-storage", "kafka-transaction-coordinator",
@@ -72,6 +75,10 @@ class Definition:
     flexible: range
     struct: Struct
     java_class: str
+    listeners: tuple[str, ...]
+    """Of a request: `broker`, `controller`."""
+    is_latest_unstable: bool
+    """Whether brokers show the newest version only where unstable ones are switched on."""
 
 
 def _struct(fields: list[dict[str, Any]], common: dict[str, list[dict[str, Any]]]) -> Struct:
@@ -113,16 +120,18 @@ def _definitions(jar: zipfile.ZipFile) -> Iterator[Definition]:
         yield Definition(
             given["name"], given["type"], given.get("apiKey"), versions(given["validVersions"]),
             versions(given.get("flexibleVersions")), _struct(given["fields"], common), java.replace("/", "."),
+            tuple(given.get("listeners", ())), given.get("latestVersionUnstable", False),
         )  # fmt: skip
 
 
 @cache
 def definitions() -> tuple[Definition, ...]:
     """All messages of Kafka that a class was generated for, by name."""
-    install()
+    install(RELEASE)
+    libs = cache_of(RELEASE) / "libs"
     found: list[Definition] = []
     for prefix in JARS:
-        (path,) = (each for each in LIBS.glob(f"{prefix}-[0-9]*.jar") if "test" not in each.name)
+        (path,) = (each for each in libs.glob(f"{prefix}-[0-9]*.jar") if "test" not in each.name)
         with zipfile.ZipFile(path) as jar:
             found += _definitions(jar)
     return tuple(sorted(found, key=lambda each: each.name))

@@ -193,7 +193,7 @@ class SecureBroker:
                 return  # as Kafka does
             else:
                 answer = _METADATA | {"brokers": [{"node_id": 0, "host": "127.0.0.1", "port": self.port, "rack": None}]}
-            version = 0 if key is ApiKey.API_VERSIONS and header.api_version > 4 else header.api_version
+            version = 0 if key is ApiKey.API_VERSIONS and header.api_version > 5 else header.api_version
             body = messages.encode_response(key, version, header.correlation_id, answer)
             opened.sendall(len(body).to_bytes(4, "big") + body)
 
@@ -233,7 +233,7 @@ class SecureBroker:
 
 _VERSIONS = [
     {"api_key": key, "min_version": 0, "max_version": last}
-    for key, last in ((ApiKey.API_VERSIONS, 4), (ApiKey.SASL_HANDSHAKE, 1), (ApiKey.SASL_AUTHENTICATE, 2), (3, 12))
+    for key, last in ((ApiKey.API_VERSIONS, 5), (ApiKey.SASL_HANDSHAKE, 1), (ApiKey.SASL_AUTHENTICATE, 2), (3, 12))
 ]
 _METADATA = {"cluster_id": "c", "controller_id": 0, "topics": []}
 

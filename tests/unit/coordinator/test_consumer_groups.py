@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -360,6 +361,10 @@ def test_commits_and_fetches_of_members_count_in_their_epochs() -> None:
             with pytest.raises(KafkaError) as raised:
                 groups.driver.shard.ask("txn", TxnOffsetCommit(request, transaction), groups.driver.now)
             assert raised.value.code is code
+            newer = TxnOffsetCommit(replace(request, knows_unknown_group=True), transaction)  # version 6, KIP-1319
+            with pytest.raises(KafkaError) as raised:
+                groups.driver.shard.ask("txn", newer, groups.driver.now)
+            assert raised.value.code is ErrorCode.stale_member_epoch
     for member, epoch, code in (("a", 3, None), (None, -1, None), ("a", 2, ErrorCode.stale_member_epoch),
                                 ("x", 3, ErrorCode.unknown_member_id)):  # fmt: skip
         if code is None:

@@ -90,7 +90,7 @@ def frame(body: bytes, correlation_id: int = 1, version: int = 0) -> bytes:
 
 def api_versions(version: int, correlation_id: int = 7) -> bytes:
     values = {"client_software_name": "test", "client_software_version": "1"}
-    request = messages.encode_request(ApiKey.API_VERSIONS, min(version, 4), correlation_id, "t", values)
+    request = messages.encode_request(ApiKey.API_VERSIONS, min(version, 5), correlation_id, "t", values)
     request = request[:2] + struct.pack(">h", version) + request[4:]
     return struct.pack(">i", len(request)) + request
 

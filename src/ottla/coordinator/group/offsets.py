@@ -129,7 +129,8 @@ def _checked_in_transaction(state: GroupState, request: OffsetCommit) -> None:
     is_named = bool(request.generation >= 0 or request.member_id or request.instance_id is not None)
     if group is None:
         if request.generation >= 0:
-            raise KafkaError(ErrorCode.illegal_generation)
+            unknown = ErrorCode.group_id_not_found if request.knows_unknown_group else ErrorCode.illegal_generation
+            raise KafkaError(unknown, f"Group {request.group_id} not found.")
     elif not isinstance(group, ClassicGroup):
         if is_named or not group.keeps_offsets:
             kind_of(group.group_type).check_commit_in_transaction(group, request, state.image)

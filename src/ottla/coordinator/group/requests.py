@@ -80,8 +80,8 @@ class OffsetCommit:
     retention_ms: Millis | None = None
     """How long the offsets are kept from now on, whatever the broker's retention; versions 2-4 may say so."""
     knows_unknown_group: bool = False
-    """Since version 9 a commit to a group that is not there fails with GROUP_ID_NOT_FOUND, before with
-    ILLEGAL_GENERATION."""
+    """Since version 9 (in a transaction 6) a commit to a group that is not there fails with GROUP_ID_NOT_FOUND, before
+    with ILLEGAL_GENERATION."""
 
 
 class TxnOffsetCommit(NamedTuple):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.drivers.audit.audit_log import FILE_NAME, first_of
-from ottla.drivers.nodes.node_client import NodeClient, Timing
+from ottla.drivers.nodes.node_client import NodeClient, Timing, broker_meant
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -71,7 +71,9 @@ class AuditTopic:
             request_timeout_ms=node.config.request_timeout_ms,
             setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
         )
-        self._client = NodeClient(node.network, f"node-{node.node_id}-audit", node.random, timing)
+        self._client = NodeClient(
+            node.network, f"node-{node.node_id}-audit", node.random, timing, whom=broker_meant(node)
+        )
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._ship())

@@ -33,8 +33,8 @@ def remote_channel(
     timing = _timing(config, config.request_timeout_ms)
     return RemoteControllerChannel(
         controllers,
-        NodeClient(network, f"broker-{config.node_id}-heartbeats", random, timing),
-        NodeClient(network, f"broker-{config.node_id}-forwarding", random, timing),
+        NodeClient(network, f"broker-{config.node_id}-heartbeats", random, timing, whom=controllers.whom),
+        NodeClient(network, f"broker-{config.node_id}-forwarding", random, timing, whom=controllers.whom),
         own_timeout_ms=max(1, config.broker_session_timeout_ms // 2),
         forward_timeout_ms=config.request_timeout_ms,
         retry_backoff_ms=config.controller_quorum_retry_backoff_ms,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from ottla.model import LeaderEpoch, NodeId
+from ottla.model import LeaderEpoch, MeantNode, NodeId
 from ottla.network import Address
 
 
@@ -19,6 +19,8 @@ class ControllerNodes:
     def __init__(self, voters: Mapping[NodeId, Address], bootstrap: Sequence[Address] = (), me: NodeId = -1) -> None:
         """`voters` come from `controller.quorum.voters`, `bootstrap` from `controller.quorum.bootstrap.servers`; `me`
         is the node itself, which it does not ask."""
+        self.cluster_id = ""
+        """Empty until this node knows it."""
         self._me = me
         self._known = dict(voters)
         self._bootstrap = tuple(bootstrap)
@@ -47,6 +49,11 @@ class ControllerNodes:
     def node_at(self, address: Address) -> NodeId:
         """The controller that is reached there, -1 if none is known to be."""
         return next((node_id for node_id, each in self._known.items() if each == address), -1)
+
+    def whom(self, address: Address) -> MeantNode | None:
+        """The controller that is meant at an address; None if none is known to be there, or several are."""
+        found = [node_id for node_id, each in self._known.items() if each == address]
+        return MeantNode(self.cluster_id, found[0]) if self.cluster_id and len(found) == 1 else None
 
     def to_ask(self) -> Address | None:
         """The leader; while there is none, one controller after the other. None if no other controller is known."""

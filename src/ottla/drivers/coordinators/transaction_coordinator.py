@@ -22,7 +22,7 @@ from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.coordinator.transaction.transaction import VERSION_2, Transaction
 from ottla.drivers.coordinators.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
 from ottla.drivers.coordinators.marker_sender import MarkerSender
-from ottla.drivers.nodes.node_client import NodeClient, Timing
+from ottla.drivers.nodes.node_client import NodeClient, Timing, broker_meant
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
@@ -278,7 +278,9 @@ class TransactionCoordinatorDriver:
 def _client(node: TransactionHost) -> NodeClient:
     setup_ms = node.config.socket_connection_setup_timeout_ms
     timing = Timing(node.config.request_timeout_ms, setup_timeout_ms=setup_ms)
-    return NodeClient(node.network, f"broker-{node.node_id}-txn-marker-sender", node.random, timing)
+    return NodeClient(
+        node.network, f"broker-{node.node_id}-txn-marker-sender", node.random, timing, whom=broker_meant(node)
+    )
 
 
 class _ForEach:

@@ -9,21 +9,27 @@ cannot be reached is tried again after a time that doubles with every failure, w
 from __future__ import annotations
 
 import asyncio
+import logging
 import random as random_module
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.nodes.node_connection import NodeConnection, decoded
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
+from ottla.logs import fields
+from ottla.model import MeantNode
 from ottla.network import Address, Network
 from ottla.protocol import messages
 from ottla.protocol.messages import MalformedRequest
 
 if TYPE_CHECKING:
     from ottla.drivers.nodes.sasl_client import NodeLogin
+    from ottla.metadata.image import MetadataImage
+
+_LOG = logging.getLogger("ottla.nodes")
 
 JITTER = 0.2
 """Nodes that lost the same peer do not come back in step."""
@@ -33,6 +39,10 @@ class Answer(NamedTuple):
     version: int
     response: Any
     """An object of the response's class (`protocol/schemas`)."""
+
+
+class OtherNode(KafkaError):
+    """NETWORK_EXCEPTION: another node, perhaps of another cluster, answers at the address."""
 
 
 class Timing(NamedTuple):
@@ -53,6 +63,33 @@ class _Destination:
     failures: int = 0
     """Consecutive failures."""
     retry_at: float = 0.0
+    is_other: bool = False
+    """Whether another node answered there when it was last tried."""
+
+
+class KnowsBrokers(Protocol):
+    """A node with the brokers of its cluster."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def inter_broker_listener(self) -> str: ...
+
+
+def broker_meant(node: KnowsBrokers) -> Callable[[Address], MeantNode | None]:
+    """The broker that is meant at an address, by the newest image; None where none or several are registered with it.
+    It is looked for when a connection is made, not for each request."""
+
+    def whom(address: Address) -> MeantNode | None:
+        image, listener = node.image, node.inter_broker_listener
+        found = [
+            broker.id
+            for broker in image.brokers.values()
+            if (end := broker.endpoints.get(listener)) is not None and (end.host, end.port) == address
+        ]
+        return MeantNode(image.cluster_id, found[0]) if image.cluster_id and len(found) == 1 else None
+
+    return whom
 
 
 class NodeClient:
@@ -65,9 +102,12 @@ class NodeClient:
         random: random_module.Random,
         timing: Timing = Timing(),  # noqa: B008 - immutable
         *,
+        whom: Callable[[Address], MeantNode | None] | None = None,
         receive_buffer_bytes: int = -1,
     ) -> None:
-        """`receive_buffer_bytes` is SO_RCVBUF of its connections; a negative one leaves it to the system."""
+        """`whom` says which node is meant at an address, None where nobody knows: a connection to another one is not
+        used. `receive_buffer_bytes` is SO_RCVBUF of its connections; a negative one leaves it to the system."""
+        self._whom = whom
         self.timing = timing
         self._receive_buffer_bytes = receive_buffer_bytes
         self._network = network
@@ -152,13 +192,18 @@ class NodeClient:
             async with asyncio.timeout(setup_s):
                 size = self._receive_buffer_bytes
                 await self._network.connect(lambda: connection, *destination.address, receive_buffer_bytes=size)
-                await connection.negotiate(setup_s)
+                await connection.negotiate(setup_s, None if self._whom is None else self._whom(destination.address))
                 login: NodeLogin | None = getattr(self._network, "login", None)
                 if login is not None:
                     await login.log_in(connection, setup_s)
         except (OSError, TimeoutError, KafkaError) as error:
             why = "no connection in time" if isinstance(error, TimeoutError) else str(error)
             failure = KafkaError(ErrorCode.network_exception, f"{destination.address}: {why}")
+            if isinstance(error, KafkaError) and error.code is ErrorCode.rebootstrap_required:
+                failure = OtherNode(failure.code, f"{destination.address}: {error.message}")
+                if not destination.is_other:
+                    _LOG.error("another node answers", extra=fields(address=str(destination.address), error=why))
+            destination.is_other = isinstance(failure, OtherNode)
             connection.fail(failure)
             destination.failures += 1
             destination.retry_at = loop.time() + self._backoff_s(destination.failures)
@@ -166,7 +211,7 @@ class NodeClient:
         except BaseException:
             connection.fail(KafkaError(ErrorCode.network_exception, "this node is shutting down"))
             raise
-        destination.failures = 0
+        destination.failures, destination.is_other = 0, False
         # One that is lost right away is not tried again and again without a pause.
         destination.retry_at = loop.time() + self._backoff_s(1)
         return connection

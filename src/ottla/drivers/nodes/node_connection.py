@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import MeantNode
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.version import VERSION
@@ -29,7 +30,7 @@ RESPONSE_BYTES_MAX = 1 << 30
 """No response of a node that works is as long: the largest request it takes is 100 MiB by default, and a fetch gives
 one batch beyond the bytes that were asked for. A length above it is not one."""
 
-API_VERSIONS = (3, 4)
+API_VERSIONS_VERSION = 5
 SOFTWARE = ("ottla", VERSION)
 
 _INT32 = struct.Struct(">i")
@@ -94,17 +95,24 @@ class NodeConnection(asyncio.BufferedProtocol):
 
     # Requests.
 
-    async def negotiate(self, timeout_s: float) -> None:
-        """Ask which versions the other node serves (KIP-511). Raises KafkaError."""
-        low, high = API_VERSIONS
-        for version in (high, low, 0):
-            values = {"client_software_name": SOFTWARE[0], "client_software_version": SOFTWARE[1]}
+    async def negotiate(self, timeout_s: float, meant: MeantNode | None = None) -> None:
+        """Ask which versions the other node serves (KIP-511). Raises KafkaError: REBOOTSTRAP_REQUIRED where another
+        node than `meant` has the address."""
+        values: dict[str, Any] = {"client_software_name": SOFTWARE[0], "client_software_version": SOFTWARE[1]}
+        if meant is not None:
+            values |= {"cluster_id": meant.cluster_id, "node_id": meant.node_id}
+        version = API_VERSIONS_VERSION
+        while True:
             frame = await self.send(self.encode(ApiKey.API_VERSIONS, version, values), timeout_s)
             refused = int.from_bytes(frame[4:6], "big", signed=True) == ErrorCode.unsupported_version
             # One that does not know the version answers in version 0, and says which ones it knows.
             answer = messages.decode_response(ApiKey.API_VERSIONS, 0 if refused else version, frame)[1]
-            if not refused:
+            if not refused or version == 0:
                 break
+            known = (each.max_version for each in answer.api_keys if each.api_key == ApiKey.API_VERSIONS)
+            version = max(0, min(next(known, 0), version - 1))
+        if answer.error_code == ErrorCode.rebootstrap_required:
+            raise KafkaError(answer.error_code, f"another node has the address of {meant}")
         if answer.error_code:
             raise KafkaError(answer.error_code, f"{self.where} did not answer which versions it supports")
         self.versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}

@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ottla.drivers.controller.controller_nodes import ControllerNodes
-from ottla.drivers.nodes.node_client import NodeClient
+from ottla.drivers.nodes.node_client import NodeClient, OtherNode
 from ottla.drivers.quorum.quorum_epochs import check_epochs
 from ottla.drivers.quorum.quorum_peers import quorum_timing
 from ottla.drivers.tasks import cancelled
@@ -69,8 +69,8 @@ class MetadataFollower:
         self._controllers = controllers
         settings = node.settings
         timing = quorum_timing(settings)
-        self._client = NodeClient(network, f"raft-client-{settings.node_id}", random, timing)
-        self._asking = NodeClient(network, f"raft-client-{settings.node_id}-end", random, timing)
+        self._client = NodeClient(network, f"raft-client-{settings.node_id}", random, timing, whom=controllers.whom)
+        self._asking = NodeClient(network, f"raft-client-{settings.node_id}-end", random, timing, whom=controllers.whom)
         """The fetches of the first wait at the leader."""
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -122,6 +122,8 @@ class MetadataFollower:
             if isinstance(error.__cause__, ConnectionRefusedError) and self._controllers.leader == address:
                 self._node.on_leader_lost()
             self._controllers.lost(address)
+            if isinstance(error, OtherNode):
+                self._refuse(error)
             if not self._unreached:
                 self._unreached = True
                 _LOG.warning("the controller cannot be followed", extra=fields(error=str(error)))

@@ -41,7 +41,13 @@ class QuorumMembership:
     def __init__(self, node: Joining, network: Network, random: random_module.Random) -> None:
         self._node = node
         settings = node.settings
-        self._client = NodeClient(network, f"raft-client-{settings.node_id}-voter", random, quorum_timing(settings))
+        self._client = NodeClient(
+            network,
+            f"raft-client-{settings.node_id}-voter",
+            random,
+            quorum_timing(settings),
+            whom=node.controllers.whom,
+        )
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._told = -1

@@ -120,7 +120,7 @@ class QuorumNode:
 
         Raises KafkaError or OSError when the disk fails.
         """
-        self.cluster_id, self.endpoints = cluster_id, endpoints or {}
+        self.cluster_id, self.controllers.cluster_id, self.endpoints = cluster_id, cluster_id, endpoints or {}
         places = [VoterEndpoint(name, end.host, end.port) for name, end in self.endpoints.items()]
         self._started = True
         self._carry_out(self.core.start(self.now_ms(), places))

@@ -40,7 +40,9 @@ class QuorumPeers:
     def __init__(self, node: Voting, network: Network, random: random_module.Random) -> None:
         self._node = node
         settings = node.settings
-        self._client = NodeClient(network, f"raft-client-{settings.node_id}", random, quorum_timing(settings))
+        self._client = NodeClient(
+            network, f"raft-client-{settings.node_id}", random, quorum_timing(settings), whom=node.controllers.whom
+        )
         self._asked: dict[NodeId, tuple[Request, asyncio.Task[None]]] = {}
 
     @property

@@ -16,7 +16,7 @@ from ottla.drivers.replication.replica_fetcher import FetcherHost, FetcherSettin
 from ottla.drivers.replication.replica_fetchers import ReplicaFetchers
 from ottla.metadata import features
 from ottla.metadata.image import MetadataImage
-from ottla.model import NodeId
+from ottla.model import MeantNode, NodeId
 from ottla.network import Address
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import Rate, Throttle
@@ -166,8 +166,9 @@ class Replication:
         )
         name = f"broker-{self._node.node_id}-fetcher-{number}"
         return NodeClient(
-            self._node.network, name, self._node.random, timing, receive_buffer_bytes=receive_buffer_bytes(config)
-        )
+            self._node.network, name, self._node.random, timing, receive_buffer_bytes=receive_buffer_bytes(config),
+            whom=lambda _: MeantNode(self._node.image.cluster_id, leader_id),
+        )  # fmt: skip
 
     def _lost(self, leader_id: NodeId) -> None:
         for callback in self.on_peer_lost:

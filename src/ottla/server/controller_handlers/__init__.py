@@ -13,7 +13,7 @@ from ottla.server.handlers import Served
 CONTROLLER_TABLE: dict[int, Served] = {
     ApiKey.FETCH: Served("controller_handlers.fetch", 4, 18),
     ApiKey.SASL_HANDSHAKE: Served("handlers.security.sasl_handshake", 0, 1),
-    ApiKey.API_VERSIONS: Served("handlers.cluster.api_versions", 0, 4),
+    ApiKey.API_VERSIONS: Served("handlers.cluster.api_versions", 0, 5),
     ApiKey.CREATE_TOPICS: Served("handlers.topics.create_topics", 2, 7),
     ApiKey.DELETE_TOPICS: Served("handlers.topics.delete_topics", 1, 6),
     ApiKey.DESCRIBE_ACLS: Served("handlers.security.describe_acls", 1, 3),

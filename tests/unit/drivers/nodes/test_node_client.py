@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 import uvloop
 
-from ottla.drivers.nodes.node_client import NodeClient, Timing
+from ottla.drivers.nodes.node_client import NodeClient, OtherNode, Timing
 from ottla.drivers.nodes.node_connection import RECEIVE_BUFFER_BYTES
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import MeantNode
 from ottla.network import Address, MakeProtocol, SystemNetwork
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
@@ -28,8 +29,9 @@ class Peer:
     """A node that serves ApiVersions and Heartbeat; `answer` makes the bytes that a heartbeat is answered with."""
 
     def __init__(self) -> None:
-        self.served = [(ApiKey.API_VERSIONS, 0, 4), (ApiKey.HEARTBEAT, 0, 3)]
-        self.newest_api_versions = 4
+        self.served = [(ApiKey.HEARTBEAT, 0, 3)]
+        self.newest_api_versions = 5
+        self.me = ("cluster", 1)
         self.seen: list[tuple[int, int, int]] = []
         """(API, version, correlation id) of every request."""
         self.connections = 0
@@ -45,10 +47,11 @@ class Peer:
         try:
             while True:
                 (size,) = struct.unpack(">i", await reader.readexactly(4))
-                header = messages.read_header(await reader.readexactly(size))
+                whole = await reader.readexactly(size)
+                header = messages.read_header(whole)
                 self.seen.append((header.api_key, header.api_version, header.correlation_id))
                 if header.api_key == ApiKey.API_VERSIONS:
-                    frame: bytes | None = self._versions(header.api_version, header.correlation_id)
+                    frame: bytes | None = self._versions(header.api_version, header.correlation_id, whole)
                 else:
                     frame = self.answer(header.api_version, header.correlation_id)
                 if frame is None:
@@ -62,11 +65,17 @@ class Peer:
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
-    def _versions(self, version: int, correlation_id: int) -> bytes:
+    def _versions(self, version: int, correlation_id: int, frame: bytes) -> bytes:
         error = ErrorCode.none
+        if 5 <= version <= self.newest_api_versions:
+            body_offset = messages.read_header(frame).body_offset
+            asked = messages.decode_request(ApiKey.API_VERSIONS, version, bytearray(frame), body_offset)
+            if asked.cluster_id is not None and (asked.cluster_id, asked.node_id) != self.me:
+                error = ErrorCode.rebootstrap_required
         if version > self.newest_api_versions:
             version, error = 0, ErrorCode.unsupported_version
-        keys = [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in self.served]
+        served = [*self.served, (ApiKey.API_VERSIONS, 0, self.newest_api_versions)]
+        keys = [{"api_key": key, "min_version": low, "max_version": high} for key, low, high in served]
         values = {"error_code": error, "api_keys": keys}
         return messages.encode_response(ApiKey.API_VERSIONS, version, correlation_id, values)
 
@@ -137,14 +146,40 @@ def test_the_highest_version_that_both_know() -> None:
     run(body())
 
 
-def test_a_peer_that_knows_older_api_versions_only() -> None:
+@pytest.mark.parametrize("newest", [4, 2, 0])
+def test_a_peer_that_knows_older_api_versions_only(newest: int) -> None:
+    """As by Kafka's client, the version that the peer names is taken."""
+
     async def body() -> None:
         async with peer_and_client() as (peer, client, address):
-            peer.newest_api_versions = 2
+            peer.newest_api_versions = newest
             assert (await beat(client, address)).version == 3
-            assert [version for key, version, _ in peer.seen if key == ApiKey.API_VERSIONS] == [4, 3, 0]
+            assert [version for key, version, _ in peer.seen if key == ApiKey.API_VERSIONS] == [5, newest]
 
     run(body())
+
+
+def test_a_peer_that_is_another_node(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is sent to it but ApiVersions, and it is logged once; the node that is meant is used again."""
+
+    async def body() -> None:
+        async with peer_and_client() as (peer, _, address):
+            client = NodeClient(
+                SystemNetwork(), "test", random.Random(1), QUICK, whom=lambda _: MeantNode("cluster-a", 4)
+            )
+            for me in (("cluster-b", 4), ("cluster-a", 5)):
+                peer.me = me
+                for _ in range(2):
+                    failed = await failure(beat(client, address))
+                    assert isinstance(failed, OtherNode) and failed.code is ErrorCode.network_exception
+                    assert "node 4 of cluster cluster-a" in str(failed)
+            assert {key for key, _, _ in peer.seen} == {ApiKey.API_VERSIONS}
+            peer.me = ("cluster-a", 4)
+            assert (await beat(client, address)).version == 3
+            await client.close()
+
+    run(body())
+    assert [each.message for each in caplog.records if each.name == "ottla.nodes"] == ["another node answers"]
 
 
 def test_requests_are_pipelined_on_one_connection() -> None:

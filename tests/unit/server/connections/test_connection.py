@@ -437,8 +437,8 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
         async with stub.listening() as (_, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(stub.api_versions(99))
-            assert await stub.read_frame(reader) == (7, bytes.fromhex("0023 00000001 0012 0000 0004"))
-            for version in range(5):
+            assert await stub.read_frame(reader) == (7, bytes.fromhex("0023 00000001 0012 0000 0005"))
+            for version in range(6):
                 writer.write(stub.api_versions(version))
                 correlation_id, body = await stub.read_frame(reader)
                 _, answer = messages.decode_response(ApiKey.API_VERSIONS, version, struct.pack(">i", 7) + body)

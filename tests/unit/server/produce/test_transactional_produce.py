@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -255,5 +256,38 @@ def test_offsets_are_verified_like_batches(tmp_path: Path) -> None:
         asked = {"group_id": "g", "topics": None, "require_stable": True}
         (topic,) = (await client.ask(ApiKey.OFFSET_FETCH, 7, asked))["topics"]
         assert topic["partitions"][0]["committed_offset"] == 5
+
+    on_a_node(tmp_path, test)
+
+
+def test_offsets_by_topic_id(tmp_path: Path) -> None:
+    """Version 6 (KIP-1319): unknown ids, partitions that do not exist, and the errors that it may answer with."""
+
+    async def test(node: Any, client: Client, coordinator: Coordinator) -> None:
+        await client.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": ["g"]})
+        known, unknown = node.image.topic("t").id, UUID(int=99)
+
+        async def commit(topic_ids: list[UUID], *, generation: int = -1, version: int = 6) -> list[tuple[Any, ...]]:
+            rows = [{"partition_index": n, "committed_offset": 5, "committed_metadata": ""} for n in (0, 7)]
+            request = {
+                "transactional_id": "x", "group_id": "g", "producer_id": P, "producer_epoch": 0,
+                "generation_id_or_member_epoch": generation, "member_id": "",
+                "topics": [{"name": "t", "topic_id": each, "partitions": rows} for each in topic_ids],
+            }  # fmt: skip
+            answer = await client.ask(ApiKey.TXN_OFFSET_COMMIT, version, request)
+            return [
+                (topic["topic_id"] if version >= 6 else topic["name"], row["partition_index"], row["error_code"])
+                for topic in answer["topics"]
+                for row in topic["partitions"]
+            ]
+
+        strange = [(unknown, 0, E.unknown_topic_id), (unknown, 7, E.unknown_topic_id)]
+        assert await commit([unknown]) == strange
+        missing = (known, 7, E.unknown_topic_or_partition)
+        assert sorted(await commit([known], generation=3)) == [(known, 0, E.group_id_not_found), missing]
+        missing_name = ("t", 7, E.unknown_topic_or_partition)
+        assert sorted(await commit([known], generation=3, version=5)) == [("t", 0, E.illegal_generation), missing_name]
+        answers = await commit([unknown, known])
+        assert answers[:2] == strange and sorted(answers[2:]) == [(known, 0, E.none), missing]
 
     on_a_node(tmp_path, test)

@@ -30,7 +30,8 @@ def check_commit(group: ConsumerGroup, request: OffsetCommit) -> None:
 
 
 def check_commit_in_transaction(group: ConsumerGroup, request: OffsetCommit, image: MetadataImage) -> None:
-    """The same, where epochs that are too old or too new are ILLEGAL_GENERATION for all. Topics have names only."""
+    """The same, where epochs that are too old or too new are ILLEGAL_GENERATION for all who do not know
+    STALE_MEMBER_EPOCH."""
     if request.generation < 0 and group.is_empty:
         return
     try:
@@ -39,7 +40,7 @@ def check_commit_in_transaction(group: ConsumerGroup, request: OffsetCommit, ima
         offsets = [each._replace(topic_id=ids[each.topic]) for each in request.offsets]
         _check_epoch(group.member(request.member_id), replace(request, offsets=offsets))
     except KafkaError as error:
-        if error.code is ErrorCode.stale_member_epoch:
+        if error.code is ErrorCode.stale_member_epoch and not request.knows_unknown_group:
             raise KafkaError(ErrorCode.illegal_generation) from error
         raise
 

@@ -25,13 +25,14 @@ def check_commit(group: StreamsGroup, request: OffsetCommit) -> None:
 
 
 def check_commit_in_transaction(group: StreamsGroup, request: OffsetCommit) -> None:
-    """The same for members that identify themselves; epochs that are too old or too new are ILLEGAL_GENERATION."""
+    """The same for members that identify themselves; epochs that are too old or too new are ILLEGAL_GENERATION
+    for those who do not know STALE_MEMBER_EPOCH."""
     if request.generation < 0 and group.is_empty:
         return
     try:
         _check_epoch(group, group.member(request.member_id), request)
     except KafkaError as error:
-        if error.code is ErrorCode.stale_member_epoch:
+        if error.code is ErrorCode.stale_member_epoch and not request.knows_unknown_group:
             raise KafkaError(ErrorCode.illegal_generation) from error
         raise
 

@@ -1,9 +1,11 @@
-"""ApiVersions, versions 0-4 (KIP-35, KIP-511, KIP-584): what this listener serves, and the node's features.
+"""ApiVersions, versions 0-5 (KIP-35, KIP-511, KIP-584): what this listener serves, and the node's features.
 
 Answers are derived from the table of the listener's handlers; of what a broker forwards, the versions that its active
 controller serves too, once that is known; client telemetry once there is a subscription; APIs that Kafka does not have
 to Ottla's own commands only. From version 3 on the client names its software; odd names are refused as Kafka does
-(INVALID_REQUEST). Version 3 hides features whose lowest level is 0, which old clients cannot parse.
+(INVALID_REQUEST). Version 3 hides features whose lowest level is 0, which old clients cannot parse. From version 5 on
+the client may name the cluster and the node that it means (KIP-1242); another node answers REBOOTSTRAP_REQUIRED. A
+controller's listener does so too, where Kafka's answers anybody.
 """
 
 from __future__ import annotations
@@ -33,12 +35,17 @@ TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY
 OWN_COMMANDS = "ottla-cli"
 """Software that is told of the APIs that Kafka does not have."""
 
+NO_NODE = -1
+"""The node that a client names that means no certain one."""
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@api(ApiKey.API_VERSIONS, versions=(0, 4), needs=Open("a client has to know the versions before it can log in"))
+@api(ApiKey.API_VERSIONS, versions=(0, 5), needs=Open("a client has to know the versions before it can log in"))
 def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     version = context.api_version
+    if version >= 5 and (request.cluster_id is None) != (request.node_id == NO_NODE):
+        return {"error_code": ErrorCode.invalid_request}
     if version >= 3:
         name, software_version = request.client_software_name, request.client_software_version
         if not _SOFTWARE.fullmatch(name) or not _SOFTWARE.fullmatch(software_version):
@@ -46,6 +53,8 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         introduced(context, name, software_version)
     else:
         introduced(context, UNKNOWN, UNKNOWN)
+    if version >= 5 and request.cluster_id is not None and _is_other(context.node, request):
+        return {"error_code": ErrorCode.rebootstrap_required}
     image = context.node.image
     table = TABLE if context.session is None else context.session.apis.table
     of_broker = ApiKey.PRODUCE in table
@@ -72,6 +81,11 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         ],
         "zk_migration_ready": False,
     }
+
+
+def _is_other(node: NodePorts, meant: ApiVersionsRequest) -> bool:
+    """Whether the client means another node: this one has got its address."""
+    return meant.cluster_id != node.cluster_id or meant.node_id != node.node_id
 
 
 def offers_telemetry(node: NodePorts) -> bool:

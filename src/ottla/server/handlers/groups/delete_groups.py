@@ -1,4 +1,4 @@
-"""DeleteGroups, versions 0-2: delete empty groups and their offsets (KIP-229)."""
+"""DeleteGroups, versions 0-3: delete empty groups and their offsets (KIP-229). Version 3 has room for a sentence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def on_error(context: RequestContext, request: DeleteGroupsRequest, error: Kafka
 
 @api(
     ApiKey.DELETE_GROUPS,
-    versions=(0, 2),
+    versions=(0, 3),
     needs=(of_groups(Operation.DELETE, "groups_names"),),
     on_error=on_error,
 )

@@ -1,19 +1,21 @@
-"""TxnOffsetCommit, versions 0-5: offsets that count when the producer's transaction is committed (KIP-98).
+"""TxnOffsetCommit, versions 0-6: offsets that count when the producer's transaction is committed (KIP-98).
 
 Version 3 says who commits, so that a member of an older generation is fenced (KIP-447); from version 5 on
 (transaction.version 2) this broker has the partition of `__consumer_offsets` added to the transaction (KIP-890).
+Version 6 has topic ids instead of names, and the errors STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND (KIP-1319).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from ottla.coordinator.effects import WRITE_ERRORS, InTransaction
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
 from ottla.drivers.coordinators.transaction_verifier import Question
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import NO_GUARD, OFFSETS_TOPIC, TopicPartition
+from ottla.model import NO_GUARD, OFFSETS_TOPIC, ZERO_UUID, TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import in_transaction
 from ottla.security.acls import Operation
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 ADDS_SINCE: Final = 5
 """The client leaves it to the broker to add the partition of its group's offsets."""
+TOPIC_IDS_SINCE: Final = 6
 _ABORTABLE_SINCE: Final = 4
 _LOADING_SINCE: Final = 2
 """Versions in which clients know these errors."""
@@ -42,6 +45,8 @@ COMMITTED_AT_ONCE: Final = 200
 """A longer commit is several writes, of some milliseconds each."""
 
 Errors = Mapping[TopicPartition, ErrorCode]
+UnknownIds = list[tuple[UUID, list[int]]]
+"""Topic ids of a request that nobody knows, with the partitions asked for."""
 
 
 def on_error(context: RequestContext, request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
@@ -49,7 +54,7 @@ def on_error(context: RequestContext, request: TxnOffsetCommitRequest, error: Ka
         rows: RowsOf[TxnOffsetCommitResponsePartition] = RowsOf(
             topic.partitions, lambda row: {"partition_index": row.partition_index, "error_code": error.code}
         )
-        return {"name": topic.name, "partitions": rows}
+        return {"name": topic.name, "topic_id": topic.topic_id, "partitions": rows}
 
     return {"topics": RowsOf(request.topics, refused)}
 
@@ -59,43 +64,52 @@ NEEDS: Final = (
 )  # fmt: skip
 
 
-@api(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), needs=NEEDS, on_error=on_error)
+@api(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 6), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Handling[TxnOffsetCommitResponse | Deferred]:
     readable = allowed(context, Operation.READ)
+    by_id, image = context.api_version >= TOPIC_IDS_SINCE, context.node.image
     refused: dict[TopicPartition, ErrorCode] = {}
     offsets: list[OffsetToCommit] = []
+    answer = _Answer(context)
     for asked in request.topics:
-        topic = context.node.image.topic(asked.name)
-        is_readable = asked.name in readable
+        topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
+        if topic is None and by_id:  # there is no name to ask for
+            answer.unknown.append((asked.topic_id, [row.partition_index for row in asked.partitions]))
+            yield len(asked.partitions)
+            continue
+        name = asked.name if topic is None else topic.name
+        is_readable = name in readable
+        if topic is not None:
+            answer.ids[name] = topic.id
         for row in asked.partitions:
             if not is_readable:
-                refused[TopicPartition(asked.name, row.partition_index)] = ErrorCode.topic_authorization_failed
+                refused[TopicPartition(name, row.partition_index)] = ErrorCode.topic_authorization_failed
             elif topic is None or row.partition_index not in topic.partitions:
-                refused[TopicPartition(asked.name, row.partition_index)] = ErrorCode.unknown_topic_or_partition
+                refused[TopicPartition(name, row.partition_index)] = ErrorCode.unknown_topic_or_partition
             else:
                 offsets.append(
                     OffsetToCommit(
-                        asked.name, row.partition_index, row.committed_offset,
-                        row.committed_leader_epoch, row.committed_metadata or "",
+                        name, row.partition_index, row.committed_offset,
+                        row.committed_leader_epoch, row.committed_metadata or "", topic.id,
                     )
                 )  # fmt: skip
             yield 2
     if not offsets:
-        return (yield from _answering(context, refused))
+        return (yield from answer.of(refused))
     try:
         if not request.group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
         guard = yield from _verify(context, request)
     except KafkaError as error:
-        return (yield from _answering(context, {**refused, **_all(offsets, error)}))
+        return (yield from answer.of({**refused, **_all(offsets, error)}))
     transaction = InTransaction(request.producer_id, request.producer_epoch, guard)
     if len(offsets) + len(refused) > COMMITTED_AT_ONCE:
-        return (yield from _in_parts(context, request, offsets, transaction, refused))
-    waiter = DeferredReply(lambda reply: at_once(_answering(context, {**refused, **reply["partitions"]})))
+        return (yield from _in_parts(context, request, offsets, transaction, refused, answer))
+    waiter = DeferredReply(lambda reply: at_once(answer.of({**refused, **reply["partitions"]})))
     try:
-        context.node.groups.ask(_Errors(waiter, offsets), _asked(request, offsets, transaction))
+        context.node.groups.ask(_Errors(waiter, offsets), _asked(context, request, offsets, transaction))
     except KafkaError as error:
-        return (yield from _answering(context, {**refused, **_all(offsets, error)}))
+        return (yield from answer.of({**refused, **_all(offsets, error)}))
     return waiter.deferred
 
 
@@ -120,19 +134,20 @@ def _in_parts(
     offsets: list[OffsetToCommit],
     transaction: InTransaction,
     refused: Errors,
+    answer: _Answer,
 ) -> Handling[TxnOffsetCommitResponse]:
     errors = dict(refused)
     for start in range(0, len(offsets), COMMITTED_AT_ONCE):
         part = offsets[start : start + COMMITTED_AT_ONCE]
         reply = AwaitedReply()
         try:
-            context.node.groups.ask(_Errors(reply, part), _asked(request, part, transaction))
+            context.node.groups.ask(_Errors(reply, part), _asked(context, request, part, transaction))
             errors.update((yield reply.result)["partitions"])
         except KafkaError as error:
             without_frames(error)
             errors.update(_all(part, error))
         yield COMMITTED_AT_ONCE * ROW_COST
-    return (yield from _answering(context, errors))
+    return (yield from answer.of(errors))
 
 
 def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> Handling[int]:
@@ -164,7 +179,10 @@ def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> Handlin
 
 
 def _asked(
-    request: TxnOffsetCommitRequest, offsets: Sequence[OffsetToCommit], transaction: InTransaction
+    context: RequestContext,
+    request: TxnOffsetCommitRequest,
+    offsets: Sequence[OffsetToCommit],
+    transaction: InTransaction,
 ) -> TxnOffsetCommit:
     commit = OffsetCommit(
         group_id=request.group_id,
@@ -172,6 +190,7 @@ def _asked(
         instance_id=request.group_instance_id,
         generation=request.generation_id_or_member_epoch,
         offsets=offsets,
+        knows_unknown_group=context.api_version >= TOPIC_IDS_SINCE,
     )
     return TxnOffsetCommit(commit, transaction)
 
@@ -180,14 +199,33 @@ def _all(offsets: Sequence[OffsetToCommit], error: KafkaError) -> dict[TopicPart
     return {TopicPartition(each.topic, each.partition): error.code for each in offsets}
 
 
-def _answering(context: RequestContext, errors: Errors) -> Generator[int, None, TxnOffsetCommitResponse]:
-    topics: dict[str, list[tuple[int, ErrorCode]]] = {}
-    for (topic, number), error in errors.items():
-        if error == ErrorCode.coordinator_load_in_progress and context.api_version < _LOADING_SINCE:
-            error = ErrorCode.coordinator_not_available
-        topics.setdefault(topic, []).append((number, error))
-        yield 1
-    return {"topics": RowsOf(list(topics.items()), lambda each: {"name": each[0], "partitions": RowsOf(each[1], _row)})}
+class _Answer:
+    """Makes the answer to a request from the errors of its partitions."""
+
+    __slots__ = ("_version", "ids", "unknown")
+
+    def __init__(self, context: RequestContext) -> None:
+        self._version = context.api_version
+        self.ids: dict[str, UUID] = {}
+        """Ids of the topics that there are, by name."""
+        self.unknown: UnknownIds = []
+
+    def of(self, errors: Errors) -> Generator[int, None, TxnOffsetCommitResponse]:
+        topics: dict[str, list[tuple[int, ErrorCode]]] = {}
+        for (topic, number), error in errors.items():
+            if error == ErrorCode.coordinator_load_in_progress and self._version < _LOADING_SINCE:
+                error = ErrorCode.coordinator_not_available
+            topics.setdefault(topic, []).append((number, error))
+            yield 1
+        rows = [
+            ("", topic_id, [(each, ErrorCode.unknown_topic_id) for each in asked]) for topic_id, asked in self.unknown
+        ]
+        rows += [(name, self.ids.get(name, ZERO_UUID), each) for name, each in topics.items()]
+        return {"topics": RowsOf(rows, _topic)}
+
+
+def _topic(item: tuple[str, UUID, list[tuple[int, ErrorCode]]]) -> TxnOffsetCommitResponseTopic:
+    return {"name": item[0], "topic_id": item[1], "partitions": RowsOf(item[2], _row)}
 
 
 def _row(item: tuple[int, ErrorCode]) -> TxnOffsetCommitResponsePartition:
