@@ -5,7 +5,7 @@ from __future__ import annotations
 from ottla.config.checks import AtLeast, Between, ListOf, OneOf
 from ottla.config.setting import Mode, Setting, Type
 
-STRING, SHORT, INT, LONG, LIST = Type.STRING, Type.SHORT, Type.INT, Type.LONG, Type.LIST
+BOOLEAN, STRING, SHORT, INT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.SHORT, Type.INT, Type.LONG, Type.LIST
 CLUSTER_WIDE = Mode.CLUSTER_WIDE
 
 # fmt: off
@@ -75,6 +75,8 @@ CONSUMER_GROUPS: tuple[Setting, ...] = (
             doc="The least assignment interval in milliseconds that a group may be given."),
     Setting("group.consumer.max.assignment.interval.ms", INT, "15000", AtLeast(0),
             doc="The greatest assignment interval in milliseconds that a group may be given."),
+    Setting("group.consumer.assignor.offload.enable", BOOLEAN, "true", mode=CLUSTER_WIDE, internal=True,
+            doc="Whether Kafka computes assignments of consumer groups in a thread of their own."),
     Setting("group.consumer.regex.refresh.interval.ms", INT, "600000", AtLeast(10000), internal=True,
             doc="Milliseconds between evaluations of subscribed patterns."),
 )
@@ -102,6 +104,8 @@ SHARE_GROUPS: tuple[Setting, ...] = (
             doc="The least assignment interval in milliseconds that a group may be given."),
     Setting("group.share.max.assignment.interval.ms", INT, "15000", AtLeast(0),
             doc="The greatest assignment interval in milliseconds that a group may be given."),
+    Setting("group.share.assignor.offload.enable", BOOLEAN, "true", mode=CLUSTER_WIDE, internal=True,
+            doc="Whether Kafka computes assignments of share groups in a thread of their own."),
     Setting("group.share.delivery.count.limit", INT, "5", Between(2, 10),
             doc="Times at most that a record is delivered."),
     Setting("group.share.min.delivery.count.limit", INT, "2", Between(2, 5),
@@ -127,6 +131,9 @@ SHARE_GROUPS: tuple[Setting, ...] = (
     Setting("group.share.persister.class.name", STRING,
             "org.apache.kafka.server.share.persister.DefaultStatePersister", internal=True,
             doc="The class that keeps the state of share partitions."),
+    Setting("group.share.dlq.manager.class.name", STRING,
+            "org.apache.kafka.server.share.dlq.DefaultShareGroupDLQManager", internal=True,
+            doc="The class that writes the dead letters of share groups."),
     Setting("share.fetch.purgatory.purge.interval.requests", INT, "1000",
             doc="Finished requests after which Kafka clears the share-fetch purgatory."),
     Setting("share.coordinator.state.topic.num.partitions", INT, "50", AtLeast(1),
