@@ -49,6 +49,10 @@ METADATA_VERSIONS: Final = tuple(
     )
 )  # fmt: skip
 
+UNSTABLE_METADATA_VERSIONS: Final = (FeatureRelease(34, "4.5-IV0", False),)
+"""Known and not supported: no release of Kafka calls them production, and a JVM node takes one only with
+`unstable.feature.versions.enable`. 4.5-IV0 stands in the jars of 4.4 and changes neither a record nor a request yet."""
+
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     GROUP_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
