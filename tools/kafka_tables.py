@@ -36,7 +36,7 @@ class Release:
         """Rows of `broker`, `topic`, `group`, `client metrics`, `broker quota`, ... by name, with the dynamic mode of
         a broker's and the synonyms of the others."""
         modes, synonyms = self.of("dynamic mode"), self.of(f"{kind} synonym")
-        found = {}
+        found: dict[str, Row] = {}
         for row in self.rows:
             if row["what"] == "setting" and row["kind"] == kind:
                 name = row["name"]
@@ -53,7 +53,7 @@ class Release:
 
     @cached_property
     def apis(self) -> dict[int, Api]:
-        """Of every key of an API that has a version."""
+        """APIs that have a version, by key."""
         found = {}
         for message in self.messages.values():
             if message["type"] == "request":
