@@ -108,6 +108,12 @@ compatibility: peers  ## run every client and tool, and write what was found int
 	$(PY) -m pytest $(SPREAD) -m client --compatibility docs/reference/compatibility.json tests/conformance; \
 		status=$$?; $(PY) -m tests.conformance.compatibility docs/reference/compatibility.json docs/reference/compatibility.md; exit $$status
 
+kafka-diff: setup  ## what changed between two releases of Kafka: OLD=4.3 NEW=4.4, or folders of jars
+	@$(PY) -m tools.kafka_diff $(OLD) $(NEW)
+
+kafka-gap: setup  ## what Ottla's tables lack of a release of Kafka: RELEASE=4.4, or a folder of jars
+	@$(PY) -m tools.kafka_gap $(RELEASE)
+
 lint: setup  ## formatting, linting, types, the direction of imports, and whether every bug can still be planted
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .

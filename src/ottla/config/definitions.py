@@ -83,6 +83,7 @@ TOPIC_SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
         Synonym("log.retention.hours", HOUR_MS),
     ),
     "max.message.bytes": _same("message.max.bytes"),
+    "max.decompressed.message.bytes": _same("max.decompressed.message.bytes"),
     "index.interval.bytes": _same("log.index.interval.bytes"),
     "delete.retention.ms": _same("log.cleaner.delete.retention.ms"),
     "min.compaction.lag.ms": _same("log.cleaner.min.compaction.lag.ms"),
@@ -100,6 +101,8 @@ TOPIC_SYNONYMS: Mapping[str, tuple[Synonym, ...]] = {
     "message.timestamp.type": _same("log.message.timestamp.type"),
     "message.timestamp.before.max.ms": _same("log.message.timestamp.before.max.ms"),
     "message.timestamp.after.max.ms": _same("log.message.timestamp.after.max.ms"),
+    "remote.copy.lag.ms": _same("log.remote.copy.lag.ms"),
+    "remote.copy.lag.bytes": _same("log.remote.copy.lag.bytes"),
     "local.retention.ms": _same("log.local.retention.ms"),
     "local.retention.bytes": _same("log.local.retention.bytes"),
 }

@@ -162,6 +162,7 @@ class TypedSettings(Mapping[str, Any]):
         max_connections: int
         max_connections_per_ip: int
         max_connections_per_ip_overrides: str
+        max_decompressed_message_bytes: int
         max_incremental_fetch_session_cache_slots: int
         max_request_partition_size_limit: int
         message_max_bytes: int

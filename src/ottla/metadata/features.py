@@ -51,6 +51,10 @@ METADATA_VERSIONS: Final = tuple(
 """Those that this software supports, oldest first. Kafka 4.4 also knows 4.5-IV0 (34), which is not for production
 there; it is refused here."""
 
+UNSTABLE_METADATA_VERSIONS: Final = (FeatureRelease(34, "4.5-IV0", False),)
+"""Known and not supported: no release of Kafka calls them production, and a JVM node takes one only with
+`unstable.feature.versions.enable`. 4.5-IV0 stands in the jars of 4.4 and changes neither a record nor a request yet."""
+
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     GROUP_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),

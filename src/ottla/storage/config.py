@@ -31,6 +31,7 @@ class LogConfig:
     retention_ms: Millis = WEEK_MS
     retention_bytes: int = -1
     max_message_bytes: int = 1024 * 1024 + 12
+    max_decompressed_message_bytes: int = 2**31 - 9
     flush_messages: int = LONG_MAX
     flush_ms: Millis = LONG_MAX
     compression_type: str = "producer"

@@ -34,6 +34,7 @@ def limits_and_policy(config: LogConfig) -> tuple[RollLimits, ValidationPolicy, 
     }
     policy = ValidationPolicy(
         max_message_bytes=config.max_message_bytes,
+        record_bytes_max=config.max_decompressed_message_bytes,
         codec=codec,
         level=None if codec is None else levels.get(codec),
         log_append_time=config.uses_log_append_time,

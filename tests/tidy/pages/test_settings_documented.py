@@ -56,8 +56,8 @@ def settings_that_code_reads() -> set[str]:
         found |= {each.replace("_", ".") for each in attributes}
     for name, synonyms in definitions.TOPIC_SYNONYMS.items():
         found |= {each.name for each in synonyms if why(name) is None}
-    for bounds in BOUNDS.values():
-        found |= {each for each in bounds if each is not None}
+    for name, bounds in BOUNDS.items():
+        found |= {each for each in bounds if each is not None and why(name) is None}
     return found & definitions.BROKER.keys()
 
 

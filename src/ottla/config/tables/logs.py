@@ -67,6 +67,8 @@ LOG: tuple[Setting, ...] = (
             doc="Milliseconds at most that a producer's timestamp may lie in the future."),
     Setting("message.max.bytes", INT, "1048588", AtLeast(0), mode=CLUSTER_WIDE,
             doc="Bytes of a record batch at most."),
+    Setting("max.decompressed.message.bytes", INT, "2147483639", Between(1, 2147483639), mode=CLUSTER_WIDE,
+            doc="Bytes of one record of a compressed batch at most, once decompressed."),
     Setting("compression.type", STRING, "producer",
             OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")), mode=CLUSTER_WIDE,
             doc="How a topic's batches are compressed on disk; producer keeps what the producer chose."),

@@ -147,6 +147,12 @@ TIERED_STORAGE: tuple[Setting, ...] = (
             doc="Milliseconds that a fetch waits for remote data."),
     Setting("remote.list.offsets.request.timeout.ms", LONG, "30000", AtLeast(1), mode=CLUSTER_WIDE,
             doc="Milliseconds that a look-up of offsets waits for remote data."),
+    Setting("log.remote.copy.lag.ms", LONG, "0", AtLeast(-1), mode=CLUSTER_WIDE,
+            doc="Milliseconds that a closed segment waits for its copy to remote storage; -1: as "
+                "log.local.retention.ms."),
+    Setting("log.remote.copy.lag.bytes", LONG, "-1", AtLeast(-1), mode=CLUSTER_WIDE,
+            doc="Bytes of newer segments that a closed segment waits for before its copy to remote storage; -1: as "
+                "log.local.retention.bytes."),
     Setting("log.local.retention.ms", LONG, "-2", AtLeast(-2), mode=CLUSTER_WIDE,
             doc="Milliseconds that tiered segments stay on the local disk; -2 for as long as the records."),
     Setting("log.local.retention.bytes", LONG, "-2", AtLeast(-2), mode=CLUSTER_WIDE,

@@ -42,6 +42,11 @@ TOPIC: tuple[Setting, ...] = (
                 "keeps up, or when fsyncs that are due before it are over."),
     Setting("max.message.bytes", INT, "1048588", AtLeast(0),
             doc="Bytes of a record batch at most."),
+    Setting("max.decompressed.message.bytes", INT, "2147483639", Between(1, 2147483639),
+            doc="Bytes of one record of a compressed batch at most, once decompressed. Checked before the record is "
+                "decompressed, where the node does that: records are produced, compacted, or found by their "
+                "timestamps. A larger one is refused with INVALID_RECORD. All records of a batch together have at most "
+                "104857600 bytes."),
     Setting("compression.type", STRING, "producer",
             OneOf(("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
             doc="How batches are compressed on disk; producer keeps what the producer chose."),
@@ -73,6 +78,11 @@ TOPIC: tuple[Setting, ...] = (
             doc="Whether a tiered topic stops copying to remote storage."),
     Setting("remote.log.delete.on.disable", BOOLEAN, "false",
             doc="Whether remote data is deleted when tiering is switched off."),
+    Setting("remote.copy.lag.ms", LONG, "0", AtLeast(-1),
+            doc="Milliseconds that a closed segment waits for its copy to remote storage; -1: as local.retention.ms."),
+    Setting("remote.copy.lag.bytes", LONG, "-1", AtLeast(-1),
+            doc="Bytes of newer segments that a closed segment waits for before its copy to remote storage; -1: as "
+                "local.retention.bytes."),
     Setting("local.retention.ms", LONG, "-2", AtLeast(-2),
             doc="Milliseconds that tiered segments stay on the local disk; -2 for as long as the records."),
     Setting("local.retention.bytes", LONG, "-2", AtLeast(-2),

@@ -12,6 +12,8 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
     "A node has one event loop; threads of the operating system's disk calls need no number.": (
         "num.io.threads", "num.network.threads", "background.threads", "num.replica.alter.log.dirs.threads",
         "group.coordinator.threads", "group.coordinator.background.threads", "share.coordinator.threads",
+        "group.consumer.assignor.offload.enable", "group.share.assignor.offload.enable",
+        "consumer.assignor.offload.enable", "share.assignor.offload.enable",
     ),
     "Each connection is held back by itself: queued.max.request.bytes.": ("queued.max.requests",),
     "A stopping broker always hands its leaderships over.": ("controlled.shutdown.enable",),
@@ -52,6 +54,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
     "It names a Java class, and a node loads none.": (
         "create.topic.policy.class.name", "alter.config.policy.class.name", "client.quota.callback.",
         "principal.builder.class", "security.providers", "group.share.persister.class.name",
+        "group.share.dlq.manager.class.name",
         "sasl.client.callback.handler.class", "sasl.login.class", "sasl.login.callback.handler.class",
         "sasl.oauthbearer.jwt.retriever.class",
     ),
@@ -77,6 +80,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "sasl.oauthbearer.assertion.template.file",
     ),
     "There is no tiered storage.": (
+        "remote.copy.lag.ms", "remote.copy.lag.bytes", "log.remote.copy.lag.ms", "log.remote.copy.lag.bytes",
         "remote.storage.enable", "remote.log.copy.disable", "remote.log.delete.on.disable", "local.retention.ms",
         "local.retention.bytes", "log.local.retention.ms", "log.local.retention.bytes",
         "follower.fetch.last.tiered.offset.enable", "remote.log.storage.system.enable",

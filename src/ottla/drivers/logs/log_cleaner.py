@@ -293,6 +293,7 @@ class LogCleaner:
                 round_end=dirt.uncleanable,
                 delete_retention_ms=log.config.delete_retention_ms,
                 now_ms=self._clock.now_ms(),
+                record_bytes_max=log.config.max_decompressed_message_bytes,
             )
             read = written = 0
             segments = [segment for segment in log.segments if segment.base_offset < end]
@@ -351,7 +352,8 @@ class LogCleaner:
         from ottla.storage.cleaner.cleaner_round import MapBuilder, Source
 
         offsets.latest = dirt.first_dirty - 1
-        builder = MapBuilder(offsets, dirt.first_dirty, log.aborted_transactions(dirt.first_dirty, dirt.uncleanable))
+        aborted = log.aborted_transactions(dirt.first_dirty, dirt.uncleanable)
+        builder = MapBuilder(offsets, dirt.first_dirty, aborted, log.config.max_decompressed_message_bytes)
         segments = log.segments
         for segment, following in pairwise(segments):  # the active one is not dirty yet
             if following.base_offset <= dirt.first_dirty:

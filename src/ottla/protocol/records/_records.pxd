@@ -13,6 +13,9 @@ cdef int _TRUNCATED
 cdef int _MALFORMED
 cdef int _LEFT_OVER
 cdef int _TIMESTAMP_OVERFLOW
+cdef int _OVERSIZED
+cdef Py_ssize_t _VARINT_BYTES_MAX
+cdef long long _RECORD_BODY_MIN
 
 
 @cython.locals(byte=cython.longlong, following=cython.longlong)
@@ -37,6 +40,12 @@ cdef (long long, Py_ssize_t) _long_varlong(const unsigned char *data, Py_ssize_t
 
 @cython.locals(count=cython.longlong, length=cython.longlong)
 cdef Py_ssize_t _skip_headers(const unsigned char *data, Py_ssize_t position, Py_ssize_t end) noexcept nogil
+
+
+@cython.locals(length=cython.longlong, after=cython.Py_ssize_t)
+cdef (int, Py_ssize_t, long long) _measure(
+    const unsigned char *data, Py_ssize_t position, Py_ssize_t end, long long seen, long long count, long long limit
+) noexcept nogil
 
 
 @cython.locals(
@@ -73,6 +82,12 @@ cdef (Py_ssize_t, long long, long long, bint) _record(
 @cython.locals(base="const unsigned char *")
 cpdef tuple scan(
     const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, long long count, long long base_timestamp
+)
+
+
+@cython.locals(base="const unsigned char *")
+cpdef tuple measure(
+    const unsigned char[::1] data, Py_ssize_t position, Py_ssize_t end, long long seen, long long count, long long limit
 )
 
 

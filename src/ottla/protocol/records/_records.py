@@ -43,8 +43,16 @@ LEFT_OVER = 3
 TIMESTAMP_OVERFLOW = 4
 """A base timestamp and delta whose sum is no int64."""
 
+OVERSIZED = 5
+"""A record of more bytes than are allowed."""
+
+_VARINT_BYTES_MAX = 5
+_RECORD_BODY_MIN = 6
+"""Bytes of a record without key, value and headers, behind its length."""
+
 # The same as C globals.
 _OK = OK
+_OVERSIZED = OVERSIZED
 _TRUNCATED = TRUNCATED
 _MALFORMED = MALFORMED
 _LEFT_OVER = LEFT_OVER
@@ -148,6 +156,31 @@ def scan(
     """
     base = cython.address(data[0]) if cython.compiled else data
     return _scan(base, position, end, count, base_timestamp)
+
+
+def measure(data: Any, position: int, end: int, seen: int, count: int, limit: int) -> tuple[int, int, int]:
+    """Walk the lengths of records from number `seen` on, as far as `data[position:end]` has them.
+
+    Returns (status, position of the next record, its number): OK, MALFORMED where a record or a number of records is
+    impossible, OVERSIZED where one has more than `limit` bytes. The position may lie behind `end`. Of what a varint is
+    cut off nothing is said: more of the data may follow.
+    """
+    base = cython.address(data[0]) if cython.compiled else data
+    return _measure(base, position, end, seen, count, limit)
+
+
+def _measure(data, position, end, seen, count, limit):
+    while position < end:
+        length, after = _varint(data, position, end)
+        if after < 0:
+            return (_OK if end - position < _VARINT_BYTES_MAX else _MALFORMED), position, seen
+        if seen >= count or length < _RECORD_BODY_MIN:
+            return _MALFORMED, position, seen
+        if length > limit:
+            return _OVERSIZED, position, seen
+        position = after + length
+        seen += 1
+    return _OK, position, seen
 
 
 def scan_unlocked(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import mmap
 import struct
+from collections.abc import Callable
 from typing import Any, Final
 
 import cramjam
@@ -33,6 +34,11 @@ DECOMPRESSED_BYTES_MAX: Final = 100 * 1024 * 1024
 """Size limit of a decompressed batch: a larger one could not have been sent uncompressed
 (`socket.request.max.bytes`)."""
 
+Watcher = Callable[[Buffer], None]
+"""Sees what is decompressed while it grows, from its first byte on each time, and raises to end it."""
+
+_WATCHED_BYTES: Final = 64 * 1024
+"""Size at which a watcher is asked first; a quarter of what is decompressed at most was not seen by it before."""
 _CLEARED_BYTES_MAX: Final = 1 << 20
 _GUESS_BYTES_MIN: Final = 32 * 1024
 _GUESS_RATIO: Final = 8
@@ -82,18 +88,19 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
     return bytes(compressor.finish())
 
 
-def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The bytes that `data` was compressed from. Raises DecompressionFailed, also when they are more than `limit`."""
+def decompress(codec: int, data: Buffer, limit: int = DECOMPRESSED_BYTES_MAX, watcher: Watcher | None = None) -> Buffer:
+    """The bytes that `data` was compressed from. Raises DecompressionFailed, also when they are more than `limit`, and
+    what the watcher raises: what it refuses is not decompressed further."""
     if codec == Codec.NONE:
         return data
     if codec == Codec.SNAPPY:
-        return _snappy_decompress(data, limit)
+        return _snappy_decompress(data, limit, watcher)
     if codec == Codec.GZIP:
-        return _grow(cramjam.gzip.decompress_into, data, _gzip_size(data), limit)
+        return _grow(cramjam.gzip.decompress_into, data, _gzip_size(data), limit, watcher)
     if codec == Codec.LZ4:
-        return _grow(cramjam.lz4.decompress_into, data, 0, limit)
+        return _grow(cramjam.lz4.decompress_into, data, 0, limit, watcher)
     if codec == Codec.ZSTD:
-        return _grow(cramjam.zstd.decompress_into, data, _zstd_size(data), limit)
+        return _grow(cramjam.zstd.decompress_into, data, _zstd_size(data), limit, watcher)
     raise DecompressionFailed(f"no codec has the id {codec}")
 
 
@@ -114,20 +121,28 @@ def _zstd_size(data: Buffer) -> int:
     return size + 256 if width == 2 else size
 
 
-def _grow(decompress_into: Any, data: Buffer, hint: int, limit: int) -> Buffer:
+def _grow(decompress_into: Any, data: Buffer, hint: int, limit: int, watcher: Watcher | None) -> Buffer:
     """Decompress into a buffer of a guessed size, and again into larger ones while it is too small.
 
     A hint comes from the data itself and is believed only as far as real data compresses.
     """
     guess = max(_GUESS_RATIO * len(data), _GUESS_BYTES_MIN)
     size = min(hint if 0 < hint <= _HINT_RATIO_MAX * guess else guess, limit)
+    if watcher is not None:
+        size = min(size, _WATCHED_BYTES)
     while True:
         out = room_for(size)
         try:
-            return memoryview(out)[: decompress_into(data, out)]
+            found = memoryview(out)[: decompress_into(data, out)]
         except cramjam.DecompressionError as error:
             if "whole buffer" not in str(error):
                 raise DecompressionFailed(str(error)) from error
+            if watcher is not None:
+                watcher(out)  # the buffer is full: these are the first bytes
+        else:
+            if watcher is not None:
+                watcher(found)
+            return found
         if size >= limit:
             raise TooLong(f"decompresses to more than {limit} bytes")
         size = min(size * _GUESS_GROWTH, limit)
@@ -166,7 +181,7 @@ def _snappy_blocks(data: Buffer) -> list[memoryview]:
     return blocks
 
 
-def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
+def _snappy_decompress(data: Buffer, limit: int, watcher: Watcher | None) -> Buffer:
     try:
         blocks = _snappy_blocks(data)
         sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
@@ -179,6 +194,8 @@ def _snappy_decompress(data: Buffer, limit: int) -> Buffer:
         for block, size in zip(blocks, sizes, strict=True):
             cramjam.snappy.decompress_raw_into(block, view[position : position + size])
             position += size
+            if watcher is not None:
+                watcher(view[:position])
     except cramjam.DecompressionError as error:
         raise DecompressionFailed(str(error)) from error
     return out

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
@@ -69,6 +70,9 @@ INLINE_RECORDS_MAX: Final = 100_000
 """Records of more bytes, decompressed, or of a larger number are not gone through on the event loop: what is less takes
 some two milliseconds at most."""
 
+RECORD_BYTES_MAX: Final = (1 << 31) - 9
+"""Kafka's default of `max.decompressed.message.bytes`: more than a whole batch may have here."""
+
 Found = tuple[Millis, Offset, LeaderEpoch]
 
 
@@ -77,6 +81,16 @@ class CorruptBatch(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.corrupt_message, message)
+
+
+class RecordTooLarge(KafkaError):
+    """INVALID_RECORD: a record that is larger than `max.decompressed.message.bytes`. Its batch is not damaged."""
+
+    def __init__(self, number: int, size_max: int) -> None:
+        super().__init__(
+            ErrorCode.invalid_record,
+            f"record {number} of the batch has more than max.decompressed.message.bytes={size_max} bytes",
+        )
 
 
 class BatchHeader(NamedTuple):
@@ -229,11 +243,18 @@ class LongWork(Exception):
 
 
 def records_section(
-    batch: Buffer, header: BatchHeader, position: int = 0, *, limit: int = DECOMPRESSED_BYTES_MAX
+    batch: Buffer,
+    header: BatchHeader,
+    position: int = 0,
+    *,
+    limit: int = DECOMPRESSED_BYTES_MAX,
+    record_bytes_max: int = RECORD_BYTES_MAX,
 ) -> Buffer:
     """The records of the batch at `position`, decompressed; uncompressed ones are a view into `batch`.
 
-    Raises CorruptBatch; TooLong for more than `limit` bytes, if that is less than any batch may have.
+    Raises CorruptBatch; RecordTooLarge for a record of more than `record_bytes_max` bytes in a compressed batch, of
+    which no more than needed is decompressed; TooLong for more than `limit` bytes, if that is less than any batch may
+    have.
     """
     end = position + header.size
     if end > len(batch):
@@ -241,21 +262,41 @@ def records_section(
     section = memoryview(batch)[position + HEADER_SIZE : end]
     if not header.is_compressed:
         return section
+    watcher = None if record_bytes_max >= DECOMPRESSED_BYTES_MAX else _watcher(header.count, record_bytes_max)
     try:
-        return decompress(header.codec, section, limit)
+        return decompress(header.codec, section, limit, watcher)
     except DecompressionFailed as error:
         if limit < DECOMPRESSED_BYTES_MAX and isinstance(error, TooLong):
             raise
         raise CorruptBatch(f"codec {header.codec}: {error}") from error
 
 
-def iterate_records(batch: Buffer, position: int = 0) -> Iterator[Record]:
+def _watcher(count: int, record_bytes_max: int) -> Callable[[Buffer], None]:
+    """Refuses records by the lengths that they begin with, before they are decompressed.
+
+    Java reads a record at a time from a stream that decompresses, and looks at each length (`DefaultRecord.readFrom`,
+    which counts the bytes behind it). Lengths that are none, or more records than `count`, end the work as well.
+    """
+    at = seen = 0
+
+    def watch(section: Buffer) -> None:
+        nonlocal at, seen
+        status, at, seen = _records.measure(section, at, len(section), seen, count, record_bytes_max)
+        if status == _records.OVERSIZED:
+            raise RecordTooLarge(seen, record_bytes_max)
+        if status != _records.OK:
+            raise CorruptBatch(_records.problem(_records.LEFT_OVER if seen >= count else status, seen))
+
+    return watch
+
+
+def iterate_records(batch: Buffer, position: int = 0, *, record_bytes_max: int = RECORD_BYTES_MAX) -> Iterator[Record]:
     """The records of the batch at `position`, with absolute offsets and timestamps.
 
-    Under LogAppendTime every record has the batch's greatest timestamp. Raises CorruptBatch.
+    Under LogAppendTime every record has the batch's greatest timestamp. Raises CorruptBatch, RecordTooLarge.
     """
     header = read_batch_header(batch, position)
-    section = bytes(records_section(batch, header, position))
+    section = bytes(records_section(batch, header, position, record_bytes_max=record_bytes_max))
     append_time = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
     try:
         found = _records.read(
@@ -266,19 +307,27 @@ def iterate_records(batch: Buffer, position: int = 0) -> Iterator[Record]:
     return map(Record._make, found)
 
 
-def first_record(batch: Buffer, timestamp: Millis, offset: Offset, *, in_thread: bool = False) -> Found | None:
-    """The first record of a batch with at least this timestamp and offset. Raises CorruptBatch, and LongWork, which
-    finds the same in a thread, unless called from that thread.
+def first_record(
+    batch: Buffer,
+    timestamp: Millis,
+    offset: Offset,
+    *,
+    in_thread: bool = False,
+    record_bytes_max: int = RECORD_BYTES_MAX,
+) -> Found | None:
+    """The first record of a batch with at least this timestamp and offset. Raises CorruptBatch, RecordTooLarge, and
+    LongWork, which finds the same in a thread, unless called from that thread.
     """
     header = read_batch_header(batch)
     try:
         if not in_thread and header.count > INLINE_RECORDS_MAX:
             raise TooLong
         limit = DECOMPRESSED_BYTES_MAX if in_thread else INLINE_BYTES_MAX
-        section = records_section(batch, header, limit=limit)
+        section = records_section(batch, header, limit=limit, record_bytes_max=record_bytes_max)
     except TooLong:
         copy = bytes(batch)
-        raise LongWork(lambda: first_record(copy, timestamp, offset, in_thread=True), header.next_offset) from None
+        work = partial(first_record, copy, timestamp, offset, in_thread=True, record_bytes_max=record_bytes_max)
+        raise LongWork(work, header.next_offset) from None
     scan = _records.scan_unlocked if in_thread else _records.scan
     status, seen, *_ = scan(section, 0, len(section), header.count, header.base_timestamp)
     if status != _records.OK:

@@ -20,6 +20,7 @@ from ottla.protocol.records.record_batch import CONTROL as CONTROL_BATCH
 from ottla.protocol.records.record_batch import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
+    RECORD_BYTES_MAX,
     TRANSACTIONAL,
     BatchHeader,
     CorruptBatch,
@@ -59,9 +60,9 @@ class Cleaned(NamedTuple):
     aborted: AbortedTransaction | None
 
 
-def section_of(batch: bytes, header: BatchHeader) -> bytes:
-    """The records of a batch, decompressed and looked over. Raises `CorruptBatch`."""
-    section = bytes(records_section(batch, header))
+def section_of(batch: bytes, header: BatchHeader, record_bytes_max: int = RECORD_BYTES_MAX) -> bytes:
+    """The records of a batch, decompressed and looked over. Raises `CorruptBatch`, `RecordTooLarge`."""
+    section = bytes(records_section(batch, header, record_bytes_max=record_bytes_max))
     status, seen, *_ = _records.scan(section, 0, len(section), header.count, header.base_timestamp)
     if status != _records.OK:
         raise CorruptBatch(_records.problem(status, seen))
@@ -79,8 +80,10 @@ class BatchFilter:
         round_end: Offset,
         delete_retention_ms: Millis,
         now_ms: Millis,
+        record_bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
         self._offsets = offsets
+        self._record_bytes_max = record_bytes_max
         self.transactions = transactions
         self._round_end = round_end
         self._delete_retention_ms = delete_retention_ms
@@ -89,7 +92,7 @@ class BatchFilter:
         self.counts = FilterCounts()
 
     def clean(self, batch: bytes, header: BatchHeader) -> Cleaned | None:
-        """What stays of a batch, None if nothing. Raises `CorruptBatch`."""
+        """What stays of a batch, None if nothing. Raises `CorruptBatch`, `RecordTooLarge`."""
         self.counts.records_read += header.count
         aborted = None
         if header.is_control:
@@ -106,7 +109,7 @@ class BatchFilter:
             if horizon is None:
                 return Cleaned(batch, header.max_timestamp, aborted)
             keep = bytearray(b"\1" * header.count)
-            section = section_of(batch, header)
+            section = section_of(batch, header, self._record_bytes_max)
             greatest = header.max_timestamp
             cleaned = _rebuild(header, section, keep, header.count, greatest, horizon, header.base_timestamp)
             return Cleaned(cleaned, header.max_timestamp, aborted)
@@ -132,7 +135,7 @@ class BatchFilter:
         return self._now_ms + self._delete_retention_ms
 
     def _clean_data(self, batch: bytes, header: BatchHeader, keep_empty: bool) -> Cleaned | None:
-        section = section_of(batch, header)
+        section = section_of(batch, header, self._record_bytes_max)
         keep = bytearray(header.count)
         tombstones_stay = not header.has_delete_horizon or self._now_ms < header.base_timestamp
         kept, keyless, tombstones, first, greatest = self._offsets.retain(

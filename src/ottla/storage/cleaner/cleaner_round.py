@@ -14,6 +14,7 @@ from ottla.filesystem import File, FileSystem
 from ottla.model import Offset
 from ottla.protocol.records.record_batch import (
     HEADER_SIZE,
+    RECORD_BYTES_MAX,
     BatchHeader,
     CorruptBatch,
     crc_is_valid,
@@ -71,8 +72,15 @@ def read_batches(source: Source, length: int) -> Iterator[tuple[bytes, BatchHead
 class MapBuilder:
     """Puts the keys of the dirty part into the map, until all are in it or it is full."""
 
-    def __init__(self, offsets: OffsetMap, start: Offset, aborted: Sequence[AbortedTransaction]) -> None:
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        start: Offset,
+        aborted: Sequence[AbortedTransaction],
+        record_bytes_max: int = RECORD_BYTES_MAX,
+    ) -> None:
         self._offsets = offsets
+        self._record_bytes_max = record_bytes_max
         self._start = start
         self._transactions = CleanedTransactions()
         self._transactions.add_aborted(aborted)
@@ -80,7 +88,7 @@ class MapBuilder:
         self.bytes_read = 0
 
     def step(self, source: Source, length: int) -> int:
-        """Take the next batches of a segment; returns the bytes read. Raises `CorruptBatch`, `OSError`."""
+        """Take the next batches of a segment; returns the bytes read. Raises `KafkaError`, `OSError`."""
         before = source.position
         if not source.is_done:
             for batch, header in read_batches(source, length):
@@ -96,7 +104,7 @@ class MapBuilder:
         if header.is_control:
             self._transactions.on_control(header, read_end_marker(batch) if header.count else None)
         elif not self._transactions.on_batch(header) and header.last_offset >= self._start and header.count:
-            section = section_of(batch, header)
+            section = section_of(batch, header, self._record_bytes_max)
             if not self._offsets.put(section, header.count, header.base_offset, self._start):
                 return False
         if header.last_offset >= self._start:
@@ -117,7 +125,7 @@ class GroupCleaner:
         self.bytes_read = 0
 
     def step(self, source: Source, length: int) -> int:
-        """Take the next batches of a segment; returns the bytes read and written. Raises `CorruptBatch`, `OSError`."""
+        """Take the next batches of a segment; returns the bytes read and written. Raises `KafkaError`, `OSError`."""
         if source.is_done:
             return 0
         before, size_before = source.position, self.output.size

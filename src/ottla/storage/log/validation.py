@@ -30,6 +30,7 @@ from ottla.protocol.records.record_batch import (
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
+    RECORD_BYTES_MAX,
     BatchHeader,
     CorruptBatch,
     LongWork,
@@ -87,6 +88,8 @@ class ValidationPolicy:
     """What a topic's configuration asks of its batches."""
 
     max_message_bytes: int = 1024 * 1024 + 12
+    record_bytes_max: int = RECORD_BYTES_MAX
+    """Bytes of a record in a compressed batch: `max.decompressed.message.bytes`."""
     codec: Codec | None = None
     """None for `compression.type=producer`, which keeps what the producer chose."""
     level: int | None = None
@@ -306,7 +309,7 @@ def _examine(
                 raise TooLong
         section: Buffer
         if codec:
-            section = _decompressed(batch, header, limit)
+            section = _decompressed(batch, header, limit, policy.record_bytes_max)
             start, end = 0, len(section)
         else:
             section, start, end = batch, HEADER_SIZE, size
@@ -437,12 +440,12 @@ def _malformed(status: int, index: int) -> KafkaError:
     return KafkaError(ErrorCode.invalid_record, message)
 
 
-def _decompressed(batch: memoryview, header: BatchHeader, limit: int) -> Buffer:
+def _decompressed(batch: memoryview, header: BatchHeader, limit: int, record_bytes_max: int) -> Buffer:
     codec = header.codec
     if codec > Codec.ZSTD:
         raise KafkaError(ErrorCode.unsupported_compression_type, f"no codec has the id {codec}")
     try:
-        return records_section(batch, header, limit=limit)
+        return records_section(batch, header, limit=limit, record_bytes_max=record_bytes_max)
     except CorruptBatch as error:
         raise KafkaError(ErrorCode.invalid_record, error.message) from error
 

@@ -468,13 +468,18 @@ class Segment:
         largest = self.max_timestamp
         return largest if largest >= 0 else self._fs.mtime_ms(self.path(LOG))  # `LogSegment.largestTimestamp`
 
-    def find_timestamp(self, timestamp_ms: Millis, start: Offset) -> tuple[Millis, Offset, LeaderEpoch] | None:
-        """The first record from `start` on with at least that timestamp: (timestamp, offset, leader epoch)."""
+    def find_timestamp(
+        self, timestamp_ms: Millis, start: Offset, record_bytes_max: int
+    ) -> tuple[Millis, Offset, LeaderEpoch] | None:
+        """The first record from `start` on with at least that timestamp: (timestamp, offset, leader epoch).
+
+        Raises `RecordTooLarge` for one of more than `record_bytes_max` bytes before it.
+        """
         from_offset = max(self.time_index.offset_before(timestamp_ms), start)  # all before it are earlier (KIP-33)
         for batch in self.batches(self.offset_index.position_before(from_offset)):
             if batch.max_timestamp < timestamp_ms or batch.last_offset < start:  # its header says that none fits
                 continue
-            found = first_record(self.read_batch(batch), timestamp_ms, start)
+            found = first_record(self.read_batch(batch), timestamp_ms, start, record_bytes_max=record_bytes_max)
             if found is not None:
                 return found
         return None

@@ -256,7 +256,7 @@ class SegmentList:
         """
         for segment in self.from_offset(start):
             if segment.size and segment.max_timestamp >= timestamp_ms:
-                found = segment.find_timestamp(timestamp_ms, start)
+                found = segment.find_timestamp(timestamp_ms, start, self.config.max_decompressed_message_bytes)
                 if found is not None:
                     return found
         return None
@@ -267,7 +267,8 @@ class SegmentList:
         best = max(live, key=lambda segment: segment.max_timestamp)
         if best.max_timestamp < 0:
             return None
-        found = best.find_timestamp(best.max_timestamp, start)
+        record_bytes_max = self.config.max_decompressed_message_bytes
+        found = best.find_timestamp(best.max_timestamp, start, record_bytes_max)
         if found is not None:
             return found
         # What the index remembers lies below the log start now, or in a batch that compaction emptied.
@@ -278,7 +279,7 @@ class SegmentList:
                     if batch.max_timestamp > largest and segment.read_header(batch).count:
                         largest = batch.max_timestamp
                 elif batch.last_offset >= start:  # cut by the log start: its largest may be in the part that is gone
-                    records = iterate_records(segment.read_batch(batch))
+                    records = iterate_records(segment.read_batch(batch), record_bytes_max=record_bytes_max)
                     largest = max(largest, *(record.timestamp for record in records if record.offset >= start))
         return None if largest < 0 else self.find_timestamp(largest, start)
 
