@@ -5,7 +5,9 @@ from __future__ import annotations
 from ottla.config.checks import AtLeast, Between, ListOf, OneOf
 from ottla.config.setting import Mode, Setting, Type
 
-STRING, SHORT, INT, LONG, LIST = Type.STRING, Type.SHORT, Type.INT, Type.LONG, Type.LIST
+STRING, SHORT, INT, LONG, LIST, BOOLEAN = (
+    Type.STRING, Type.SHORT, Type.INT, Type.LONG, Type.LIST, Type.BOOLEAN
+)  # fmt: skip
 CLUSTER_WIDE = Mode.CLUSTER_WIDE
 
 # fmt: off
@@ -120,6 +122,10 @@ SHARE_GROUPS: tuple[Setting, ...] = (
             doc="The least number of locks that a group may be given."),
     Setting("group.share.max.partition.max.record.locks", INT, "4000", Between(2000, 10000),
             doc="The greatest number of locks that a group may be given."),
+    Setting("errors.deadletterqueue.auto.create.topics.enable", BOOLEAN, "false", mode=CLUSTER_WIDE,
+            doc="Whether a missing topic for dead letters of a share group is created when there is a letter."),
+    Setting("errors.deadletterqueue.topic.name.prefix", STRING, "dlq.", mode=CLUSTER_WIDE,
+            doc="What the name of a topic for dead letters of share groups must start with; empty for any name."),
     Setting("group.share.max.share.sessions", INT, "2000", AtLeast(1),
             doc="Share sessions that a broker remembers."),
     Setting("group.share.initialize.retry.interval.ms", INT, "30000", AtLeast(1), internal=True,
