@@ -37,8 +37,8 @@ GROUP: tuple[Setting, ...] = (
             doc="The topic for the dead letters of the share group: records that were rejected, or delivered as often "
                 "as they may be. Empty for none. The topic needs errors.deadletterqueue.group.enable."),
     Setting("errors.deadletterqueue.copy.record.enable", BOOLEAN, "false",
-            doc="Whether dead letters of the share group have the key, value and headers of their records; else they "
-                "have only headers that say where the record is and why it died."),
+            doc="Whether dead letters of the share group have the key and value of their records; else they have only "
+                "headers that say where the record is and why it died."),
     Setting("streams.session.timeout.ms", INT, "45000", AtLeast(1),
             doc="Milliseconds without a heartbeat after which a member of the streams group is removed."),
     Setting("streams.heartbeat.interval.ms", INT, "5000", AtLeast(1),

@@ -121,7 +121,7 @@ class DeadLetterWriter:
         return self._node.image.config(ConfigResourceType.GROUP, group_id).get(name)
 
     def _copies(self, group_id: str) -> bool:
-        """Whether letters have the key, value and headers of their records."""
+        """Whether letters have the key and value of their records."""
         own = self._setting(group_id, COPY)
         if own is None:
             return bool(self._node.config.ottla_share_dlq_payload_and_reason)
@@ -263,11 +263,11 @@ class DeadLetterWriter:
                 found, read_until = await self._read(letters.partition, offset, last)
             record = found.get(offset)
             now_ms = node.clock.now_ms()
-            headers = context_headers(source, offset, count, reason, None if record is None else record, told=told)
+            headers = context_headers(source, offset, count, reason, record, told=told)
             if record is None:
                 yield SimpleRecord(now_ms, None, None, headers)
             else:
-                yield SimpleRecord(now_ms, record.key, record.value, (*record.headers, *headers))
+                yield SimpleRecord(now_ms, record.key, record.value, headers)
 
     async def _read(self, partition: Partition, first: Offset, last: Offset) -> tuple[Mapping[Offset, Record], Offset]:
         """Records between two offsets, by offset, and the last offset that was looked at: `last` where no more can be

@@ -98,8 +98,8 @@ class Source(NamedTuple):
 def context_headers(
     source: Source, offset: Offset, count: int, reason: Reason, record: Record | None, *, told: bool
 ) -> tuple[tuple[str, bytes], ...]:
-    """The headers of a letter behind those of its record, in Kafka's order. With `told` also Ottla's: the reason as a
-    word, and the record's own timestamp."""
+    """The headers of a letter, in Kafka's order: of 4.4, without those of its record. With `told` those come first, and
+    Ottla's own last: the reason as a word, and the record's own timestamp."""
     headers = (
         ("__dlq.errors.topic", source.topic.encode()),
         ("__dlq.errors.partition", str(source.partition).encode()),
@@ -111,6 +111,7 @@ def context_headers(
     if not told:
         return headers
     own = [("__ottla.dlq.reason", reason.name.lower().encode())]
-    if record is not None:
-        own.append(("__ottla.dlq.timestamp", str(record.timestamp).encode()))
-    return (*headers, *own)
+    if record is None:
+        return (*headers, *own)
+    own.append(("__ottla.dlq.timestamp", str(record.timestamp).encode()))
+    return (*record.headers, *headers, *own)
