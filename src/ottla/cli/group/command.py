@@ -82,11 +82,11 @@ def describe(
     for number, group in enumerate(found):
         if number:
             print()
-        _print_group(group)
+        print_group(group)
     return OK
 
 
-def _print_group(group: Group) -> None:
+def print_group(group: Group) -> None:
     facts = [group.state, plural(len(group.members), "member")]
     if group.is_shared:
         facts.insert(0, "share group")
