@@ -112,9 +112,8 @@ def _filter(
 ) -> Callable[[Any], bool]:  # fmt: skip
     since_ms = None if since is None else parse_time_ms(since, int(time.time() * 1000))
     if since is not None and since_ms is None:
-        raise CommandFailed(
-            f"--since must be a time such as 2026-05-01T12:00 or an age such as 2h, not {since!r}", MISUSED
-        )
+        wanted = "a time such as 2026-05-01T12:00 or an age such as 2h"
+        raise CommandFailed(f"--since must be {wanted}, not {since!r}", MISUSED)
     if reason not in (None, "rejected", "deliveries"):
         raise CommandFailed(f"--reason must be rejected or deliveries, not {reason!r}", MISUSED)
 
@@ -241,6 +240,8 @@ def redrive(
     from ottla.cli.share.letters import reader
     from ottla.cli.share.redrive import Redriving, id_of, plan
 
+    if rate == 0:
+        raise CommandFailed("--rate must be at least 1", MISUSED)
     wants = _filter(topic, reason, since)
     name = _topic_of(bootstrap, group, dead_topic)
     redriving = Redriving(bootstrap, group) if execute else None

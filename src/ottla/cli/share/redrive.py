@@ -242,6 +242,8 @@ class Redriving:
         before = made.positions[number]
         known = [(each.offset, (number, each.offset) in done) for each in made.letters.get(number, ())]
         end = max(made.ends[number], before.offset)
+        if made.is_cut:  # what lies behind is not known
+            known.append((end, False))
         for first, last in before.ranges:
             known += [(first, True), (last, True)]
         return position_of(sorted(known), end)
