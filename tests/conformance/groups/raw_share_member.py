@@ -14,7 +14,7 @@ from ottla.protocol.records.record_batch import iterate_batches, iterate_records
 from tests.conformance.pair import Wire
 
 GAP, ACCEPT, RELEASE, REJECT = 0, 1, 2, 3
-LIMIT_S = 60.0
+LIMIT_S = 20.0
 GROUP, TOPIC, BROKER = 32, 2, 4
 """Types of resources."""
 _AGAIN = frozenset({14, 15, 16, 3, 6, 56, 100, 122, 123})
@@ -71,8 +71,8 @@ class RawMember:
             data = row["records"] or b""
             values = {each.offset: each.value for at, _ in iterate_batches(data) for each in iterate_records(data, at)}
             for batch in row["acquired_records"]:
-                for offset in range(batch["first_offset"], batch["last_offset"] + 1):
-                    found.append(Taken(offset, batch["delivery_count"], values.get(offset)))
+                offsets = range(batch["first_offset"], batch["last_offset"] + 1)
+                found += [Taken(offset, batch["delivery_count"], values.get(offset)) for offset in offsets]
         return found
 
     def some(self, count: int = 100) -> list[Taken]:
@@ -145,6 +145,6 @@ def alter(bootstrap: str, kind: int, name: str, settings: dict[str, str | None])
 def raise_share_version(bootstrap: str, level: int = 2) -> None:
     updates = [{"feature": "share.version", "max_version_level": level, "upgrade_type": 1}]
     answer = Wire(bootstrap).ask(
-        ApiKey.UPDATE_FEATURES, 1, {"timeout_ms": 60_000, "feature_updates": updates, "validate_only": False}
+        ApiKey.UPDATE_FEATURES, 1, {"timeout": 60_000, "feature_updates": updates, "validate_only": False}
     )
     assert not answer["error_code"], answer

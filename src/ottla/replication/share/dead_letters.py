@@ -97,7 +97,7 @@ class Source(NamedTuple):
 
 def context_headers(
     source: Source, offset: Offset, count: int, reason: Reason, record: Record | None, *, told: bool
-) -> tuple[tuple[str, bytes], ...]:
+) -> tuple[tuple[str, bytes | None], ...]:
     """The headers of a letter, in Kafka's order: of 4.4, without those of its record. With `told` those come first, and
     Ottla's own last: the reason as a word, and the record's own timestamp."""
     headers = (

@@ -112,7 +112,7 @@ class GroupRun(QuorumRun):
     async def _read_from_the_start(self, wire: Wire) -> None:
         """And have dead letters written."""
         update = {"feature": "share.version", "max_version_level": 2, "upgrade_type": 1}
-        values = {"timeout_ms": 10_000, "feature_updates": [update], "validate_only": False}
+        values = {"timeout": 10_000, "feature_updates": [update], "validate_only": False}
         answer = await wire.ask(ApiKey.UPDATE_FEATURES, 1, values)
         if answer["error_code"]:
             raise Disconnected(str(answer))
