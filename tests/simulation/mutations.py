@@ -256,6 +256,18 @@ MUTATIONS = (
              "            if not run.is_available:\n                continue\n            alone",
              "            if not run.is_available and run.deadline_ms is None:\n                continue\n"
              "            run.state = DeliveryState.AVAILABLE\n            alone"),
+    Mutation("dead-letters-are-not-written", "groups", "ottla.replication.share.share_partition",
+             "            self._dead += write.dead\n", "            self._dead += ()\n"),
+    Mutation("letters-of-the-last-leader-are-lost", "groups", "ottla.replication.share.dead_letters",
+             "        if each.delivery_state == DeliveryState.ARCHIVING:\n", "        if ():\n", 40),
+    Mutation("dead-letters-of-the-next-record", "groups", "ottla.drivers.replication.dead_letters",
+             "            record = found.get(offset)\n", "            record = found.get(offset + 1)\n"),
+    Mutation("letters-that-fail-are-given-up", "groups", "ottla.drivers.replication.dead_letters",
+             "                if not error.code.retriable or loop.time() + pause_s > deadline:\n",
+             "                if error.code:\n", 40),
+    Mutation("rejected-is-archived-at-once", "groups", "ottla.replication.share.acknowledgement",
+             "                        part.begin(config.dead_state, config, write)\n",
+             "                        part.begin(DeliveryState.ARCHIVED, config, write)\n"),
     # Of users, ACLs and delegation tokens.
     Mutation("acls-of-a-snapshot-are-not-followed", "security", "ottla.metadata.delta",
              "        delta.acls = _difference(base.acls, image.acls)\n", ""),

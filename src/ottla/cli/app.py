@@ -26,6 +26,7 @@ COMMANDS = {
     "produce": "ottla.cli.records.produce:produce",
     "consume": "ottla.cli.records.consume:consume",
     "group": "ottla.cli.group.command:app",
+    "share": "ottla.cli.share.command:app",
     "config": "ottla.cli.config.command:app",
     "cluster": "ottla.cli.cluster.command:app",
     "tail": "ottla.cli.tail:tail",

@@ -58,6 +58,8 @@ class TypedSettings(Mapping[str, Any]):
         delegation_token_secret_key: Secret | None
         delete_topic_enable: bool
         early_start_listeners: tuple[str, ...] | None
+        errors_deadletterqueue_auto_create_topics_enable: bool
+        errors_deadletterqueue_topic_name_prefix: str
         fetch_max_bytes: int
         group_consumer_assignment_interval_ms: int
         group_consumer_assignors: tuple[str, ...]
@@ -210,6 +212,7 @@ class TypedSettings(Mapping[str, Any]):
         ottla_metrics_clients: bool
         ottla_metrics_partitions: bool
         ottla_sasl_oauthbearer_unsecured_tokens: bool
+        ottla_share_dlq_payload_and_reason: bool
         ottla_ssl_watch_interval_ms: int
         process_roles: tuple[str, ...]
         producer_id_expiration_check_interval_ms: int

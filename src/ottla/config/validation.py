@@ -186,6 +186,8 @@ def validate_group_configs(configs: Mapping[str, str], config: Mapping[str, Any]
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         if values[session] <= values[heartbeat]:
             raise _invalid(f"{session} must be greater than {heartbeat}")
+    if str(values.get("errors.deadletterqueue.topic.name", "")).startswith("__"):
+        raise _invalid("errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'")
 
 
 def _check_repeated_tags(text: str) -> None:

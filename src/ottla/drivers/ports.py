@@ -204,6 +204,13 @@ class AuditHost(Reaching, Protocol):
     def clock(self) -> Clock: ...
 
 
+class DeadLetterHost(Reaching, Protocol):
+    @property
+    def fs(self) -> FileSystem: ...
+    @property
+    def clock(self) -> Clock: ...
+
+
 class LogHost(Protocol):
     """For what moves or fetches logs."""
 

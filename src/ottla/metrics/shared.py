@@ -15,14 +15,28 @@ ACKNOWLEDGE_TYPES = {1: "Accept", 2: "Release", 3: "Reject", 4: "Renew"}
 """Acknowledgement types that members send; gaps, which have no record, are not counted."""
 
 
+class DeadLetterCounts:
+    __slots__ = ("failed", "records", "requests")
+
+    def __init__(self) -> None:
+        self.records = 0
+        """Letters written."""
+        self.requests = 0
+        """Produce requests for them, repeated ones included."""
+        self.failed = 0
+        """Times that letters were given up."""
+
+
 class ShareMetrics:
-    __slots__ = ("_acquire_seconds", "_fetch_ratio", "acknowledged", "load_seconds")
+    __slots__ = ("_acquire_seconds", "_fetch_ratio", "acknowledged", "letters", "load_seconds")
 
     def __init__(self) -> None:
         self.acknowledged = dict.fromkeys(ACKNOWLEDGE_TYPES, 0)
         """Records, by type."""
         self.load_seconds = Histogram(REQUEST_SECONDS)
         """Load times of share-partitions from the share coordinator."""
+        self.letters: dict[str, DeadLetterCounts] = {}
+        """Dead letters of each group that has had one here."""
         self._fetch_ratio: dict[str, Histogram] = {}
         self._acquire_seconds: dict[str, Histogram] = {}
 
@@ -42,6 +56,12 @@ class ShareMetrics:
         self._of(self._fetch_ratio, group_id, PERCENT).add(100 * found / wanted)
         self._of(self._acquire_seconds, group_id, REQUEST_SECONDS).add(seconds)
 
+    def letters_of(self, group_id: str) -> DeadLetterCounts:
+        found = self.letters.get(group_id)
+        if found is None:
+            found = self.letters[group_id] = DeadLetterCounts()
+        return found
+
     def groups(self) -> list[tuple[str, Histogram, Histogram]]:
         """Each group's percentages of partitions fetched, and the seconds that it took."""
         return [(group_id, each, self._acquire_seconds[group_id]) for group_id, each in self._fetch_ratio.items()]
@@ -50,6 +70,7 @@ class ShareMetrics:
         """Remove a group without members on this node."""
         self._fetch_ratio.pop(group_id, None)
         self._acquire_seconds.pop(group_id, None)
+        self.letters.pop(group_id, None)
 
     @staticmethod
     def _of(of: dict[str, Histogram], group_id: str, bounds: Sequence[float]) -> Histogram:

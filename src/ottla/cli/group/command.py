@@ -87,7 +87,7 @@ def describe(
     for number, group in enumerate(found):
         if number:
             print()
-        _print_group(group)
+        print_group(group)
     return OK
 
 
@@ -107,7 +107,7 @@ def _print_topologies(names: list[str], bootstrap: str, *, json: bool) -> int:
     return OK
 
 
-def _print_group(group: Group) -> None:
+def print_group(group: Group) -> None:
     facts = [group.state, plural(len(group.members), "member")]
     if group.is_shared:
         facts.insert(0, "share group")

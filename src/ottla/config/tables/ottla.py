@@ -33,6 +33,11 @@ OTTLA: tuple[Setting, ...] = (
             doc="Whether /metrics has the metrics that clients push (KIP-714)."),
     Setting("ottla.metrics.partitions", Type.BOOLEAN, "true",
             doc="Whether /metrics has series for each partition, and for each partition of a group."),
+    Setting("ottla.share.dlq.payload.and.reason", Type.BOOLEAN, "false", mode=Mode.CLUSTER_WIDE,
+            doc="Whether dead letters of share groups have the payload of their records, unless the group says "
+                "otherwise (errors.deadletterqueue.copy.record.enable), with it the record's own headers, which "
+                "Kafka leaves out, and two more: __ottla.dlq.reason, rejected or deliveries, and "
+                "__ottla.dlq.timestamp, the record's own."),
     Setting("ottla.log.level", Type.STRING, "INFO", OneOf(("DEBUG", "INFO", "WARN", "ERROR", "FATAL")),
             doc="The minimum level of logged events. Levels of single loggers can be changed while the node runs."),
     Setting("ottla.log.format", Type.STRING, "text", OneOf(("text", "json")),

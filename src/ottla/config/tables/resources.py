@@ -37,6 +37,12 @@ GROUP: tuple[Setting, ...] = (
             doc="Milliseconds at least between two assignments of the share group."),
     Setting("share.assignor.offload.enable", BOOLEAN, "true", internal=True,
             doc="Whether Kafka computes assignments of the share group in a thread of their own."),
+    Setting("errors.deadletterqueue.topic.name", STRING, "",
+            doc="The topic for the dead letters of the share group: records that were rejected, or delivered as often "
+                "as they may be. Empty for none. The topic needs errors.deadletterqueue.group.enable."),
+    Setting("errors.deadletterqueue.copy.record.enable", BOOLEAN, "false",
+            doc="Whether dead letters of the share group have the key and value of their records; else they have only "
+                "headers that say where the record is and why it died."),
     Setting("streams.session.timeout.ms", INT, "45000", AtLeast(1),
             doc="Milliseconds without a heartbeat after which a member of the streams group is removed."),
     Setting("streams.heartbeat.interval.ms", INT, "5000", AtLeast(1),

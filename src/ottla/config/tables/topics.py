@@ -62,6 +62,8 @@ TOPIC: tuple[Setting, ...] = (
             doc="Milliseconds at most that a producer's timestamp may lie in the past."),
     Setting("message.timestamp.after.max.ms", LONG, "3600000", AtLeast(0),
             doc="Milliseconds at most that a producer's timestamp may lie in the future."),
+    Setting("errors.deadletterqueue.group.enable", BOOLEAN, "false",
+            doc="Whether share groups may write their dead letters to the topic."),
     Setting("min.insync.replicas", INT, "1", AtLeast(1),
             doc="Replicas that must be in sync for a produce request with acks=all."),
     Setting("unclean.leader.election.enable", BOOLEAN, "false",

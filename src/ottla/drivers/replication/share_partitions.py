@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from ottla.drivers.coordinators.share_persister import Persister
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
+from ottla.metadata.features import SHARE_VERSION
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.metrics.shared import ShareMetrics, SharePartitionMetrics
 from ottla.model import Millis, Offset
@@ -30,11 +32,13 @@ from ottla.replication.partition import Partition
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
 from ottla.replication.share.acquisition import Acquired
 from ottla.replication.share.config import ShareConfig
+from ottla.replication.share.dead_letters import SHARE_VERSION_MIN, TOPIC, DeadRecords
 from ottla.replication.share.session import SessionKey, SharedPartition, ShareSessions
 from ottla.replication.share.share_partition import LoadedState, SharePartition
 
 if TYPE_CHECKING:
     from ottla.drivers.ports import PublishedMetadata, ShareHost
+    from ottla.drivers.replication.dead_letters import DeadLetterWriter
 
 _LOG = logging.getLogger("ottla.share")
 
@@ -79,7 +83,7 @@ class LedSharePartition:
 
     __slots__ = (
         "core", "error", "is_read", "is_wanted", "key", "likely_bytes", "metrics", "partition", "timer", "timer_ms",
-        "waiters", "where",
+        "unwritten", "waiters", "where",
     )  # fmt: skip
 
     def __init__(self, key: SharePartitionKey, partition: Partition) -> None:
@@ -100,6 +104,8 @@ class LedSharePartition:
         """Fetches that want to look again when there may be records for them."""
         self.timer: asyncio.Handle | None = None
         self.timer_ms = 0
+        self.unwritten = 0
+        """Dead letters of which it is not kept yet that they are written, by the times that records died."""
         self.metrics = SharePartitionMetrics()
 
     def wake(self) -> None:
@@ -125,17 +131,20 @@ class SharePartitions:
     def __init__(
         self, node: ShareHost, metadata: PublishedMetadata, persister: Persister,
         find_offset: Callable[[Partition, Millis], Awaitable[Offset | None]],
+        dead_letters: Callable[[ShareMetrics], DeadLetterWriter],
     ) -> None:  # fmt: skip
-        """`find_offset` gives, awaited, the offset of the first record since a timestamp; None if there is none."""
+        """`find_offset` gives, awaited, the offset of the first record since a timestamp; None if there is none.
+        `dead_letters` makes what writes dead letters, when there is the first one."""
         self._node = node
         self.persister = persister
         self._find_offset = find_offset
         self._led: dict[tuple[UUID, int], dict[str, LedSharePartition]] = {}
         self.sessions = ShareSessions(node.config.group_share_max_share_sessions, self._session_ended)
         self._stopped = False
-        self._configs: dict[str, tuple[Mapping[str, str], ShareConfig, bool]] = {}
-        """Groups read here, each with its own settings, the resulting configuration, and whether it reads only what is
-        committed; the node's settings do not change."""
+        self._make_dead_letters = dead_letters
+        self._configs: dict[str, tuple[Mapping[str, str], int, ShareConfig, bool]] = {}
+        """Groups read here, each with its own settings and the level of share.version, the resulting configuration, and
+        whether it reads only what is committed; the node's settings do not change."""
         self.metrics = ShareMetrics()
         node.replicas.on_leadership.append(self._on_leadership)
         metadata.subscribe(self._on_metadata)
@@ -144,6 +153,8 @@ class SharePartitions:
         self._stopped = True
         for led in [*self]:
             self.drop(led, ErrorCode.not_leader_or_follower)
+        if "_dead_letters" in self.__dict__:
+            await self._dead_letters.stop()
         await self.persister.stop()
 
     def __iter__(self) -> Iterator[LedSharePartition]:
@@ -216,6 +227,7 @@ class SharePartitions:
                     led.metrics.batch_records.add(each.last_offset - each.first_offset + 1)
                 self.metrics.load_seconds.add(elapsed_s() - began_s)
                 led.wake()
+                self._bury(led)
         except KafkaError as error:
             self.drop(led, ErrorCode(error.code))
         except asyncio.CancelledError:
@@ -243,18 +255,19 @@ class SharePartitions:
         return group_setting(own, self._node.config, name)
 
     def config_of(self, group_id: str) -> ShareConfig:
-        return self._settings_of(group_id)[1]
+        return self._settings_of(group_id)[2]
 
     def reads_committed(self, group_id: str) -> bool:
         """Whether the group reads only what is committed (`share.isolation.level`)."""
-        return self._settings_of(group_id)[2]
+        return self._settings_of(group_id)[3]
 
-    def _settings_of(self, group_id: str) -> tuple[Mapping[str, str], ShareConfig, bool]:
-        own = self._node.image.config(ConfigResourceType.GROUP, group_id)
+    def _settings_of(self, group_id: str) -> tuple[Mapping[str, str], int, ShareConfig, bool]:
+        image = self._node.image
+        own, level = image.config(ConfigResourceType.GROUP, group_id), image.features.get(SHARE_VERSION, 0)
         known = self._configs.get(group_id)
-        if known is None or known[0] is not own:
+        if known is None or known[0] is not own or known[1] != level:
             committed_only = self.setting(group_id, "share.isolation.level") == "read_committed"
-            known = self._configs[group_id] = own, self._config_of(group_id), committed_only
+            known = self._configs[group_id] = own, level, self._config_of(group_id), committed_only
         return known
 
     def _config_of(self, group_id: str) -> ShareConfig:
@@ -263,6 +276,8 @@ class SharePartitions:
             self.setting(group_id, "share.delivery.count.limit"),
             self.setting(group_id, "share.partition.max.record.locks"),
             self.setting(group_id, "share.renew.acknowledge.enable"),
+            bool(str(self.setting(group_id, TOPIC)).strip())
+            and self._node.image.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_MIN,
         )
 
     # Deliveries
@@ -322,7 +337,7 @@ class SharePartitions:
             # Whoever comes next begins with what the coordinator says, which an operator may change meanwhile.
             self.metrics.remove_group(key.group_id)
             self._configs.pop(key.group_id, None)
-            for led in [led for led in self if led.key.group_id == key.group_id]:
+            for led in [led for led in self if led.key.group_id == key.group_id and not led.unwritten]:
                 self.drop(led, ErrorCode.not_leader_or_follower)
 
     def _session_ended(self, key: SessionKey, partitions: Iterable[SharedPartition]) -> None:
@@ -359,9 +374,41 @@ class SharePartitions:
         if error:
             where = fields(partition=led.partition.topic_partition, group=led.key.group_id, error=error.name)
             _LOG.warning("acknowledgements of a share group could not be stored", extra=where)
+        self._bury(led)
         self._arm(led)
         if may_have_records:
             led.wake()
+
+    # Dead letters (KIP-1191)
+
+    @cached_property
+    def _dead_letters(self) -> DeadLetterWriter:
+        return self._make_dead_letters(self.metrics)
+
+    def _bury(self, led: LedSharePartition) -> None:
+        """Have the letters of records written that have died."""
+        if led.core is None or not (dead := led.core.take_dead()):
+            return
+        from ottla.drivers.replication.dead_letters import Letters
+
+        for each in dead:
+            led.unwritten += 1
+            done = partial(self._buried, led, each)
+            self._dead_letters.write(Letters(led.key.group_id, led.partition, each, done))
+
+    def _buried(self, led: LedSharePartition, dead: DeadRecords) -> None:
+        """The letters are written, or cannot be: the records are archived."""
+        if led.core is None:  # another leader writes them again
+            return
+        self._persist(led, led.core.archived(dead), partial(self._kept, led))
+        led.wake()
+
+    def _kept(self, led: LedSharePartition, error: KafkaError | None) -> None:
+        """A share-partition without readers stays until it is known that its letters are written; else the next reader
+        would have them written again."""
+        led.unwritten -= 1
+        if led.core is not None and not led.unwritten and not self.sessions.has_group(led.key.group_id):
+            self.drop(led, ErrorCode.not_leader_or_follower)
 
     # Locks
 

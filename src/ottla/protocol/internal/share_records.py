@@ -21,18 +21,20 @@ NOT_COUNTED: Final = -1
 
 
 class DeliveryState(IntEnum):
-    """State of a record in flight, by Kafka's numbers (3 is reserved)."""
+    """State of a record in flight, by Kafka's numbers."""
 
     AVAILABLE = 0
     ACQUIRED = 1
     """Never written: a lock is the leader's alone."""
     ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """Not delivered again; its dead letter is being written (KIP-1191). A new leader writes the letter again."""
     ARCHIVED = 4
 
     @property
     def is_terminal(self) -> bool:
-        """Whether it will never be delivered again."""
-        return self >= DeliveryState.ACKNOWLEDGED
+        """Whether nothing is left to do for it: no delivery, no dead letter."""
+        return self is DeliveryState.ACKNOWLEDGED or self is DeliveryState.ARCHIVED
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import LeaderEpoch, Millis, Offset
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
 from ottla.replication.share.config import ShareConfig
+from ottla.replication.share.dead_letters import DeadRecords, Reason, add_dead
 from ottla.replication.share.in_flight import InFlightBatch, Run
 from ottla.replication.share.window import Window
 
@@ -32,7 +33,6 @@ _STATES: Final = {
     AcknowledgeType.GAP: DeliveryState.ARCHIVED,
     AcknowledgeType.ACCEPT: DeliveryState.ACKNOWLEDGED,
     AcknowledgeType.RELEASE: DeliveryState.AVAILABLE,
-    AcknowledgeType.REJECT: DeliveryState.ARCHIVED,
 }
 
 
@@ -55,8 +55,14 @@ class StateWrite:
     delivery_complete_count: int = 0
     batches: list[StateBatch] = field(default_factory=list)
     """Changed batches in the order of their offsets."""
+    dead: list[DeadRecords] = field(default_factory=list)
+    """What of them is ARCHIVING: its dead letters are written once the state is kept."""
+    stands: bool = False
+    """Whether the change is not undone where the state cannot be kept."""
 
-    def add(self, run: Run) -> None:
+    def add(self, run: Run, reason: Reason = Reason.DELIVERIES) -> None:
+        if run.state is DeliveryState.ARCHIVING:
+            add_dead(self.dead, DeadRecords(run.first, run.last, run.count, reason))
         last = self.batches[-1] if self.batches else None
         if (
             last is not None
@@ -97,8 +103,11 @@ def acknowledge(
                     if type_ is AcknowledgeType.RENEW:
                         part.deadline_ms = deadline_ms
                         renewed = True
+                    elif type_ is AcknowledgeType.REJECT:
+                        part.begin(config.dead_state, config, write)
+                        write.add(part, Reason.REJECTED)
                     else:
-                        part.begin(_STATES[type_], config.delivery_count_limit, write)
+                        part.begin(_STATES[type_], config, write)
                         write.add(part)
     return renewed
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ottla.model import Millis, Offset
 from ottla.protocol.internal.share_records import DeliveryState
+from ottla.replication.share.config import ShareConfig
 
 NOBODY: Final = ""
 """Stands for no member that has acquired the record."""
@@ -67,33 +68,33 @@ class Run:
         self.member = member
         self.deadline_ms = deadline_ms
 
-    def begin(self, state: DeliveryState, count_limit: int, pending: Any) -> None:
+    def begin(self, state: DeliveryState, config: ShareConfig, pending: Any) -> None:
         """Leave ACQUIRED once `pending` is committed. What was delivered as often as it may be is not AVAILABLE again,
-        but ARCHIVED."""
+        but ARCHIVED, or ARCHIVING until its dead letter is written."""
         assert self.state is DeliveryState.ACQUIRED and self.pending is None
         self.previous = (self.state, self.member)
         self.pending = pending
-        self.state = _limited(state, self.count, count_limit)
+        self.state = _limited(state, self.count, config)
         self.member = NOBODY
 
     def commit(self) -> None:
         self.pending = self.previous = self.deadline_ms = None
 
-    def undo(self, count_limit: int, now_ms: Millis) -> None:
+    def undo(self, config: ShareConfig, now_ms: Millis) -> None:
         """Take the change back; a lock that ended meanwhile has ended."""
         previous, self.pending, self.previous = self.previous, None, None
         if previous is None:  # archived meanwhile
             self.deadline_ms = None
         elif self.deadline_ms is not None and self.deadline_ms <= now_ms:
-            self.state = _limited(DeliveryState.AVAILABLE, self.count, count_limit)
+            self.state = _limited(DeliveryState.AVAILABLE, self.count, config)
             self.deadline_ms = None
         else:
             self.state, self.member = previous
 
-    def expire(self, state: DeliveryState, count_limit: int) -> None:
+    def expire(self, state: DeliveryState, config: ShareConfig) -> None:
         """The lock has ended."""
         assert self.state is DeliveryState.ACQUIRED and self.pending is None
-        self.state = _limited(state, self.count, count_limit)
+        self.state = _limited(state, self.count, config)
         self.member = NOBODY
         self.deadline_ms = None
 
@@ -118,8 +119,9 @@ class Run:
         )  # fmt: skip
 
 
-def _limited(state: DeliveryState, count: int, count_limit: int) -> DeliveryState:
-    return DeliveryState.ARCHIVED if state is DeliveryState.AVAILABLE and count >= count_limit else state
+def _limited(state: DeliveryState, count: int, config: ShareConfig) -> DeliveryState:
+    is_dead = state is DeliveryState.AVAILABLE and count >= config.delivery_count_limit
+    return config.dead_state if is_dead else state
 
 
 class InFlightBatch:

@@ -22,6 +22,7 @@ from ottla.replication.share.aborted import OffsetRange, ReadBatch
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite, acknowledge
 from ottla.replication.share.acquisition import Acquired, Acquisition, Wanted, without
 from ottla.replication.share.config import ShareConfig
+from ottla.replication.share.dead_letters import DeadRecords, Reason, add_dead, left_by_the_last_leader
 from ottla.replication.share.in_flight import InFlightBatch, Run
 from ottla.replication.share.window import Window
 
@@ -45,6 +46,7 @@ class SharePartition:
         self.window = Window(loaded.start_offset, loaded.batches)
         self._deadlines: list[Millis] = []
         """A heap; some are of locks that were given up before."""
+        self._dead = [*left_by_the_last_leader(loaded.batches, config.delivery_count_limit)]
 
     def use(self, config: ShareConfig) -> None:
         """The settings may have changed; what is locked stays so for as long as was said."""
@@ -116,7 +118,7 @@ class SharePartition:
             for run in batch.between(batch.first, batch.last):
                 if run.state is DeliveryState.ACQUIRED and run.pending is None and run.member == member:
                     for part, state in self._around_start(batch, run):
-                        part.begin(state, self.config.delivery_count_limit, write)
+                        part.begin(state, self.config, write)
                         write.add(part)
         return self._finished(write)
 
@@ -127,7 +129,7 @@ class SharePartition:
             return None
         while self._deadlines and self._deadlines[0] <= now_ms:
             heapq.heappop(self._deadlines)
-        write = self._new_write()
+        write = self._new_write(stands=True)
         for batch in self.window.batches:
             for run in batch.between(batch.first, batch.last):
                 if (
@@ -135,7 +137,7 @@ class SharePartition:
                     and run.deadline_ms is not None and run.deadline_ms <= now_ms
                 ):  # fmt: skip
                     for part, state in self._around_start(batch, run):
-                        part.expire(state, self.config.delivery_count_limit)
+                        part.expire(state, self.config)
                         write.add(part)
                         self.window.look_for_available |= part.state is DeliveryState.AVAILABLE
             batch.join()
@@ -144,6 +146,8 @@ class SharePartition:
     def written(self, write: StateWrite, now_ms: Millis, *, committed: bool) -> bool:
         """The share coordinator has kept a write, or cannot; returns whether the window has changed such that fetches
         that wait should be looked at."""
+        if committed or write.stands:
+            self._dead += write.dead
         if not committed:
             return self._undo(write, now_ms) | self.window.settle()
         for batch in self._touched(write):
@@ -160,10 +164,33 @@ class SharePartition:
         archived when they give it up."""
         self.window.move_start(log_start_offset)
 
+    # Dead letters
+
+    def take_dead(self) -> list[DeadRecords]:
+        """Records whose dead letters are to be written now. Each is handed out once, and is ARCHIVING until
+        `archived`."""
+        dead, self._dead = self._dead, []
+        return dead
+
+    def archived(self, dead: DeadRecords) -> StateWrite | None:
+        """The letters of records are written, or cannot be. This is not undone if the write fails: a new leader would
+        write the letters again."""
+        write = self._new_write(stands=True)
+        window = self.window
+        start = max(0, window.floor(dead.first_offset))
+        for batch in window.batches[start : window.floor(dead.last_offset) + 1]:
+            for run in batch.between(dead.first_offset, dead.last_offset):
+                if run.state is DeliveryState.ARCHIVING:
+                    part = batch.cut(run, dead.first_offset, dead.last_offset)
+                    part.archive()
+                    write.add(part)
+            batch.join()
+        return self._finished(write)
+
     # Parts
 
-    def _new_write(self) -> StateWrite:
-        return StateWrite(self.state_epoch, self.leader_epoch)
+    def _new_write(self, *, stands: bool = False) -> StateWrite:
+        return StateWrite(self.state_epoch, self.leader_epoch, stands=stands)
 
     def _finished(self, write: StateWrite) -> StateWrite | None:
         if not write.batches:
@@ -199,8 +226,10 @@ class SharePartition:
         for batch in self._touched(write):
             for run in batch.runs:
                 if run.pending is write:
-                    run.undo(self.config.delivery_count_limit, now_ms)
+                    run.undo(self.config, now_ms)
                     found |= run.state is DeliveryState.AVAILABLE
+                    if run.state is DeliveryState.ARCHIVING:  # its lock has ended meanwhile
+                        add_dead(self._dead, DeadRecords(run.first, run.last, run.count, Reason.DELIVERIES))
             batch.join()
         self.window.look_for_available |= found
         return found

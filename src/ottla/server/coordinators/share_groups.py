@@ -29,6 +29,8 @@ from ottla.server.security.authorization import allowed, authorize
 from ottla.server.security.permissions import Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
+    from ottla.drivers.replication.dead_letters import DeadLetterWriter
+    from ottla.metrics.shared import ShareMetrics
     from ottla.protocol.schemas.received import (
         AcknowledgementBatch,
         ShareAcknowledgeRequest,
@@ -83,8 +85,13 @@ def share_parts(node: NodePorts, closers: Closers) -> ShareParts:
         _, offset, _ = await run_yielding(find_offset(asking, partition, timestamp_ms, READ_UNCOMMITTED))
         return offset if offset >= 0 else None
 
+    def dead_letters(metrics: ShareMetrics) -> DeadLetterWriter:
+        from ottla.drivers.replication.dead_letters import DeadLetterWriter  # few groups have any
+
+        return DeadLetterWriter(node, metrics, partial(topic_creation.create_for_dead_letters, node))
+
     persister = Persister(node, make_topic)
-    partitions = SharePartitions(node, node.metadata.publisher, persister, offset_since)
+    partitions = SharePartitions(node, node.metadata.publisher, persister, offset_since, dead_letters)
     closers.append(partitions.stop)
     return ShareParts(partitions, ShareGroups(node, persister))
 

@@ -49,6 +49,11 @@ class SharePartitionsCollector:
         for group_id, ratio, seconds in metrics.groups():
             page.add_histogram(f"{prefix}requesttopicpartitionsfetchratio", ratio, group=group_id)
             page.add_histogram(f"{prefix}topicpartitionsacquiretime_seconds", seconds, group=group_id)
+        for group_id, letters in metrics.letters.items():
+            where = labels(group=group_id)
+            page.add(f"{prefix}deadletterqueuerecordcount_total", letters.records, where)
+            page.add(f"{prefix}deadletterqueuetotalproducerequests_total", letters.requests, where)
+            page.add(f"{prefix}deadletterqueuefailedproducerequests_total", letters.failed, where)
         for position, led in enumerate([*shares] if self._per_partition else ()):
             if led.core is not None:
                 await self._add_partition(page, led, led.core, now_ms)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.config.server import ServerConfig
 from ottla.drivers.controller.controller_channel import THE_BROKER, Requester
 from ottla.drivers.cooperative import scheduler_of
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.protocol.messages import ApiKey
 
@@ -81,6 +81,19 @@ async def create(context: RequestContext, names: Collection[str]) -> None:
 async def create_own(node: NodePorts, names: Collection[str]) -> None:
     """Create topics of coordinators, as the broker itself: clients need no permission for them."""
     await _create(node, names, THE_BROKER)
+
+
+async def create_for_dead_letters(node: NodePorts, name: str) -> None:
+    """Create a topic for dead letters of share groups, as the broker itself (KIP-1191). Raises KafkaError."""
+    configs = {"errors.deadletterqueue.group.enable": "true", "message.timestamp.type": "CreateTime"}
+    topic = creatable(node.config, name)
+    topic["configs"] = [{"name": each, "value": value} for each, value in configs.items()]
+    request = {"topics": [topic], "timeout": node.config.request_timeout_ms, "validate_only": False}
+    answer = await node.channel.send(ApiKey.CREATE_TOPICS, request, requester=THE_BROKER)
+    for row in answer["topics"]:
+        code = ErrorCode(row["error_code"])
+        if code not in (ErrorCode.none, ErrorCode.topic_already_exists):
+            raise KafkaError(code, row["error_message"])
 
 
 async def _create(node: NodePorts, names: Collection[str], requester: Requester) -> None:

@@ -18,6 +18,8 @@ from ottla.simulation.world import World
 
 JOBS = "jobs"
 """What is worked through."""
+DEAD = "dlq.jobs"
+"""Where dead letters go."""
 
 LOCK_MS = 1500
 DELIVERIES_MAX = 5
@@ -56,6 +58,9 @@ class Jobs:
     delivered: dict[Key, dict[int, bytes]] = field(default_factory=dict)
     finished: dict[tuple[Key, int], float] = field(default_factory=dict)
     """When it was answered that a record was accepted or rejected."""
+    accepted: set[tuple[Key, int]] = field(default_factory=set)
+    rejected: set[tuple[Key, int]] = field(default_factory=set)
+    """Which of both it was."""
     locks: dict[tuple[Key, int], _Lock] = field(default_factory=dict)
 
 
@@ -237,6 +242,8 @@ class ShareMember(Client):
                 now_s = self.world.time.now_s
                 done = [offset for offset, fate in fates.items() if fate != RELEASE]
                 self.jobs.finished.update({(key, offset): now_s for offset in done})
+                self.jobs.accepted.update((key, offset) for offset, fate in fates.items() if fate == ACCEPT)
+                self.jobs.rejected.update((key, offset) for offset, fate in fates.items() if fate == REJECT)
                 self.history.counts["share acknowledgements"] += len(fates)
                 self.note(f"acknowledged {fates} of {key}")
 

@@ -4,7 +4,8 @@ coordinators and leaders are lost in the middle of rebalances, commits and ackno
 Everything is fsynced and no disk is replaced, so that in the end nothing of what a member was told may be untrue: a
 partition has one member at a time, a committed offset never goes back, who is fenced commits nothing; a record that was
 acknowledged is not delivered again, nobody else is given one that somebody has, and none is lost. A coordinator that
-is loaded says of its group what the one before did.
+is loaded says of its group what the one before did. A record whose rejection was answered has a dead letter, which says
+what the record did.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from ottla.simulation.checks.history import ACKS_ALL, Key
 from ottla.simulation.clients import consumer_members, share_members
 from ottla.simulation.clients.clients import Client, Consumer, Producer
 from ottla.simulation.clients.consumer_members import SESSION_MS, WORK, ConsumerGroup, ConsumerMember
-from ottla.simulation.clients.share_members import JOBS, Jobs, ShareMember
+from ottla.simulation.clients.dead_letters import DeadReader
+from ottla.simulation.clients.share_members import DEAD, JOBS, Jobs, ShareMember
 from ottla.simulation.clients.wire import Disconnected, Wire
 from ottla.simulation.faults.aimed_faults import AimedNemesis
 from ottla.simulation.faults.faults import Nemesis
@@ -45,16 +47,23 @@ BALANCED_SECONDS_MAX = 20.0
 DRAINED_S = 4 * SESSION_MS / 1000
 """When nothing was delivered for so long, nothing is left: leaders are elected, and members out that have died."""
 
-_GROUP_RESOURCE = 32
+_TOPIC_RESOURCE, _GROUP_RESOURCE = 2, 32
+_FOR_DEAD_LETTERS = (
+    (_TOPIC_RESOURCE, DEAD, {"errors.deadletterqueue.group.enable": "true"}),
+    (_GROUP_RESOURCE, SHARERS, {
+        "share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": DEAD,
+        "errors.deadletterqueue.copy.record.enable": "true",
+    }),
+)  # fmt: skip
 
 ALWAYS = (
     "consumer heartbeats", "consumer group assignments", "consumer group commits", "share deliveries",
-    "share acknowledgements", "share redeliveries", "coordinators compared", "jobs checked", "fault",
+    "share acknowledgements", "share redeliveries", "coordinators compared", "jobs checked", "dead letters", "fault",
 )  # fmt: skip
 
 
 class GroupRun(QuorumRun):
-    topics = (WORK, JOBS)
+    topics = (WORK, JOBS, DEAD)
     watched = (JOBS,)
 
     def __init__(self, seed: int, kind: str = GROUPS, plan: Plan | None = None) -> None:
@@ -101,11 +110,22 @@ class GroupRun(QuorumRun):
         await self._patiently(self._read_from_the_start)
 
     async def _read_from_the_start(self, wire: Wire) -> None:
-        change = {"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}
-        resource = {"resource_type": _GROUP_RESOURCE, "resource_name": SHARERS, "configs": [change]}
-        values = {"resources": [resource], "validate_only": False}
-        answer = await wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, values)
-        if answer["responses"][0]["error_code"]:
+        """And have dead letters written."""
+        update = {"feature": "share.version", "max_version_level": 2, "upgrade_type": 1}
+        values = {"timeout": 10_000, "feature_updates": [update], "validate_only": False}
+        answer = await wire.ask(ApiKey.UPDATE_FEATURES, 1, values)
+        if answer["error_code"]:
+            raise Disconnected(str(answer))
+        resources = [
+            {"resource_type": kind, "resource_name": name, "configs": [
+                {"name": each, "config_operation": 0, "value": value} for each, value in changes.items()
+            ]}
+            for kind, name, changes in _FOR_DEAD_LETTERS
+        ]  # fmt: skip
+        answer = await wire.ask(
+            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources, "validate_only": False}
+        )  # fmt: skip
+        if any(row["error_code"] for row in answer["responses"]):
             raise Disconnected(str(answer))
 
     def make_clients(self) -> list[Client]:
@@ -148,6 +168,29 @@ class GroupRun(QuorumRun):
             if wrong := [offset for offset, value in delivered.items() if found.get(offset) != value]:
                 self.world.violated(f"what is delivered was written: {key} at {wrong[:9]}")
             self.world.counts["jobs checked"] += len(found)
+            await self._check_dead(number, found)
+
+    async def _check_dead(self, number: int, found: dict[int, bytes]) -> None:
+        """What dead letters promise: at least one for a record whose rejection was answered, which says what the record
+        says; none that says "rejected" of a record whose acceptance was answered."""
+        key = JOBS, number
+        last = DeadReader(self.world, self.history, f"dead{number}", self.servers, (DEAD, number))
+        last.stopping = True
+        await self._patiently(last.read_all, (DEAD, number))
+        violated = self.world.violated
+        for letter in last.letters:
+            if (letter.topic, letter.partition, letter.group) != (*key, SHARERS):
+                violated(f"a dead letter says where its record is: {letter} in {DEAD}-{number}")
+            if found.get(letter.offset) != letter.value:
+                violated(f"a dead letter says what its record does: {letter}, {found.get(letter.offset)!r}")
+            if letter.is_rejected and (key, letter.offset) in self.jobs.accepted:
+                violated(f"what was accepted is not rejected: {letter}")
+        dead = {letter.offset for letter in last.letters}
+        rejected = {offset for where, offset in self.jobs.rejected if where == key}
+        if lost := sorted(rejected - dead):
+            violated(f"what is rejected has a dead letter: {key} lacks {lost[:9]}, of {len(rejected)}")
+        self.world.counts["dead letters"] += len(last.letters)
+        self.world.counts["dead letters again"] += len(last.letters) - len(dead)
 
     async def _balance(self) -> None:
         """Two members that join have everything between them, and a new coordinator knows it."""

@@ -75,7 +75,7 @@ class Plan(NamedTuple):
 
 
 class QuorumRun(Run):
-    topics = (TOPIC, TRIMMED[0])
+    topics: tuple[str, ...] = (TOPIC, TRIMMED[0])
     watched: tuple[str, ...] = (TOPIC,)
     """Topics whose records are compared between replicas."""
     seconds_max = 60 + LONG_SECONDS[1] + 2 * QUIET_SECONDS_MAX + SETTLED_SECONDS_MAX

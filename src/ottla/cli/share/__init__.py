@@ -1,0 +1,1 @@
+"""`ottla share`: share groups, their dead letters, and what puts these back."""

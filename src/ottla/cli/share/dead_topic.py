@@ -1,0 +1,76 @@
+"""Where the dead letters of a share group go, and why they would not (KIP-1191): asked by the public protocol, so of
+Apache Kafka too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ottla.cli import wire
+from ottla.protocol.messages import ApiKey
+from ottla.replication.share.dead_letters import COPY, CREATE, ENABLE, PREFIX, SHARE_VERSION_MIN, TOPIC, problem
+
+_TOPIC_KIND, _BROKER_KIND, _GROUP_KIND = 2, 4, 32
+_FEATURE = "share.version"
+OWN = "ottla.share.dlq.payload.and.reason"
+
+
+class DeadTopic(NamedTuple):
+    name: str
+    """Empty where the group has none."""
+    copies: bool
+    """Whether letters have the payload of their records."""
+    problem: str | None
+    """Why letters cannot be written, None if they can."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {"topic": self.name or None, "copies_record": self.copies, "problem": self.problem}
+
+
+def dead_topics(bootstrap: str, groups: list[str]) -> dict[str, DeadTopic]:
+    """Of each share group. Raises CommandFailed."""
+    own = {group: _configs(bootstrap, _GROUP_KIND, group) or {} for group in groups}
+    names = {(each.get(TOPIC) or "").strip() for each in own.values()}
+    if not any(names):
+        return {group: DeadTopic("", False, None) for group in groups}
+    metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False})
+    broker = _configs(bootstrap, _BROKER_KIND, str(metadata["brokers"][0]["node_id"])) or {}
+    level = _share_version(bootstrap)
+    topics = {name: _configs(bootstrap, _TOPIC_KIND, name) for name in sorted(names) if name}
+    found = {}
+    for group, configs in own.items():
+        name = (configs.get(TOPIC) or "").strip()
+        if not name:
+            found[group] = DeadTopic("", False, None)
+            continue
+        topic = topics[name]
+        why = problem(
+            name, prefix=broker.get(PREFIX) or "",
+            enabled=None if topic is None else topic.get(ENABLE) == "true", may_create=broker.get(CREATE) == "true",
+        )  # fmt: skip
+        if level < SHARE_VERSION_MIN:
+            why = f"{_FEATURE} is {level}, and dead letters need {SHARE_VERSION_MIN}"
+        copies = configs.get(COPY) == "true" or broker.get(OWN) == "true"
+        found[group] = DeadTopic(name, copies, why)
+    return found
+
+
+def _share_version(bootstrap: str) -> int:
+    answer = wire.ask(
+        bootstrap, ApiKey.API_VERSIONS, {"client_software_name": "ottla-cli", "client_software_version": "1"}
+    )
+    levels = {each["name"]: each["max_version_level"] for each in answer["finalized_features"]}
+    return int(levels.get(_FEATURE, 0))
+
+
+def _configs(bootstrap: str, kind: int, name: str) -> Mapping[str, str | None] | None:
+    """The settings of a resource; None where there is no such topic. Raises CommandFailed."""
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
+    values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    (row,) = wire.ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, values)["results"]
+    if kind == _TOPIC_KIND and row["error_code"]:
+        if row["error_code"] in (3, 17):  # UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
+            return None
+        wire.ensure_none(row, f"topic {name!r}")
+    wire.ensure_none(row, name)
+    return {each["name"]: each["value"] for each in row["configs"]}
