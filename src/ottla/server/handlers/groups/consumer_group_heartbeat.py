@@ -4,8 +4,9 @@
 Version 1 adds regular expressions, and has the client make the member id (KIP-1082). See
 `coordinator/group/consumer/heartbeat.py`.
 
-A member that has nothing new to say sends the same bytes every few seconds, but for the correlation id: they are
-decoded once in each of its epochs: 58,000 instructions in place of 254,000 (`docs/inside/benchmarks.md`).
+A member that has nothing new to say sends the same bytes every few seconds, but for the correlation id and its epoch:
+they are decoded once (`docs/inside/benchmarks.md`). In a rebalance most members keep what they have, and only learn
+their new epoch: that is short work, too (`coordinator/group/consumer/plain_heartbeat.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from ottla.model import ZERO_UUID, Millis
 from ottla.protocol.group_responses import encode_consumer_heartbeat
 from ottla.protocol.messages import ApiKey, response_header
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import Deferred, RequestContext, Response, api
-from ottla.server.coordinators.coordinator_replies import DeferredReply, encoded
+from ottla.server.api import Api, Call, Deferred, RequestContext, Response, api, load
+from ottla.server.coordinators.coordinator_replies import DeferredReply, framed
 from ottla.server.coordinators.groups_enabled import check_enabled
+from ottla.server.coordinators.known_requests import Known, KnownRequests, behind_strings, shortcut_for
 from ottla.server.security.authorization import allowed, authorize, refusal, visible_topics
 from ottla.server.security.permissions import Refused, of_groups, of_topics
 
@@ -41,13 +43,12 @@ if TYPE_CHECKING:
         assignment: Mapping[UUID, Collection[int]] | None
 
 
-BEATS_MAX: Final = 64
-"""Different heartbeats of one connection that are remembered; a consumer has one, a proxy many."""
-BEAT_BYTES_MAX: Final = 1024
-"""Longer ones, with tagged fields or names that nobody has, are decoded each time: a frame may have 100 MB."""
 PARTITIONS_AT_ONCE: Final = 1_000
 """An assignment of more is encoded in steps."""
-_INT32 = struct.Struct(">i")
+_START = struct.Struct(">ii")
+"""Length and correlation id of an answer."""
+_EPOCH_AND_REST = struct.Struct(">iibB")
+"""How an answer without an assignment ends: epoch, interval, null, no tagged fields."""
 
 
 def on_error(
@@ -59,59 +60,76 @@ def on_error(
     }  # fmt: skip
 
 
+class _Beat(Known):
+    """The heartbeat of one member, whatever its epoch, and the answer where nothing is new."""
+
+    __slots__ = ("answer", "heard")
+
+    def __init__(self, place: int, heard: PlainHeartbeat, answer: bytes) -> None:
+        super().__init__(place)
+        self.heard = heard
+        """As it came last."""
+        self.answer = answer
+        """What is between the correlation id and the epoch."""
+
+    def frame(self, correlation_id: int, epoch: int, interval_ms: Millis) -> bytes:
+        head = self.answer
+        start = _START.pack(len(head) + _EPOCH_AND_REST.size + 4, correlation_id)
+        return b"".join((start, head, _EPOCH_AND_REST.pack(epoch, interval_ms, -1, 0)))
+
+
 class _Beats:
     """The shortcut of one connection and version."""
 
-    def __init__(self, context: RequestContext) -> None:
+    def __init__(self, context: RequestContext, api: Api) -> None:
         self._context = context
-        self.known: dict[bytes, PlainHeartbeat] = {}
-        """Decoded heartbeats by the bytes behind the correlation id."""
-        self._answers: dict[PlainHeartbeat, tuple[Millis, bytes]] = {}
-        """The interval that was said last, and the whole answer behind its correlation id."""
+        self._api = api
+        self.known: KnownRequests[_Beat] = KnownRequests()
 
-    def __call__(self, frame: memoryview, _: int) -> bytes | None:
-        heard = self.known.get(bytes(frame[8:]))
-        if heard is None:
+    def __call__(self, frame: memoryview, correlation_id: int) -> bytes | tuple[Call, Deferred] | None:
+        beat = self.known.find(frame)
+        if beat is None:
             return None
+        heard, epoch = beat.heard, beat.number(frame)
+        if epoch != heard.member_epoch:
+            if epoch <= 0:
+                return None
+            heard = beat.heard = heard._replace(member_epoch=epoch)
         try:
             check_enabled(self._context, "consumer")
-            interval_ms = self._context.node.groups.plain_heartbeat(heard)
+            groups = self._context.node.groups
+            interval_ms = groups.plain_heartbeat(heard)
+            if interval_ms is not None:
+                return beat.frame(correlation_id, epoch, interval_ms)
+            waiter = DeferredReply(
+                lambda answer: beat.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
+            )
+            if not groups.advancing_heartbeat(waiter, heard):
+                return None
         except KafkaError:
             return None  # said by the handler, which asks again
-        if interval_ms is None:
-            return None
-        said, answer = self._answers.get(heard, (-1, b""))
-        if said != interval_ms:
-            answer = self._encode(heard, interval_ms)
-            self._answers[heard] = interval_ms, answer
-        return b"".join((_INT32.pack(len(answer) + 4), frame[4:8], answer))
+        return Call(self._api, self._context.of_another(correlation_id), None), waiter.deferred
 
-    def _encode(self, heard: PlainHeartbeat, interval_ms: Millis) -> bytes:
+    def learn(self, frame: memoryview, heard: PlainHeartbeat) -> None:
+        version = self._context.api_version
         response = {
             "error_code": ErrorCode.none, "error_message": None, "member_id": heard.member_id,
-            "member_epoch": heard.member_epoch, "heartbeat_interval": interval_ms, "assignment": None,
+            "member_epoch": 0, "heartbeat_interval": 0, "assignment": None,
         }  # fmt: skip
-        header = response_header(ApiKey.CONSUMER_GROUP_HEARTBEAT, self._context.api_version, 0)
-        return bytes(encode_consumer_heartbeat(self._context.api_version, response, header[4:]))
-
-    def learn(self, beat: bytes, heard: PlainHeartbeat) -> None:
-        if len(self.known) >= BEATS_MAX:
-            self.known.clear()
-            self._answers.clear()
-        self.known[beat] = heard
+        header = response_header(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 0)
+        answer = encode_consumer_heartbeat(version, response, header[4:])
+        place = behind_strings(frame, ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 2)
+        self.known.learn(frame, _Beat(place, heard, answer[: -_EPOCH_AND_REST.size]))
 
 
 def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame: memoryview) -> None:
-    shortcuts = getattr(context.session, "shortcuts", None)
-    if shortcuts is None or len(frame) > BEAT_BYTES_MAX or _says_more(request):
+    if _says_more(request):
         return
-    key = ApiKey.CONSUMER_GROUP_HEARTBEAT << 16 | context.api_version
-    beats = shortcuts.get(key)
-    if beats is None:
-        beats = shortcuts[key] = _Beats(context)
-    who = (context.client_id or "", f"/{context.client_host}")
-    heard = PlainHeartbeat(request.group_id, request.member_id, request.instance_id, request.member_epoch, *who)
-    beats.learn(bytes(frame[8:]), heard)
+    beats = shortcut_for(context, frame, lambda: _Beats(context, load(ApiKey.CONSUMER_GROUP_HEARTBEAT)))
+    if beats is not None:
+        who = (context.client_id or "", f"/{context.client_host}")
+        heard = PlainHeartbeat(request.group_id, request.member_id, request.instance_id, request.member_epoch, *who)
+        beats.learn(frame, heard)
 
 
 def _says_more(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -176,7 +194,7 @@ def _response(context: RequestContext, answer: _Answer) -> Response:
     assigned = answer["assignment"]
     response = {**answer, "error_message": None}
     if assigned is None or sum(map(len, assigned.values())) <= PARTITIONS_AT_ONCE:
-        return encoded(context, encode_consumer_heartbeat, response)
+        return framed(context, encode_consumer_heartbeat, response)
     rows = tuple({"topic_id": topic_id, "partitions": tuple(found)} for topic_id, found in assigned.items())
     response["assignment"] = {"topic_partitions": rows}
     return response
