@@ -9,10 +9,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.model import Millis, Offset
 from ottla.protocol.internal.share_records import DeliveryState
+
+DONE_COUNT: Final = 0x7FFF
+"""Stands for any number of deliveries, where it no longer matters."""
 
 NOBODY: Final = ""
 """Stands for no member that has acquired the record."""
@@ -20,10 +23,21 @@ NOBODY: Final = ""
 _FIRST = attrgetter("first")
 
 
+class Hold(NamedTuple):
+    """Why available records may not be delivered yet (see `selection.py`)."""
+
+    is_behind_key: bool
+    """Another record of the key is not done with."""
+    wait_ms: Millis
+    """When to look again, on the timer clock; 0 for no wait."""
+    due_ms: Millis
+    """The time before which the record must not be delivered, in milliseconds since 1970; 0 for none."""
+
+
 class Run:
     """Offsets in a row, both ends included, of one batch."""
 
-    __slots__ = ("count", "deadline_ms", "first", "last", "member", "pending", "previous", "state")
+    __slots__ = ("count", "deadline_ms", "first", "hold", "last", "member", "pending", "previous", "state")
 
     def __init__(
         self,
@@ -47,13 +61,15 @@ class Run:
         """The write that has to be committed for the change of state to count; nobody touches the run until then."""
         self.previous: tuple[DeliveryState, str] | None = None
         """State and member to go back to if it fails."""
+        self.hold: Hold | None = None
+        """**Invariant**: None unless it is AVAILABLE and nothing is pending."""
 
     def __len__(self) -> int:
         return self.last - self.first + 1
 
     @property
     def is_available(self) -> bool:
-        return self.state is DeliveryState.AVAILABLE and self.pending is None
+        return self.state is DeliveryState.AVAILABLE and self.pending is None and self.hold is None
 
     @property
     def is_done(self) -> bool:
@@ -102,19 +118,25 @@ class Run:
         self.state = DeliveryState.ARCHIVED
         self.member = NOBODY
         self.deadline_ms = None
-        self.previous = None
+        self.previous = self.hold = None
+
+    def forget(self) -> None:
+        """How it came to be done with no longer matters, so that neighbours are one run."""
+        assert self.is_done
+        self.state = DeliveryState.ARCHIVED
+        self.count = DONE_COUNT
 
     def part(self, first: Offset, last: Offset) -> Run:
         """A copy of some of its offsets."""
         copy = Run(first, last, self.state, self.count, self.member, self.deadline_ms)
-        copy.pending, copy.previous = self.pending, self.previous
+        copy.pending, copy.previous, copy.hold = self.pending, self.previous, self.hold
         return copy
 
     def is_like(self, other: Run) -> bool:
         return (
             self.state is other.state and self.count == other.count and self.member == other.member
             and self.deadline_ms == other.deadline_ms and self.pending is other.pending
-            and self.previous == other.previous
+            and self.previous == other.previous and self.hold == other.hold
         )  # fmt: skip
 
 
