@@ -7,7 +7,7 @@ a single one; what can be seen from outside is the same, and costs what differs,
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -144,22 +144,58 @@ def _limited(state: DeliveryState, count: int, count_limit: int) -> DeliveryStat
     return DeliveryState.ARCHIVED if state is DeliveryState.AVAILABLE and count >= count_limit else state
 
 
+class Census(NamedTuple):
+    """Numbers of records."""
+
+    in_flight: int
+    """A member has them, or may have them, or a change of them is not yet kept."""
+    terminal: int
+    """Done with, pending changes included."""
+
+
+def counted(runs: Iterable[Run], first: Offset, last: Offset) -> Census:
+    """The records of `runs` between two offsets."""
+    in_flight = terminal = 0
+    for run in runs:
+        if run.first <= last and run.last >= first:
+            count = min(run.last, last) - max(run.first, first) + 1
+            if run.state >= DeliveryState.ACKNOWLEDGED:
+                terminal += count
+                in_flight += count * (run.pending is not None)
+            elif run.hold is None:
+                in_flight += count
+    return Census(in_flight, terminal)
+
+
 class InFlightBatch:
     """Records acquired at once, in batches as the log's batches suggest."""
 
-    __slots__ = ("first", "last", "runs")
+    __slots__ = ("_census", "first", "last", "runs")
 
     def __init__(self, run: Run) -> None:
         self.first = run.first
         self.last = run.last
         self.runs = [run]
         """**Invariant**: in the order of their offsets, without a gap, from `first` to `last`."""
+        self._census: Census | None = None
+        """None since a run may have changed."""
 
     def __len__(self) -> int:
         return self.last - self.first + 1
 
+    def census(self) -> Census:
+        """How many records stand how; kept until the batch changes, for a window may have thousands of runs."""
+        if self._census is None:
+            self._census = counted(self.runs, self.first, self.last)
+        return self._census
+
+    def changed(self) -> None:
+        """A run changes that was not found by `between` or made by `cut`."""
+        self._census = None
+
     def between(self, first: Offset, last: Offset) -> Iterator[Run]:
         """The runs that have some of these offsets. They may be cut on the way (`cut`)."""
+        self._census = None
         start = max(0, bisect_right(self.runs, first, key=_FIRST) - 1)
         for run in self.runs[start:]:
             if run.first > last:
@@ -173,6 +209,7 @@ class InFlightBatch:
 
     def cut(self, run: Run, first: Offset, last: Offset) -> Run:
         """Make `run` these offsets only, as far as it has them; what it had beside them are new runs."""
+        self._census = None
         index = bisect_right(self.runs, run.first, key=_FIRST) - 1
         assert self.runs[index] is run
         pieces = [run]
@@ -188,6 +225,7 @@ class InFlightBatch:
 
     def join(self) -> None:
         """Make neighbours that stand alike one run again."""
+        self._census = None
         if len(self.runs) == 1:
             return
         joined = [self.runs[0]]

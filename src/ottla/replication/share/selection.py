@@ -23,12 +23,15 @@ from ottla.protocol.internal.share_records import DeliveryState
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
 from ottla.replication.share.acquisition import Acquired, Wanted, append_acquired
 from ottla.replication.share.config import SCANNED_MIN, ShareConfig, Times
-from ottla.replication.share.in_flight import Hold, InFlightBatch, Run
+from ottla.replication.share.in_flight import Hold, InFlightBatch, Run, counted
 from ottla.replication.share.key_order import KeyOrder
 from ottla.replication.share.window import Window
 
 if TYPE_CHECKING:
     from ottla.replication.share.marks import Mark
+
+BATCH_RUNS: Final = 64
+"""Batches with fewer runs together become one: a window of thousands of runs has few batches to look through."""
 
 WAIT_MAX_MS: Final = 60_000
 """A record that waits for a time of the day is looked at again after this, for the clock may have been set."""
@@ -60,6 +63,9 @@ class Selection:
         """Records that the running scan may still make available."""
         self._runs = 0
         """Runs that it may still make."""
+        for run in [run for batch in window.batches for run in batch.runs if run.is_done]:
+            run.forget()
+        self.fold(window.start_offset, window.end_offset)
 
     # What there is
 
@@ -105,12 +111,13 @@ class Selection:
     def _room(self) -> tuple[int, int]:
         """Records that may still be made available, and runs that may be made."""
         in_flight = runs = 0
-        start = self._window.start_offset
-        for batch in self._window.batches:
+        window, scanned = self._window, self._scanned
+        for batch in window.batches:
             runs += len(batch.runs)
-            for run in batch.runs:
-                if run.hold is None and not run.is_done and run.first < self._scanned:
-                    in_flight += run.last - max(run.first, start) + 1
+            if batch.last < scanned:
+                in_flight += window.census(batch).in_flight
+            elif batch.first < scanned:
+                in_flight += counted(batch.runs, max(batch.first, window.start_offset), scanned - 1).in_flight
         return self.config.partition_max_record_locks - in_flight, self.config.waiting_max - runs
 
     # Deliveries
@@ -194,6 +201,7 @@ class Selection:
             self._scanned = offset
             window.end_offset = max(window.end_offset, offset - 1)
             window.narrow_gap(offset)
+            self.fold(first, offset)
             window.settle()
 
     def _scan_new(
@@ -331,9 +339,10 @@ class Selection:
             _, first, last = heapq.heappop(self._waits)
             offset = first
             while offset <= last and (found := self._find(offset)) is not None:
-                _, run = found
+                batch, run = found
                 hold = run.hold
                 if hold is not None and not hold.is_behind_key and hold.wait_ms <= times.now_ms:
+                    batch.changed()
                     self._go_on(run, hold, times)
                 offset = run.last + 1
 
@@ -377,13 +386,16 @@ class Selection:
             self._go_on(part, part.hold, times)
 
     def fold(self, first: Offset, last: Offset) -> None:
-        """Make neighbours that are done with one run of one batch, between two offsets and beside them."""
+        """Make small batches one, between two offsets and beside them, and what is done with in a row one run."""
         batches = self._window.batches
         index = max(0, self._window.floor(first) - 1)
         while index + 1 < len(batches) and batches[index].first <= last + 1:
             batch, behind = batches[index], batches[index + 1]
-            if batch.last + 1 == behind.first and _is_one_and_done(batch) and _is_one_and_done(behind):
-                batch.last = batch.runs[0].last = behind.last
+            are_done = _is_one_and_done(batch) and _is_one_and_done(behind)
+            if batch.last + 1 == behind.first and (are_done or len(batch.runs) + len(behind.runs) <= BATCH_RUNS):
+                batch.last = behind.last
+                batch.runs += behind.runs
+                batch.join()
                 del batches[index + 1]
             else:
                 index += 1
