@@ -82,8 +82,11 @@ class World:
         self.free_from: dict[int, int] = {}
         """When the back-off of a record is over."""
         self.kept: tuple[int, tuple[StateBatch, ...]] = (0, ())
-        self.writes: list[tuple[StateWrite, dict[int, int]]] = []
-        """On their way to the coordinator, with what becomes of the records."""
+        self.writes: list[tuple[StateWrite, dict[int, int], bool]] = []
+        """On their way to the coordinator, with what becomes of the records, and whether that may fail: the leader does
+        not take back that a lock has ended, as in Kafka."""
+        self._below = 0
+        """Records before the start that is kept."""
         self.deliveries = self.failovers = self.most_runs = 0
         self.core = self._lead(0, ())
 
@@ -124,7 +127,7 @@ class World:
 
     def commit(self, *, committed: bool, lost: bool = False) -> None:
         """The coordinator has kept the oldest write, or not; the leader hears of it unless it is `lost`."""
-        write, fates = self.writes.pop(0)
+        write, fates, _ = self.writes.pop(0)
         if committed:
             start, batches = self.kept
             start = max(start, write.start_offset)
@@ -133,6 +136,10 @@ class World:
                 if offset in self.done:
                     raise Wrong(f"{offset} is done with twice")
                 self.done[offset] = fate
+            while self._below < len(self.marks) and self.marks[self._below].offset < start:
+                # Its last lock had ended when its acknowledgement could not be kept: it is dead, and the window closes.
+                self.done.setdefault(self.marks[self._below].offset, DeliveryState.ARCHIVED)
+                self._below += 1
         if not lost:
             self.core.written(write, self.now_ms, committed=committed)
             for each in write.batches:
@@ -144,7 +151,7 @@ class World:
         for offset in range(batch.first_offset, batch.last_offset + 1):
             self.free_from.setdefault(offset, self.now_ms + wait_ms)
 
-    def _write(self, write: StateWrite | None) -> None:
+    def _write(self, write: StateWrite | None, *, may_fail: bool = True) -> None:
         if write is None:
             return
         fates = {
@@ -153,7 +160,7 @@ class World:
             if each.delivery_state != DeliveryState.AVAILABLE
             for offset in range(each.first_offset, each.last_offset + 1)
         }
-        self.writes.append((write, fates))
+        self.writes.append((write, fates, may_fail))
 
     # Members
 
@@ -200,10 +207,10 @@ class World:
                 raise Wrong(f"{offset} was delivered, and was done with")
             if offset in self.held:
                 raise Wrong(f"{offset} was delivered to {member}, and is with {self.held[offset]}")
-            before = self.before.get(offset)
+            before = self.before.get(offset) if self.load.config.is_ordered_by_key else None
             if before is not None and before not in self.done:
                 raise Wrong(f"order: {offset} was delivered before {before}, which has the same key")
-            if mark.due_ms > WALL_MS + self.now_ms:
+            if self.load.config.delivery_time_header and mark.due_ms > WALL_MS + self.now_ms:
                 raise Wrong(f"time: {offset} was delivered {mark.due_ms - WALL_MS - self.now_ms} ms early")
             if self.now_ms < self.free_from.get(offset, 0):
                 raise Wrong(f"back-off: {offset} was delivered {self.free_from[offset] - self.now_ms} ms early")
@@ -240,7 +247,7 @@ class World:
                 for each in write.batches:
                     if each.delivery_state == DeliveryState.AVAILABLE:
                         self._free(each)
-                self._write(write)
+                self._write(write, may_fail=False)
         self.now_ms = end
 
     def step(self) -> None:
@@ -249,9 +256,7 @@ class World:
         if chance < load.failovers:
             self.fail_over()
         elif self.writes and chance < 0.3:
-            _, fates = self.writes[0]
-            fails = chance < 3 * load.failovers and all(offset not in fates for offset in self.core_archived())
-            self.commit(committed=not fails)
+            self.commit(committed=not (chance < 3 * load.failovers and self.writes[0][2]))
         elif chance < 0.6:
             self.fetch(member, self.random.choice((1, 20, 100)))
         elif chance < 0.9:
@@ -260,16 +265,6 @@ class World:
             self.wait(self.random.choice((1, 5, 50)))
         if self.core.selection is not None and self.deliveries % 64 == 0:
             self.most_runs = max(self.most_runs, sum(len(batch.runs) for batch in self.core.window.batches))
-
-    def core_archived(self) -> set[int]:
-        """Records whose last lock has ended: the leader does not take that back if it cannot be kept, as in Kafka."""
-        return {
-            offset
-            for batch in self.core.window.batches
-            for run in batch.runs
-            if run.is_done
-            for offset in range(run.first, run.last + 1)
-        }
 
     def run(self) -> None:
         stuck, before = 0, -1
