@@ -20,7 +20,7 @@ PLAIN = ShareConfig(LOCK_MS, LIMIT, 200, waiting_max=400)
         pytest.param(replace(EVERYTHING, config=replace(PLAIN, is_ordered_by_key=True)), id="order"),
         pytest.param(replace(EVERYTHING, delayed=0.5, config=replace(PLAIN, delivery_time_header=b"at")), id="times"),
         pytest.param(
-            replace(EVERYTHING, delayed=0, gaps=0, config=replace(PLAIN, retry_backoff_ms=300)), id="back-offs"
+            replace(EVERYTHING, delayed=0, gaps=0, config=replace(PLAIN, retry_backoff_ms=60)), id="back-offs"
         ),
     ],
 )
