@@ -15,7 +15,7 @@ from ottla.cli.output import visible
 from ottla.cli.values import Count, Minutes, ProcessCount, Text
 
 Kind = Literal[
-    "power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long", "transactions", "groups",
+    "power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long", "transactions", "groups", "queues",
     "security",
 ]  # fmt: skip
 

@@ -10,6 +10,7 @@ is loaded says of its group what the one before did.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from ottla.coordinator.partitioning import partition_for
@@ -56,6 +57,12 @@ ALWAYS = (
 class GroupRun(QuorumRun):
     topics = (WORK, JOBS)
     watched = (JOBS,)
+    sharer = ShareMember
+    group_settings: Mapping[str, str] = {"share.auto.offset.reset": "earliest"}
+
+    @property
+    def employer(self) -> type[Producer]:
+        return Employer
 
     def __init__(self, seed: int, kind: str = GROUPS, plan: Plan | None = None) -> None:
         super().__init__(seed, kind, plan, fsynced=True)
@@ -101,8 +108,8 @@ class GroupRun(QuorumRun):
         await self._patiently(self._read_from_the_start)
 
     async def _read_from_the_start(self, wire: Wire) -> None:
-        change = {"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}
-        resource = {"resource_type": _GROUP_RESOURCE, "resource_name": SHARERS, "configs": [change]}
+        changes = [{"name": name, "config_operation": 0, "value": value} for name, value in self.group_settings.items()]
+        resource = {"resource_type": _GROUP_RESOURCE, "resource_name": SHARERS, "configs": changes}
         values = {"resources": [resource], "validate_only": False}
         answer = await wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, values)
         if answer["responses"][0]["error_code"]:
@@ -112,8 +119,8 @@ class GroupRun(QuorumRun):
         world, history, servers = self.world, self.history, self.servers
         return [
             *(self._member(f"m{number}") for number in range(3)),
-            *(ShareMember(world, history, f"s{number}", servers, self.jobs) for number in range(3)),
-            *(_Employer(world, history, f"p{number}", servers, (JOBS, number), idempotent=True, in_flight=2)
+            *(self.sharer(world, history, f"s{number}", servers, self.jobs) for number in range(3)),
+            *(self.employer(world, history, f"p{number}", servers, (JOBS, number), idempotent=True, in_flight=2)
               for number in range(PARTITIONS)),
         ]  # fmt: skip
 
@@ -189,7 +196,7 @@ class GroupRun(QuorumRun):
     async def _drain(self) -> None:
         """One member takes all that is left."""
         world = self.world
-        last = ShareMember(world, self.history, "drainer", self.servers, self.jobs, diligent=True)
+        last = self.sharer(world, self.history, "drainer", self.servers, self.jobs, diligent=True)
         last.last_delivery_s = world.time.now_s
         while world.time.now_s < last.last_delivery_s + DRAINED_S or last.epoch == 0:  # noqa: ASYNC110  in virtual time
             await asyncio.sleep(0.2)
@@ -203,7 +210,7 @@ class GroupRun(QuorumRun):
         return missed
 
 
-class _Employer(Producer):
+class Employer(Producer):
     """Writes no faster than jobs are done."""
 
     async def pause(self, seconds: float) -> None:
