@@ -69,7 +69,7 @@ peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind, P
 	@peers/spark/jars.sh
 	@peers/spark/lake.sh
 	@$(PY) -m peers.spark
-	@test -d .cache/kafka/libs || echo "== Apache Kafka's jars from Maven Central"
+	@test -d .cache/kafka-4.4/libs || echo "== Apache Kafka's jars from Maven Central"
 	@$(PY) -m peers.kafka install
 
 # `CHECKED=1` leaves out what `make check` has just run.

@@ -1,9 +1,9 @@
 """Writes `protocol/schemas/table.py` from Kafka's own message definitions: `python -m tools.protocol_schemas JARS`.
 
-Kafka's jars carry them as JSON; JARS are those of the newest release that Ottla speaks, 4.4. `--other 3.9 JARS` adds the
-versions that Kafka 4.0 removed (KIP-896), `--other 4.5 JARS` would add what a newer release changes: marked with the
-release, and not served. The marked lines of a release that is not given stay as they are. The messages that only Ottla has are in `OWN`,
-in the same form. `--check` writes nothing, and fails where the file is stale.
+Kafka's jars carry them as JSON; JARS are those of the newest release that Ottla speaks, 4.4. `--other 3.9 JARS` adds
+the versions that Kafka 4.0 removed (KIP-896), `--other 4.5 JARS` what a newer release changes: marked with the release,
+and not served. The marked lines of a release that is not given stay as they are. The messages that only Ottla has are
+in `OWN`, in the same form. `--check` writes nothing, and fails where the file is stale.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A real Apache Kafka on loopback: one node in combined mode, and the tools that ship with it.
 
 `python -m peers.kafka install` fetches the jars by the coordinates in `pom.xml`; `KafkaPeer` formats a directory and
-runs a broker with the JVM flags of Kafka's own start script, so that the peer is at its best.
+runs a broker with the JVM flags of Kafka's own start script, so that the peer is at its best. Of two releases, as
+`release` says: 4.3, and 4.4 that has no MirrorMaker, no shell and no examples of Streams.
 """
 
 from __future__ import annotations
@@ -18,13 +19,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+RELEASES = {"4.3": "4.3.0", "4.4": "4.4.0"}
+"""Release to the version of its jars."""
 CACHE = ROOT / ".cache" / "kafka"
 LIBS = CACHE / "libs"
-ARCHIVE = CACHE / "tools.jsa"
-"""Parsed classes of the tools (Java's class data sharing): they start in half the time."""
+"""The jars of 4.3."""
 
-START_FAST = ("-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={ARCHIVE}", "-Xshare:auto")
-"""For a JVM whose start is waited for and whose speed is not what is looked at."""
+
+def cache(release: str = "4.3") -> Path:
+    """Where the jars of a release are, in `libs`, and what is made of them."""
+    return CACHE if release == "4.3" else CACHE.with_name(f"kafka-{release}")
+
+
+def start_fast(release: str = "4.3") -> tuple[str, ...]:
+    """JVM flags where the start is waited for and the speed is not what is looked at. The archive has parsed classes
+    of the tools (Java's class data sharing): they start in half the time."""
+    return "-XX:TieredStopAtLevel=1", f"-XX:SharedArchiveFile={cache(release) / 'tools.jsa'}", "-Xshare:auto"
+
+
+START_FAST = start_fast()
 
 _LOG4J = """rootLogger.level=WARN
 rootLogger.appenderRef.c.ref=C
@@ -41,66 +54,76 @@ _JVM_FLAGS = [
 ]  # fmt: skip
 
 
-def install() -> None:
+def install(release: str = "4.3") -> None:
     """Fetch the jars once. Raises RuntimeError with what Maven said where it cannot."""
-    if not LIBS.is_dir():
-        _fetch()
-    if not ARCHIVE.exists():
-        _archive_classes()
+    if not (cache(release) / "libs").is_dir():
+        _fetch(release)
+    if not (cache(release) / "tools.jsa").exists():
+        _archive_classes(release)
 
 
-def _fetch() -> None:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    part = CACHE / f"libs.part{os.getpid()}"
+def _fetch(release: str) -> None:
+    home = cache(release)
+    home.mkdir(parents=True, exist_ok=True)
+    part = home / f"libs.part{os.getpid()}"
     pom = Path(__file__).with_name("pom.xml")
     if shutil.which("mvn") is None:
         raise RuntimeError("Maven is missing: it fetches Apache Kafka's jars; install the package maven")
     maven = subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", f"-DoutputDirectory={part}"],
+        ["mvn", "-q", "-B", "-f", str(pom), f"-Dkafka.version={RELEASES[release]}", "dependency:copy-dependencies",
+         f"-DoutputDirectory={part}"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,  # also keeps the escape codes that Maven ends with off the terminal
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-    )
+    )  # fmt: skip
     if maven.returncode != 0:
         shutil.rmtree(part, ignore_errors=True)
         raise RuntimeError(f"Maven could not fetch Apache Kafka's jars:\n{maven.stdout.strip()}")
-    (CACHE / "log4j2.properties").write_text(_LOG4J)
-    if LIBS.is_dir():
+    (home / "log4j2.properties").write_text(_LOG4J)
+    if (home / "libs").is_dir():
         shutil.rmtree(part)
     else:
-        part.rename(LIBS)
+        part.rename(home / "libs")
 
 
-def _archive_classes() -> None:
+def _archive_classes(release: str) -> None:
     """Let a tool look for a broker that is not there, and keep the classes that it loaded. No archive, no harm."""
-    part = CACHE / f"tools.part{os.getpid()}.jsa"
-    impatient = CACHE / "impatient.properties"
+    part = cache(release) / f"tools.part{os.getpid()}.jsa"
+    impatient = cache(release) / "impatient.properties"
     impatient.write_text("request.timeout.ms=400\ndefault.api.timeout.ms=500\n")
     nobody = f"127.0.0.1:{free_port()}"
     command = java("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", nobody, "--list",
-                   "--command-config", str(impatient),
+                   "--command-config", str(impatient), release=release,
                    flags=["-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={part}"])  # fmt: skip
     subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=120, check=False)
     if part.exists():
-        part.replace(ARCHIVE)
+        part.replace(cache(release) / "tools.jsa")
 
 
-def java(class_name: str, *arguments: str, heap: str = "512m", flags: Sequence[str] = ()) -> list[str]:
+def java(
+    class_name: str, *arguments: str, heap: str = "512m", flags: Sequence[str] = (), release: str = "4.3"
+) -> list[str]:
     """The command line that runs a class from the jars."""
+    home = cache(release)
     return [
-        "java", *flags, *_JVM_FLAGS, f"-Xmx{heap}", f"-Dlog4j2.configurationFile={CACHE / 'log4j2.properties'}",
-        "-cp", f"{LIBS}/*", class_name, *arguments,
+        "java", *flags, *_JVM_FLAGS, f"-Xmx{heap}", f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}",
+        "-cp", f"{home / 'libs'}/*", class_name, *arguments,
     ]  # fmt: skip
 
 
 def tool(
-    class_name: str, *arguments: str, input_text: str | None = None, timeout_s: float = 300, check: bool = True
+    class_name: str,
+    *arguments: str,
+    input_text: str | None = None,
+    timeout_s: float = 300,
+    check: bool = True,
+    release: str = "4.3",
 ) -> subprocess.CompletedProcess[str]:
     """Run one of Kafka's tools to its end and capture what it prints. Raises CalledProcessError or TimeoutExpired."""
-    install()
-    command = java(class_name, *arguments, flags=START_FAST)
+    install(release)
+    command = java(class_name, *arguments, flags=start_fast(release), release=release)
     return subprocess.run(
         command, input=input_text or "", text=True, capture_output=True, timeout=timeout_s, check=check
     )
@@ -150,12 +173,14 @@ class KafkaPeer:
         voters: str | None = None,
         cluster_id: str | None = None,
         classes: Path | None = None,
+        release: str = "4.3",
     ) -> None:
         """`settings` are laid over those of a single node; None leaves one out. `flags` are for the JVM.
 
         `voters` are the controllers of a cluster of several, as in `controller.quorum.voters`; without, it is alone.
         `classes` has plug-ins.
         """
+        self.release = release
         self.classes = classes
         self.directory = directory
         self.roles = roles
@@ -205,9 +230,11 @@ class KafkaPeer:
 
     def format(self, *arguments: str) -> None:
         """Format the log directories, as an operator does before the first start, with these `arguments` too."""
-        install()
         path = self.write_properties()
-        tool("kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(path), *arguments)
+        tool(
+            "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(path), *arguments,
+            release=self.release,
+        )  # fmt: skip
 
     def start(self, *, ready_s: float = 300) -> None:
         """Start on the formatted directory and wait until the port answers. Raises RuntimeError if it does not."""
@@ -217,7 +244,8 @@ class KafkaPeer:
     def launch(self) -> None:
         """Start on the formatted directory."""
         path = self.write_properties()
-        command = java("kafka.Kafka", str(path), heap=self.heap, flags=self.flags)
+        install(self.release)
+        command = java("kafka.Kafka", str(path), heap=self.heap, flags=self.flags, release=self.release)
         if self.classes is not None:
             command[command.index("-cp") + 1] += f":{self.classes}"
         with open(self.directory / "server.log", "ab") as log:

@@ -8,7 +8,7 @@ import pytest
 
 from tools.protocol_schemas import OWN, TABLE, rendered
 
-LIBS = Path(__file__).resolve().parents[3] / ".cache" / "kafka" / "libs"
+LIBS = Path(__file__).resolve().parents[3] / ".cache" / "kafka-4.4" / "libs"
 
 
 def test_the_table_is_what_the_tool_writes() -> None:

@@ -31,6 +31,10 @@ class StreamsGroupMetadataValue:
         [LastAssignmentConfig], nullable="0+", tag=1, default=None
     )
     """The group's settings that the last assignment obeyed."""
+    stored_description_topology_epoch: int = spec("int32", tag=2, default=-1)
+    """Epoch of the topology whose description is kept (KIP-1331); -1 for none, -2 where that is uncertain."""
+    failed_description_topology_epoch: int = spec("int32", tag=3, default=-1)
+    """Epoch of the topology whose description was refused for good; -1 for none."""
 
 
 @dataclass(slots=True, frozen=True)

@@ -132,8 +132,8 @@ class Copier(Transactional):
         row = {"partition_index": self.source[1], "committed_offset": self.next, "committed_leader_epoch": -1}
         topics = [{"name": LISTS, "partitions": [{**row, "committed_metadata": None}]}]
         values = {
-            **self.me(), "group_id": COPIERS, "generation_id": -1, "member_id": "", "group_instance_id": None,
-            "topics": topics,
+            **self.me(), "group_id": COPIERS, "generation_id_or_member_epoch": -1, "member_id": "",
+            "group_instance_id": None, "topics": topics,
         }  # fmt: skip
         version = 3 if self.version == 1 else 5
         code, _ = await self.ask(group, ApiKey.TXN_OFFSET_COMMIT, version, values, _of_committed_offset)

@@ -229,7 +229,8 @@ def test_offsets_are_verified_like_batches(tmp_path: Path) -> None:
             row = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
             request = {
                 "transactional_id": "x", "group_id": "g", "producer_id": P, "producer_epoch": epoch,
-                "generation_id": -1, "member_id": "", "topics": [{"name": "t", "partitions": [row]}],
+                "generation_id_or_member_epoch": -1, "member_id": "",
+                "topics": [{"name": "t", "partitions": [row]}],
             }  # fmt: skip
             (topic,) = (await client.ask(ApiKey.TXN_OFFSET_COMMIT, version, request))["topics"]
             found: ErrorCode = topic["partitions"][0]["error_code"]

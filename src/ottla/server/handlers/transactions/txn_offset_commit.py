@@ -170,7 +170,7 @@ def _asked(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
-        generation=request.generation_id,
+        generation=request.generation_id_or_member_epoch,
         offsets=offsets,
     )
     return TxnOffsetCommit(commit, transaction)
