@@ -15,8 +15,8 @@ from ottla.cli.output import visible
 from ottla.cli.values import Count, Minutes, ProcessCount, Text
 
 Kind = Literal[
-    "power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long", "transactions", "groups", "queues",
-    "security",
+    "power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long", "transactions", "groups",
+    "queues", "security",
 ]  # fmt: skip
 
 
