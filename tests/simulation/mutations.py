@@ -265,8 +265,6 @@ MUTATIONS = (
              "        for offset in range(first, last + 1):\n            if offset:\n"),
     Mutation("times-of-delivery-are-not-read", "queues", "ottla.replication.share.selection",
              "        due_ms = mark.due_ms if mark.due_ms > times.wall_ms else 0\n", "        due_ms = 0\n"),
-    Mutation("who-waited-for-a-key-does-not-wait-for-the-time", "queues", "ottla.replication.share.selection",
-             "        due_ms = hold.due_ms if hold.due_ms > times.wall_ms else 0\n", "        due_ms = 0\n"),
     Mutation("no-back-off", "queues", "ottla.replication.share.selection",
              "        if wait_ms:\n            self._wait(run, Hold(False, wait_ms, 0))\n",
              "        if ():\n            self._wait(run, Hold(False, wait_ms, 0))\n"),
