@@ -1,6 +1,6 @@
 """Share groups whose settings make records wait, over the wire: what is read from records of each codec and size, what
 happens across restarts and changes of settings, and that a fetch waits with the records. The rules themselves are in
-tests/unit/replication/test_share_selection.py."""
+tests/property/share_queue.py."""
 
 from __future__ import annotations
 
