@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -56,32 +57,65 @@ def response_class(api_key: int, version: int) -> Any:
 
 
 def _load(api_key: int, version: int, kind: str) -> Any:
-    if api_key >= OWN_API_MIN:
+    if api_key >= OWN_API_MIN or not _is_known(api_key):
         return _own(schemas.schema(schemas.api_message(kind, api_key)).fields, kind, api_key)
-    try:
-        module = importlib.import_module(f"kio.schema.{ApiKey(api_key).name.lower()}.v{version}.{kind}")
-    except ModuleNotFoundError as error:
-        raise KeyError((api_key, version)) from error
+    folder = f"kio.schema.{ApiKey(api_key).name.lower()}"
+    versions = range(version, -1, -1) if version == newest(api_key) else [version]
+    for each in versions:  # kio has not the newest of those that Kafka 4.4 changed
+        try:
+            module = importlib.import_module(f"{folder}.v{each}.{kind}")
+        except ModuleNotFoundError:
+            continue
+        break
+    else:
+        raise KeyError((api_key, version))
     for value in vars(module).values():
         if isinstance(value, type) and getattr(getattr(value, "__type__", None), "name", None) == kind:
             return value
     raise KeyError((api_key, version))
 
 
+def newest(api_key: int) -> int:
+    """The newest version that a node serves."""
+    from ottla.server.handlers import TABLE
+
+    row = TABLE.get(api_key)
+    return -1 if row is None else row.max_version
+
+
+@cache
+def _is_known(api_key: int) -> bool:
+    """Whether kio has any version of an API; it has none of those that came with Kafka 4.4."""
+    return importlib.util.find_spec(f"kio.schema.{ApiKey(api_key).name.lower()}") is not None
+
+
 def _own(found: Sequence[schemas.FieldSchema], kind: str, api_key: int) -> Any:
-    """An entity in kio's form of a message that Kafka does not have."""
+    """An entity in kio's form of a message that kio does not have."""
     from kio.schema.request_header.v2.header import RequestHeader
     from kio.schema.response_header.v1.header import ResponseHeader
     from kio.static.constants import EntityType
-    from kio.static.primitive import i16, i32, i64
+    from kio.static.primitive import i8, i16, i32, i64
 
-    types: dict[str, Any] = {"string": str, "int32": i32, "int64": i64, "error": KioErrorCode, "uuid": UUID | None}
+    types: dict[str, Any] = {
+        "string": str,
+        "int8": i8,
+        "int16": i16,
+        "int32": i32,
+        "int64": i64,
+        "error": KioErrorCode,
+        "uuid": UUID | None,
+    }
     names = {"error": "error_code"}
     members: list[Any] = []
     for each in found:
         if each.fields:
             row = _own(each.fields, "nested", api_key)
-            members.append((each.name, tuple[row, ...], field(kw_only=True)))  # type: ignore[valid-type]
+            of_rows = tuple[row, ...] if each.is_array else row  # type: ignore[valid-type]
+            members.append((each.name, of_rows, field(kw_only=True)))
+            continue
+        if each.is_array:
+            kafka_type = field(metadata={"kafka_type": each.type})
+            members.append((each.name, tuple[types[each.type], ...], kafka_type))  # type: ignore[valid-type,name-defined]
             continue
         type_ = str | None if each.nullable[1] >= 0 else types[each.type]
         members.append((each.name, type_, field(metadata={"kafka_type": names.get(each.type, each.type)})))

@@ -29,13 +29,14 @@ class KafkaCluster:
         heap: str = "512m",
         settings: Mapping[str, str | None] | None = None,
         flags: Sequence[str] = (),
+        release: str = "4.3",
     ) -> None:
         self.nodes = list(range(1, count + 1))
         cluster_id = new_cluster_id()
         self.peers = {
             node: KafkaPeer(
                 directory / f"node-{node}", heap=heap, settings={**DEFAULTS, **(settings or {})}, flags=flags,
-                node_id=node, cluster_id=cluster_id,
+                node_id=node, cluster_id=cluster_id, release=release,
             )
             for node in self.nodes
         }  # fmt: skip

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ottla.storage.checkpoints.meta_properties import MetaProperties, decode_meta_properties
 from ottla.testing.process import reserve
-from peers.kafka import START_FAST, KafkaPeer
+from peers.kafka import KafkaPeer, start_fast
 from tests.node import FOR_EVER, LOOP, NodeProcess
 
 CONTROLLER_ID = 100
@@ -159,7 +159,13 @@ def addresses(nodes: Mapping[int, NodeProcess]) -> str:
 def kafka_controller(directory: Path, settings: Mapping[str, str] | None = None) -> KafkaPeer:
     """A Kafka that is only a controller, formatted and not started; it listens at its `controllers`."""
     peer = KafkaPeer(
-        directory, roles="controller", node_id=CONTROLLER_ID, heap="256m", flags=START_FAST, settings=settings
+        directory,
+        roles="controller",
+        node_id=CONTROLLER_ID,
+        heap="256m",
+        release="4.4",
+        flags=start_fast("4.4"),
+        settings=settings,
     )
     peer.format()
     return peer
@@ -172,7 +178,8 @@ def kafka_broker(directory: Path, controllers: str, cluster_id: str, *, node_id:
         roles="broker",
         node_id=node_id,
         heap="512m",
-        flags=START_FAST,
+        release="4.4",
+        flags=start_fast("4.4"),
         voters=f"{CONTROLLER_ID}@{controllers}",
         cluster_id=cluster_id,
         settings={"auto.create.topics.enable": "true"},

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from peers.kafka import START_FAST
+from peers.kafka import start_fast
 from peers.kafka.cluster import KafkaCluster
 from tests.cluster import faults
 from tests.node import NodeProcess
@@ -26,7 +26,7 @@ class Rolling(KafkaCluster):
     """Nodes 1 to 3; `kinds` says who serves each now."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory, 3, settings=SETTINGS, flags=START_FAST)
+        super().__init__(directory, 3, settings=SETTINGS, flags=start_fast("4.4"), release="4.4")
         self.ottla = {
             node: NodeProcess(peer.data, config=peer.properties, port=peer.port) for node, peer in self.peers.items()
         }

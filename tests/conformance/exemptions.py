@@ -65,7 +65,7 @@ class Exempt(NamedTuple):
     reason: str
     when: Callable[[Seen], Any]
     used_by: str = "answers"
-    """Which cases cannot do without: `answers`, `random`, `log`; or none that is always there."""
+    """Which cases cannot do without: `answers`, `streams`, `random`, `log`; or none that is always there."""
 
     def covers(self, api: ApiKey, seen: Seen) -> bool:
         return api is self.api and seen.difference.field in self.fields.split() and bool(self.when(seen))
@@ -231,10 +231,10 @@ EXEMPTIONS = [
     Exempt(ApiKey.SHARE_GROUP_DESCRIBE, "groups.assignment_epoch", EMPTY_GROUPS, _group_is_empty),
     Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "member_epoch error_message", EMPTY_GROUPS, _joined_an_empty_group),
     Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "error_code error_message", NAMED_ERRORS,
-           lambda seen: _kafka_fails(seen) and not _fails_only_there(seen)),
-    Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "error_code member_id member_epoch heartbeat_interval status active_tasks "
-           "standby_tasks warmup_tasks endpoint_information_epoch "
-           "partitions_by_user_endpoint", MISSING_TOPICS, _fails_only_there),
+           lambda seen: _kafka_fails(seen) and not _fails_only_there(seen), used_by="streams"),
+    Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "error_code member_id member_epoch heartbeat_interval task_offset_interval "
+           "acceptable_recovery_lag status active_tasks standby_tasks warmup_tasks endpoint_information_epoch "
+           "partitions_by_user_endpoint", MISSING_TOPICS, _fails_only_there, used_by="streams"),
     Exempt(ApiKey.DESCRIBE_QUORUM, "topics.partitions.high_watermark", OF_EACH,
            lambda seen: min(seen.mine, seen.theirs) > 0),
     Exempt(ApiKey.INIT_PRODUCER_ID, "producer_id", OF_EACH,

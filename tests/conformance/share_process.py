@@ -42,18 +42,20 @@ class Program:
         self.process.wait(60)
 
 
-def java_program(class_name: str) -> list[str]:
-    """The command line of one of `clients/tools`. Skips the test where there is no compiler for Java."""
-    reason = build.missing("tools")
+def java_program(class_name: str, release: str = "4.3") -> list[str]:
+    """The command line of one of `clients/tools`, or of those of another release. Skips the test where there is no
+    compiler for Java."""
+    folder = "tools" if release == "4.3" else f"tools-{release}"
+    reason = build.missing(folder)
     if reason is not None:
         pytest.skip(reason)
-    install()
-    command = java(class_name)
-    command[command.index("-cp") + 1] += f":{build.build('tools')}"
+    install(release)
+    command = java(class_name, release=release)
+    command[command.index("-cp") + 1] += f":{build.build(folder)}"
     return command
 
 
 class Lines(Program):
-    def __init__(self, class_name: str) -> None:
+    def __init__(self, class_name: str, release: str = "4.3") -> None:
         """Skips the test where there is no compiler for Java."""
-        super().__init__(java_program(class_name))
+        super().__init__(java_program(class_name, release))

@@ -42,6 +42,7 @@ COMMANDS = {
     "mirror": "ottla.cli.mirror:app",
     "txn": "ottla.cli.txn.command:app",
     "quorum": "ottla.cli.quorum:app",
+    "features": "ottla.cli.features:app",
     "audit": "ottla.cli.security.audit:app",
     "cert": "ottla.cli.security.cert:app",
     "security": "ottla.cli.security.env:app",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
 
 _CLIENT_ERRORS = ("KafkaException", "KafkaError")
-_MEANT_FOR_PEOPLE = ("OttlaError", "CorruptFile", "SecurityFailure", "WrongSecurity")
+_MEANT_FOR_PEOPLE = ("OttlaError", "UnsupportedLevel", "CorruptFile", "SecurityFailure", "WrongSecurity")
 SENTENCE_CHARACTERS_MAX = 4000
 """Limit of a line of an error message: arguments may be longer than a terminal. Messages of a node name several files
 and end with the command to run next, which must stay whole."""

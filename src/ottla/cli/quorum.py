@@ -113,6 +113,18 @@ def remove(
 
 
 @app.command
+def unregister(
+    node: NodeNumber, /, *, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None
+) -> int:
+    """Remove the registration of a controller that will not come back, so that its feature levels hold up no upgrade.
+    One that runs registers again. It needs metadata.version 4.4-IV2."""
+    answer = wire.ask(bootstrap, ApiKey.UNREGISTER_CONTROLLER, {"controller_id": node})
+    wire.ensure_none(answer, f"controller {node}")
+    print(f"controller {node} is no longer registered")
+    return OK
+
+
+@app.command
 def repair(
     *paths: Annotated[FilePath, Parameter(required=True)],
     apply: Annotated[Flag, Parameter(name="--apply")] = False,

@@ -61,6 +61,7 @@ _VERSIONS = {
     ApiKey.EXPIRE_DELEGATION_TOKEN: 2,
     ApiKey.DESCRIBE_DELEGATION_TOKEN: 3,
     ApiKey.UNREGISTER_BROKER: 0,
+    ApiKey.UNREGISTER_CONTROLLER: 0,
     ApiKey.UPDATE_FEATURES: 1,
     ApiKey.LIST_TRANSACTIONS: 0,
     ApiKey.DESCRIBE_TRANSACTIONS: 0,
@@ -97,9 +98,9 @@ class Link:
     def receive_frame(self) -> memoryview:
         return self._connection.receive_frame()
 
-    def ask(self, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
-        """One request and its answer as plain values."""
-        return self._connection.ask(key, _VERSIONS[key], values)
+    def ask(self, key: ApiKey, values: Mapping[str, Any], version: int | None = None) -> dict[str, Any]:
+        """One request and its answer as plain values; `version` is for who has seen that the broker has it."""
+        return self._connection.ask(key, _VERSIONS[key] if version is None else version, values)
 
     def version_max(self, key: ApiKey) -> int:
         """The newest version of an API that the broker has, -1 for none."""

@@ -32,8 +32,18 @@ def group_setting(own: Mapping[str, str], config: Mapping[str, Any], name: str) 
     setting, bounds = definitions.GROUP[name], BOUNDS[name]
     text = own.get(name)
     if text is None:
-        return setting.parse(str(setting.default)) if bounds.default is None else config[bounds.default]
+        if bounds.default is not None:
+            return config[bounds.default]
+        return None if setting.default is None else setting.parse(setting.default)
     value: Any = setting.parse(text)
     if bounds.low is not None:
         value = max(value, config[bounds.low])
     return value if bounds.high is None else min(value, config[bounds.high])
+
+
+_TASK_ASSIGNOR_CLASSES: Final = {"org.apache.kafka.coordinator.group.streams.assignor.StickyTaskAssignor": "sticky"}
+
+
+def task_assignors(broker: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the task assignors in `group.streams.assignors`, which may also name Kafka's class."""
+    return tuple(dict.fromkeys(_TASK_ASSIGNOR_CLASSES.get(each, each) for each in broker["group.streams.assignors"]))

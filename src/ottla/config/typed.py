@@ -99,7 +99,9 @@ class TypedSettings(Mapping[str, Any]):
         group_share_partition_max_record_locks: int
         group_share_record_lock_duration_ms: int
         group_share_session_timeout_ms: int
+        group_streams_acceptable_recovery_lag: int
         group_streams_assignment_interval_ms: int
+        group_streams_assignors: tuple[str, ...]
         group_streams_heartbeat_interval_ms: int
         group_streams_initial_rebalance_delay_ms: int
         group_streams_max_assignment_interval_ms: int
@@ -107,11 +109,16 @@ class TypedSettings(Mapping[str, Any]):
         group_streams_max_session_timeout_ms: int
         group_streams_max_size: int
         group_streams_max_standby_replicas: int
+        group_streams_max_warmup_replicas: int
         group_streams_min_assignment_interval_ms: int
         group_streams_min_heartbeat_interval_ms: int
         group_streams_min_session_timeout_ms: int
+        group_streams_min_task_offset_interval_ms: int
         group_streams_num_standby_replicas: int
+        group_streams_num_warmup_replicas: int
+        group_streams_rack_aware_assignment_tags: tuple[str, ...]
         group_streams_session_timeout_ms: int
+        group_streams_task_offset_interval_ms: int
         initial_broker_registration_timeout_ms: int
         leader_imbalance_check_interval_seconds: int
         listener_security_protocol_map: str

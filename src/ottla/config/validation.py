@@ -155,6 +155,8 @@ _BOUNDED = (
     "streams.session.timeout.ms",
     "streams.assignment.interval.ms",
     "streams.num.standby.replicas",
+    "streams.task.offset.interval.ms",
+    "streams.num.warmup.replicas",
 )
 """Settings of a group that those of the broker bound, in the order of Kafka's checks."""
 
@@ -164,6 +166,7 @@ def validate_group_configs(configs: Mapping[str, str], config: Mapping[str, Any]
     from ottla.config.group_settings import BOUNDS  # few groups have any
 
     values = {name: config[f"group.{name}"] for name in definitions.GROUP if f"group.{name}" in definitions.BROKER}
+    _check_repeated_tags(configs.get("streams.rack.aware.assignment.tags", ""))
     for name, text in configs.items():
         setting = definitions.GROUP.get(name)
         if setting is None:
@@ -178,10 +181,28 @@ def validate_group_configs(configs: Mapping[str, str], config: Mapping[str, Any]
             raise _invalid(f"{name} must be greater than or equal to {low}")
         if high is not None and values[name] > config[high]:
             raise _invalid(f"{name} must be less than or equal to {high}")
+    _check_task_assignor(configs.get("streams.assignor.name"), config)
     for kind in ("consumer", "share", "streams"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
         if values[session] <= values[heartbeat]:
             raise _invalid(f"{session} must be greater than {heartbeat}")
+
+
+def _check_repeated_tags(text: str) -> None:
+    tags = [each.strip() for each in text.split(",")]
+    if len({*tags}) < len(tags):
+        raise _invalid("streams.rack.aware.assignment.tags must not contain duplicate tag keys.")
+
+
+def _check_task_assignor(name: str | None, config: Mapping[str, Any]) -> None:
+    from ottla.config.group_settings import task_assignors
+
+    known = task_assignors(config)
+    if name is not None and name not in known:
+        raise _invalid(
+            f"streams.assignor.name '{name}' is not a registered task assignor. Registered assignors are: "
+            f"[{', '.join(known)}]."
+        )
 
 
 _SELECTORS = frozenset(

@@ -78,11 +78,20 @@ def _refusal(asked: Mapping[str, Any], image: MetadataImage) -> KafkaError | Non
             f"Could not parse principal from `{asked['principal']}` (no colon is present separating the principal type "
             "from the principal name)"
         )
-    if network(asked["host"]) is not None and not features.supports_networks_in_acls(image.features):
-        return KafkaError(
-            ErrorCode.unsupported_version,
-            f"The host {asked['host']} is a network, which ACLs can name from metadata.version 4.4-IV1 on",
-        )
+    return _host_refusal(asked["host"], networks=features.supports_networks_in_acls(image.features))
+
+
+def _host_refusal(host: str, *, networks: bool) -> KafkaError | None:
+    """What has a slash is a network in CIDR notation (KIP-1276). Any other text may be a host."""
+    if not host:
+        return _invalid("Host pattern cannot be null or empty")
+    if "/" not in host:
+        return None
+    if not networks:
+        why = "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher."
+        return KafkaError(ErrorCode.unsupported_version, why)
+    if network(host) is None:
+        return _invalid(f"Invalid CIDR notation '{host}': an address and the length of a prefix, as 10.0.0.0/8")
     return None
 
 

@@ -162,6 +162,24 @@ def unregister_broker(
     return Decision({"error_code": ErrorCode.none, "error_message": ""}, records, atomic=False)
 
 
+def unregister_controller(
+    image: MetadataImage, request: sent.UnregisterControllerRequest, active: NodeId
+) -> Decision[sent.UnregisterControllerResponse]:
+    """UnregisterController: the registration of a controller goes; one that runs registers again. Raises KafkaError
+    INVALID_REQUEST for the `active` one, UNSUPPORTED_VERSION below 4.4-IV2, CONTROLLER_ID_NOT_REGISTERED."""
+    if request["controller_id"] == active:  # nothing would register it again before the next election
+        raise KafkaError(ErrorCode.invalid_request, "Controller cannot unregister itself while it is active.")
+    if not features.supports_controller_unregistration(image.features):
+        why = "The current MetadataVersion is too old to support controller unregistration."
+        raise KafkaError(ErrorCode.unsupported_version, why)
+    node_id = request["controller_id"]
+    if node_id not in image.controllers:
+        why = f"Controller ID {node_id} is not currently registered."
+        raise KafkaError(ErrorCode.controller_id_not_registered, why)
+    response: sent.UnregisterControllerResponse = {"error_code": ErrorCode.none, "error_message": None}
+    return Decision(response, [r.UnregisterControllerRecord(node_id)])
+
+
 def known(image: MetadataImage, request: Request) -> BrokerRegistration:
     """The registration of the broker that asks. Raises KafkaError STALE_BROKER_EPOCH, also where there is none."""
     node_id, epoch = request["broker_id"], request["broker_epoch"]

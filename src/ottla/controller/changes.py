@@ -186,6 +186,10 @@ def _unregistered(found: _Found, record: records.UnregisterBrokerRecord) -> Iter
     yield Change(Resource("BROKER", str(record.broker_id)), "registration", "registered", None)
 
 
+def _controller_unregistered(found: _Found, record: records.UnregisterControllerRecord) -> Iterator[Change]:
+    yield Change(Resource("CONTROLLER", str(record.controller_id)), "registration", "registered", None)
+
+
 def _token(found: _Found, record: records.DelegationTokenRecord) -> Iterator[Change]:
     yield Change(Resource("DELEGATION_TOKEN", record.token_id), "expires at", None, record.expiration_timestamp)
 
@@ -207,6 +211,7 @@ _KINDS: Mapping[type, Callable[[_Found, Any], Iterator[Change]]] = {
     records.ClientQuotaRecord: _quota,
     records.FeatureLevelRecord: _feature,
     records.UnregisterBrokerRecord: _unregistered,
+    records.UnregisterControllerRecord: _controller_unregistered,
     records.DelegationTokenRecord: _token,
     records.RemoveDelegationTokenRecord: _token_removed,
 }

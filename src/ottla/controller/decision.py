@@ -76,6 +76,10 @@ class Inputs(NamedTuple):
     now_ms: int = 0
     requester: str = "User:ANONYMOUS"
     """The principal that asks."""
+    node_id: int = 1
+    """The active controller."""
+    voters: Callable[[], Sequence[int]] = tuple
+    """The ids of the controllers that vote."""
     tokens: TokenFinder | None = None
     """Finds delegation tokens; None where the node has no secret for them."""
 

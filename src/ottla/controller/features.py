@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.controller.bootstrap import elr_settings
@@ -28,21 +28,21 @@ class UpgradeType(enum.IntEnum):
 _KINDS: frozenset[int] = frozenset(UpgradeType)
 _REQUIRED_METADATA_VERSION: Mapping[str, Mapping[int, int]] = {
     features.ELR_VERSION: {1: 23},
-    features.GROUP_VERSION: {1: 22},
-    features.TRANSACTION_VERSION: {2: 22},
-    features.SHARE_VERSION: {1: 28},
-    features.STREAMS_VERSION: {1: 28},
-    features.KRAFT_VERSION: {1: 21},
 }
-"""`metadata.version` that a feature's level needs (`Feature.validateVersion`)."""
+"""`metadata.version` that a feature's level needs (`Feature.validateVersion`). All others go with any."""
 
 
 def update_features(
-    image: MetadataImage, request: sent.UpdateFeaturesRequest, static_min_isr: str
+    image: MetadataImage,
+    request: sent.UpdateFeaturesRequest,
+    static_min_isr: str,
+    node_id: int,
+    voters: Sequence[int] = (),
 ) -> Decision[sent.UpdateFeaturesResponse]:
     """UpdateFeatures. One change that is refused refuses all; before version 2 each feature has a row of the response.
 
-    With eligible leader replicas `min.insync.replicas` becomes one for the whole cluster (`elr_settings`).
+    `node_id` is this controller, `voters` are all that vote. With eligible leader replicas `min.insync.replicas`
+    becomes one for the whole cluster (`elr_settings`).
 
     Raises KafkaError INVALID_UPDATE_VERSION, whose message the top level of the response carries.
     """
@@ -50,7 +50,7 @@ def update_features(
     proposed = dict(image.features)
     proposed.update({update["feature"]: update["max_version_level"] for update in updates})
     try:
-        changes = [_update(image, update, proposed) for update in updates]
+        changes = [_update(image, update, proposed, node_id, voters) for update in updates]
     except KafkaError as error:
         why = f"The update failed for all features since the following feature had an error: {error.message}"
         raise KafkaError(error.code, why) from error
@@ -77,7 +77,13 @@ def upgrade_type(update: sent.FeatureUpdateKey) -> int:
     return int(update["upgrade_type"])
 
 
-def _update(image: MetadataImage, update: sent.FeatureUpdateKey, proposed: Mapping[str, int]) -> FeatureLevelRecord:
+def _update(
+    image: MetadataImage,
+    update: sent.FeatureUpdateKey,
+    proposed: Mapping[str, int],
+    node_id: int,
+    voters: Sequence[int],
+) -> FeatureLevelRecord:
     name, level = update["feature"], update["max_version_level"]
     kind = upgrade_type(update)
     is_metadata = name == features.METADATA_VERSION
@@ -86,7 +92,7 @@ def _update(image: MetadataImage, update: sent.FeatureUpdateKey, proposed: Mappi
         raise _refused(name, level, "The controller does not support the given upgrade type.")
     if level < 0:
         raise _refused(name, level, "A feature version cannot be less than 0.")
-    _check_supported(image, name, level)
+    _check_supported(image, name, level, node_id, voters)
     if level < current and kind == UpgradeType.UPGRADE:
         why = "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
         raise _refused(name, level, why + "downgrade.")
@@ -101,17 +107,24 @@ def _update(image: MetadataImage, update: sent.FeatureUpdateKey, proposed: Mappi
     return FeatureLevelRecord(name, level)
 
 
-def _check_supported(image: MetadataImage, name: str, level: int) -> None:
-    nodes = [("Local controller", min(image.controllers, default=1), features.SUPPORTED)]
-    nodes += [(f"Broker {broker.id}", broker.id, broker.features) for broker in image.brokers.values()]
-    for who, node_id, supported in nodes:
+def _check_supported(image: MetadataImage, name: str, level: int, node_id: int, voters: Sequence[int]) -> None:
+    """Every node has to know the level: this controller, the brokers, and the other controllers, which say so in their
+    registrations. Before 3.7-IV0 they have none."""
+    nodes = [(f"Local controller {node_id}", features.SUPPORTED)]
+    nodes += [(f"Broker {broker.id}", broker.features) for broker in image.brokers.values()]
+    nodes += [(f"Controller {each.id}", each.features) for each in image.controllers.values() if each.id != node_id]
+    for who, supported in nodes:
         low, high = supported.get(name, (0, 0))
         if low <= level <= high:
             continue
-        who = f"{who} {node_id}" if who == "Local controller" else who
         if high == 0:
             raise _refused(name, level, f"{who} does not support this feature.")
         raise _refused(name, level, f"{who} only supports versions {low}-{high}")
+    if features.supports_controller_registration(image.features):
+        for voter in voters:
+            if voter != node_id and voter not in image.controllers:
+                why = f"controller {voter} has not registered, and may not support this feature"
+                raise _refused(name, level, why)
 
 
 def _check_metadata_downgrade(current: int, level: int, kind: int) -> None:

@@ -25,13 +25,14 @@ _DECIDERS: Mapping[int, Decider] = {
         image, asked, by.config
     ),
     ApiKey.UPDATE_FEATURES: lambda image, asked, by: features.update_features(
-        image, asked, by.config.static.get(MIN_ISR, "1")
+        image, asked, by.config.static.get(MIN_ISR, "1"), by.node_id, by.voters()
     ),
     ApiKey.BROKER_REGISTRATION: lambda image, asked, by: brokers.register_broker(
         image, asked, by.cluster_id, by.config
     ),
     ApiKey.BROKER_HEARTBEAT: lambda image, asked, by: brokers.heartbeat(image, asked, by.config, by.sessions),
     ApiKey.UNREGISTER_BROKER: lambda image, asked, by: brokers.unregister_broker(image, asked, by.config),
+    ApiKey.UNREGISTER_CONTROLLER: lambda image, asked, by: brokers.unregister_controller(image, asked, by.node_id),
     ApiKey.CONTROLLER_REGISTRATION: lambda image, asked, by: brokers.register_controller(image, asked),
     ApiKey.ALLOCATE_PRODUCER_IDS: lambda image, asked, by: producer_ids.allocate(image, asked),
 }

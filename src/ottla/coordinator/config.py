@@ -91,7 +91,7 @@ class GroupConfig:
 
     def of_streams_group(self, image: MetadataImage, group_id: str) -> StreamsGroupConfig:
         """The settings of one streams group: its own, within the node's bounds, else the node's."""
-        from ottla.config.group_settings import group_setting  # for who has such groups
+        from ottla.config.group_settings import group_setting, task_assignors  # for who has such groups
 
         own = image.config(ConfigResourceType.GROUP, group_id)
         return StreamsGroupConfig(
@@ -100,6 +100,11 @@ class GroupConfig:
             group_setting(own, self.streams, "streams.assignment.interval.ms"),
             group_setting(own, self.streams, "streams.initial.rebalance.delay.ms"),
             group_setting(own, self.streams, "streams.num.standby.replicas"),
+            group_setting(own, self.streams, "streams.task.offset.interval.ms"),
+            group_setting(own, self.streams, "streams.num.warmup.replicas"),
+            group_setting(own, self.streams, "streams.acceptable.recovery.lag"),
+            group_setting(own, self.streams, "streams.rack.aware.assignment.tags"),
+            _task_assignor(own.get("streams.assignor.name"), task_assignors(self.streams)),
         )
 
 
@@ -109,6 +114,17 @@ class StreamsGroupConfig(NamedTuple):
     assignment_interval_ms: Millis
     initial_rebalance_delay_ms: Millis
     standby_replicas: int
+    task_offset_interval_ms: Millis
+    warmup_replicas: int
+    acceptable_recovery_lag: int
+    """In records."""
+    rack_aware_tags: tuple[str, ...]
+    assignor: str
+
+
+def _task_assignor(wanted: str | None, known: tuple[str, ...]) -> str:
+    """The default where the broker does not have the assignor that the group is to use."""
+    return wanted if wanted in known else known[0]
 
 
 def _streams_settings(settings: TypedSettings) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Finalized features: what this software supports, and what each `metadata.version` lets a record say.
 
-Levels are those of Kafka 4.3 (`MetadataVersion`, `Feature`), so that either software can open the other's directory.
+Levels are those of Kafka 4.4 (`MetadataVersion`, `Feature`), so that either software can open the other's directory.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ STREAMS_VERSION: Final = "streams.version"
 ELR_VERSION: Final = "eligible.leader.replicas.version"
 
 METADATA_VERSION_4_3: Final = 30
-METADATA_VERSION_4_4_IV1: Final = 32
-"""Not supported yet: what it brings is refused."""
+METADATA_VERSION_4_4: Final = 33
 METADATA_VERSION_MIN: Final = 7
 
 
@@ -46,14 +45,17 @@ METADATA_VERSIONS: Final = tuple(
         (19, "3.7-IV4", False), (20, "3.8-IV0", False), (21, "3.9-IV0", False), (22, "4.0-IV0", False),
         (23, "4.0-IV1", True), (24, "4.0-IV2", False), (25, "4.0-IV3", False), (26, "4.1-IV0", False),
         (27, "4.1-IV1", False), (28, "4.2-IV0", False), (29, "4.2-IV1", False), (30, "4.3-IV0", True),
+        (31, "4.4-IV0", False), (32, "4.4-IV1", True), (33, "4.4-IV2", True),
     )
 )  # fmt: skip
+"""Those that this software supports, oldest first. Kafka 4.4 also knows 4.5-IV0 (34), which is not for production
+there; it is refused here."""
 
 SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
     GROUP_VERSION: (0, 1),
     KRAFT_VERSION: (0, 1),
-    METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_4_3),
-    SHARE_VERSION: (0, 1),
+    METADATA_VERSION: (METADATA_VERSION_MIN, METADATA_VERSION_4_4),
+    SHARE_VERSION: (0, 2),
     STREAMS_VERSION: (0, 1),
     TRANSACTION_VERSION: (0, 2),
     ELR_VERSION: (0, 1),
@@ -61,14 +63,68 @@ SUPPORTED: Final[Mapping[str, tuple[int, int]]] = {
 """Feature to (lowest, highest) level that this node can work with, as a node registers them."""
 
 BOOTSTRAP: Final[Mapping[str, int]] = {
-    METADATA_VERSION: METADATA_VERSION_4_3,
+    METADATA_VERSION: METADATA_VERSION_4_4,
     ELR_VERSION: 1,
     GROUP_VERSION: 1,
-    SHARE_VERSION: 1,
+    SHARE_VERSION: 2,
     STREAMS_VERSION: 1,
     TRANSACTION_VERSION: 2,
 }
 """Levels of a freshly formatted directory, in the order in which `kafka-storage format` writes them."""
+
+_SINCE: Final = (
+    (ELR_VERSION, 1, 26), (GROUP_VERSION, 1, 22), (SHARE_VERSION, 1, 28), (SHARE_VERSION, 2, 31),
+    (STREAMS_VERSION, 1, 29), (TRANSACTION_VERSION, 2, 24),
+)  # fmt: skip
+"""(feature, its level, the `metadata.version` that came with it), as `Feature.defaultLevel` has them."""
+
+
+def default_levels(level: int) -> dict[str, int]:
+    """The levels of all features that go with a level of `metadata.version`: those of a cluster that is formatted for
+    it, or upgraded to it by its release. `metadata.version` is first, the others in order of their names."""
+    found = {METADATA_VERSION: level}
+    for name in sorted({name for name, _, _ in _SINCE}):
+        found[name] = max((each for of, each, since in _SINCE if of == name and level >= since), default=0)
+    return found
+
+
+def metadata_version_name(level: int) -> str:
+    """The release of a level: `4.4-IV2`; its number where it is not one of `METADATA_VERSIONS`."""
+    return next((each.name for each in METADATA_VERSIONS if each.level == level), str(level))
+
+
+def metadata_version_of(release: str) -> int | None:
+    """The level of a name as `4.4-IV1`, or the newest one of a release as `4.4` or `4.4.0`; None for any other."""
+    short = ".".join(release.split(".")[:2])
+    levels = [each.level for each in METADATA_VERSIONS if release == each.name or each.name.startswith(f"{short}-")]
+    named = [each.level for each in METADATA_VERSIONS if release == each.name]
+    return max(named or ([] if "-" in release else levels), default=None)
+
+
+def unsupported(levels: Mapping[str, int]) -> list[tuple[str, int, int, int]]:
+    """(feature, its level, lowest, highest that this software supports) of each finalized level that is none of
+    them. A feature at level 0 is off."""
+    found = []
+    for name, level in sorted(levels.items()):
+        low, high = SUPPORTED.get(name, (0, 0))
+        if level and not low <= level <= high:
+            found.append((name, level, low, high))
+    return found
+
+
+def why_unsupported(levels: Mapping[str, int]) -> str | None:
+    """A sentence about finalized levels that this software does not support; None where it supports all."""
+    found = unsupported(levels)
+    if not found:
+        return None
+    parts = []
+    for name, level, low, high in found:
+        at, least, most = str(level), str(low), str(high)
+        if name == METADATA_VERSION:
+            least, most = metadata_version_name(low), f"{metadata_version_name(high)} ({high})"
+        known = f"this software supports {least} to {most}" if high else "this software does not know that feature"
+        parts.append(f"{name} is {at}, and {known}")
+    return "; ".join(parts)
 
 
 def metadata_version(features: Mapping[str, int]) -> int:
@@ -110,7 +166,12 @@ def supports_cordoned_directories(features: Mapping[str, int]) -> bool:
 
 def supports_networks_in_acls(features: Mapping[str, int]) -> bool:
     """Whether the host of an ACL may be a network in CIDR notation (KIP-1276)."""
-    return metadata_version(features) >= METADATA_VERSION_4_4_IV1
+    return metadata_version(features) >= 32
+
+
+def supports_controller_unregistration(features: Mapping[str, int]) -> bool:
+    """Whether a controller's registration can be removed (4.4-IV2)."""
+    return metadata_version(features) >= 33
 
 
 def bumps_epoch_on_shrink(level: int) -> bool:

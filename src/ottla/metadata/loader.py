@@ -47,7 +47,7 @@ class MetadataLoader:
     def add(self, header: BatchHeader, items: Sequence[Any], snapshot: SnapshotId | None) -> None:
         """Replay a batch of the log, or of `snapshot`: decoded control records, or framed metadata records.
 
-        Raises MalformedRecord or ReplayError.
+        Raises MalformedRecord, ReplayError or UnsupportedLevel.
         """
         for _ in self.adding(header, items, snapshot):
             pass

@@ -10,6 +10,8 @@ from sys import intern
 from typing import Any
 
 from ottla.config.definitions import may_be_secret
+from ottla.errors import OttlaError
+from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import (
     DIRECTORY_MIGRATING,
@@ -28,9 +30,13 @@ class ReplayError(Exception):
     """A record of the metadata log that cannot follow what came before it."""
 
 
+class UnsupportedLevel(OttlaError):
+    """A feature level that a newer software has finalized: what the records behind it mean is not known here."""
+
+
 @singledispatch
 def replay(record: Any, delta: MetadataDelta) -> None:
-    """Apply one record to `delta`. Raises ReplayError."""
+    """Apply one record to `delta`. Raises ReplayError, UnsupportedLevel."""
     raise ReplayError(f"no way to replay a {type(record).__name__}")
 
 
@@ -214,7 +220,19 @@ def _register_controller(record: r.RegisterControllerRecord, delta: MetadataDelt
 
 
 @replay.register
+def _unregister_controller(record: r.UnregisterControllerRecord, delta: MetadataDelta) -> None:
+    known = delta.controllers.get(record.controller_id, delta.base.controllers.get(record.controller_id))
+    if known is None:
+        raise ReplayError(f"UnregisterControllerRecord for controller {record.controller_id}, which is not registered")
+    delta.controllers[record.controller_id] = None
+
+
+@replay.register
 def _feature_level(record: r.FeatureLevelRecord, delta: MetadataDelta) -> None:
+    """As Kafka's `FeatureControlManager`, which does not replay a level that it does not support."""
+    why = features.why_unsupported({record.name: record.feature_level})
+    if why is not None:
+        raise UnsupportedLevel(f"{why}: start a release that supports this level")
     delta.features[record.name] = record.feature_level
 
 

@@ -231,11 +231,25 @@ class HostPattern:
 
 
 def network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """The network that an address with a prefix length names; None for anything else."""
+    """The network that an address with a prefix length names; None for anything else.
+
+    As Kafka's `CidrUtils`: bits behind the prefix do not matter, an IPv4 address may have leading zeros, an IPv6 one
+    brackets and a scope, and may not be an IPv4 address in IPv6's notation.
+    """
     address, slash, length = text.partition("/")
-    if not slash or not length.isascii() or not length.isdecimal():
+    if not slash or len(length) > 3 or not length.isascii() or not length.isdecimal():
         return None
     try:
-        return ipaddress.ip_network(f"{address}/{length}", strict=False)
+        if ":" not in address:
+            parts = address.split(".")
+            if len(length) > 2 or not all(part.isascii() and part.isdecimal() and len(part) <= 3 for part in parts):
+                return None
+            return ipaddress.IPv4Network((".".join(str(int(part)) for part in parts), int(length)), strict=False)
+        if address.startswith("[") and address.endswith("]"):
+            address = address[1:-1]
+        parsed = ipaddress.IPv6Address(address)
+        if parsed.ipv4_mapped is not None:
+            return None
+        return ipaddress.IPv6Network((int(parsed), int(length)), strict=False)
     except ValueError:
         return None

@@ -17,6 +17,7 @@ from ottla import logs
 from ottla.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import OsFileSystem
+from ottla.metadata import features
 from ottla.network import SystemNetwork
 from ottla.server.node import Node
 
@@ -154,6 +155,13 @@ def _refused(node_id: int, error: KafkaError) -> str:
         sentence += (
             f"\n  another process runs with node.id={node_id}: stop one of them"
             "\n  add a new node with a free id with: ottla cluster add DIRECTORY"
+        )
+    if error.code == ErrorCode.unsupported_version and error.message is None:
+        low, high = features.SUPPORTED[features.METADATA_VERSION]
+        sentence += (
+            "\n  a feature has a level there that this software does not support: it supports metadata.version "
+            f"{features.metadata_version_name(low)} to {features.metadata_version_name(high)}"
+            "\n  see the levels with: ottla features describe"
         )
     return sentence
 

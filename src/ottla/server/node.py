@@ -334,6 +334,7 @@ class Node:
         if posixpath.normpath(config.metadata_log_dir) in self.logs.offline_dirs:
             raise OttlaError(f"{config.metadata_log_dir} holds the metadata log, without which a node cannot start")
         self._closers.append(self.metadata.stop)
+        self.metadata.publisher.on_failure = lambda failure: self.give_up(str(failure))
         try:
             usable = [path for path in self.config.log_dirs if posixpath.normpath(path) in online]
             await self.metadata.start(usable, self.controller_endpoints)

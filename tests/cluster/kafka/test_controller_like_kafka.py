@@ -198,6 +198,8 @@ def test_a_candidate_of_a_newer_epoch_does_not_interrupt_a_quorum_of_one(both: t
 ASKED: list[tuple[ApiKey, int, dict[str, Any]]] = [
     (ApiKey.BROKER_HEARTBEAT, 1, {"broker_id": 5, "broker_epoch": 1, "current_metadata_offset": 0}),
     (ApiKey.UNREGISTER_BROKER, 0, {"broker_id": 5}),
+    (ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": 5}),
+    (ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": CONTROLLER_ID}),
     (ApiKey.ALLOCATE_PRODUCER_IDS, 0, {"broker_id": 5, "broker_epoch": 1}),
     (ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, {"broker_id": 5, "broker_epoch": 1, "directories": []}),
     (ApiKey.ALTER_PARTITION, 3, {"broker_id": 5, "broker_epoch": 1, "topics": []}),

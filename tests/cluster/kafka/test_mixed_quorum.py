@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from ottla.drivers.metadata.directories import bootstrap_checkpoint
+from ottla.metadata.features import METADATA_VERSION_4_3, METADATA_VERSION_4_4, default_levels
+from ottla.metadata.writer import encode
+from ottla.protocol.internal.metadata_records import FeatureLevelRecord
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_batches
+from ottla.quorum.snapshot import write_snapshot
 from ottla.storage.checkpoints.meta_properties import random_directory_id
-from peers.kafka import START_FAST, KafkaPeer, install
-from tests.cluster.admin import brokers, create, quorum, until
+from peers.kafka import KafkaPeer, install, start_fast
+from tests.cluster.admin import ask, brokers, create, quorum, until
 from tests.cluster.processes import Voter, ottla_broker
 from tests.node import FOR_EVER, NodeProcess
 
@@ -26,8 +30,8 @@ CLUSTER_ID = "a-mixed-quorum-00000AA"
 QUICK = {"broker.heartbeat.interval.ms": "200", "broker.session.timeout.ms": "6000"}
 
 
-def format_directory(directory: Path, node_id: int) -> None:
-    """What `kafka-storage.sh format` writes, without a JVM for each."""
+def format_directory(directory: Path, node_id: int, level: int = METADATA_VERSION_4_3) -> None:
+    """What `kafka-storage.sh format --release-version` writes, without a JVM for each."""
     directory.mkdir(parents=True)
     lines = {
         "version": "1",
@@ -36,14 +40,16 @@ def format_directory(directory: Path, node_id: int) -> None:
         "directory.id": random_directory_id(random.Random(node_id)),
     }
     (directory / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-    (directory / "bootstrap.checkpoint").write_bytes(bootstrap_checkpoint(0))
+    values = [encode(FeatureLevelRecord(name, each), level) for name, each in default_levels(level).items()]
+    checkpoint = write_snapshot(values, epoch=0, last_timestamp=0, now=0)
+    (directory / "bootstrap.checkpoint").write_bytes(b"".join(checkpoint))
 
 
 class Controllers:
     """Ids from 1 on, Kafka's after Ottla's."""
 
     def __init__(self, directory: Path, ottla: int, kafka: int) -> None:
-        install()
+        install("4.4")
         self.ottla = [Voter(directory / f"ottla-{number + 1}", is_broker=False) for number in range(ottla)]
         self.kafka = [
             KafkaPeer(
@@ -51,7 +57,8 @@ class Controllers:
                 roles="controller",
                 node_id=number,
                 heap="256m",
-                flags=START_FAST,
+                release="4.4",
+                flags=start_fast("4.4"),
                 cluster_id=CLUSTER_ID,
                 settings=QUICK,
             )
@@ -116,6 +123,26 @@ def running(directory: Path, ottla: int, kafka: int) -> Iterator[tuple[Controlle
         controllers.stop()
 
 
+def levels(address: str) -> dict[str, int]:
+    found = ask(address, ApiKey.API_VERSIONS, 3, {"client_software_name": "t", "client_software_version": "1"})
+    return {each["name"]: each["max_version_level"] for each in found["finalized_features"]}
+
+
+def raise_levels(address: str) -> None:
+    """From those of 4.3 to those of 4.4, and then what only these have: a controller's registration goes."""
+    active = quorum(address)["leader_id"]
+    other = 3 if active != 3 else 2
+    wanted = default_levels(METADATA_VERSION_4_4)
+    updates = [{"feature": name, "max_version_level": wanted[name], "upgrade_type": 1} for name in sorted(wanted)]
+    asked = {"timeout": 9000, "feature_updates": updates, "validate_only": False}
+    assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": other})["error_code"] == 35
+    assert ask(address, ApiKey.UPDATE_FEATURES, 2, asked)["error_code"] == 0
+    until(lambda: levels(address), wanted.__eq__)
+    assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": other})["error_code"] == 0
+    assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": 77})["error_code"] == 136
+    assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": active})["error_code"] == 42
+
+
 def leader(broker: NodeProcess) -> int:
     with contextlib.suppress(OSError, IndexError):
         return int(quorum(broker.bootstrap)["leader_id"])
@@ -150,7 +177,11 @@ def test_controllers_of_both_kinds_lead_and_are_killed(tmp_path: Path, ottla: in
             assert brokers(broker.bootstrap) == {11: False}
             leading.start()
             until(lambda: all(has_caught_up(broker, number) for number in (1, 2, 3)), bool)
+            if changes == 1:
+                assert levels(broker.bootstrap) == default_levels(METADATA_VERSION_4_3)
+                raise_levels(broker.bootstrap)
         assert changes >= 1
+        assert levels(broker.bootstrap) == default_levels(METADATA_VERSION_4_4)
         committed = quorum(broker.bootstrap)["high_watermark"]
     logs = [controllers.metadata(number) for number in (1, 2, 3)]
     contents = [{offset: data for offset, data in log.items() if offset < committed} for log in logs]

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing.process import reserve
-from peers.kafka import START_FAST, KafkaPeer, new_cluster_id
+from peers.kafka import KafkaPeer, new_cluster_id, start_fast
 from tests.certificates import Authority, ssl_settings
 from tests.cluster.admin import until
 from tests.cluster.processes import ONE_REPLICA, QUICK
@@ -54,7 +54,7 @@ def test_records_are_copied_both_ways(tmp_path: Path, first: str) -> None:
     ottla = NodeProcess(tmp_path / "ottla")
     kafka = KafkaPeer(
         tmp_path / "kafka", roles="broker,controller" if kafka_id == 1 else "broker", node_id=kafka_id, heap="512m",
-        flags=START_FAST, cluster_id=cluster_id, voters=f"1@{controller}",
+        release="4.4", flags=start_fast("4.4"), cluster_id=cluster_id, voters=f"1@{controller}",
     )  # fmt: skip
     for node_id, port, settings in ((ottla_id, ottla.port, ottla.settings), (kafka_id, kafka.port, kafka.settings)):
         listeners = {"PLAINTEXT": f"127.0.0.1:{port}", "INTERNAL": addresses[node_id]}

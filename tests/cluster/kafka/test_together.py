@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ottla.protocol.messages import ApiKey
-from peers.kafka import START_FAST, KafkaPeer
+from peers.kafka import KafkaPeer, start_fast
 from tests.cluster.admin import ask, brokers, create, in_sync_sets, leaders, until
 from tests.cluster.brokers.test_failover import read
 from tests.cluster.brokers.test_life import produce
@@ -40,8 +40,8 @@ class Two:
         self.ottla = ottla_broker(directory / "ottla", ",".join(controllers.addresses), SETTINGS, node_id=OTTLA)
         voters = ",".join(f"{number}@{address}" for number, address in enumerate(controllers.addresses, start=1))
         self.kafka = KafkaPeer(
-            directory / "kafka", roles="broker", node_id=KAFKA, heap="384m", flags=START_FAST, voters=voters,
-            cluster_id=CLUSTER_ID, settings=SETTINGS,
+            directory / "kafka", roles="broker", node_id=KAFKA, heap="384m", release="4.4", flags=start_fast("4.4"),
+            voters=voters, cluster_id=CLUSTER_ID, settings=SETTINGS,
         )  # fmt: skip
         format_directory(self.kafka.data, KAFKA)
         self.all: dict[int, NodeProcess | KafkaPeer] = {OTTLA: self.ottla, KAFKA: self.kafka}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ottla.model import uuid_to_base64
-from peers.kafka import START_FAST, KafkaPeer
+from peers.kafka import KafkaPeer, start_fast
 from tests.cluster.admin import create, quorum, until
 from tests.cluster.processes import ONE_REPLICA, Voter, identity, ottla_quorum, start_together
 from tests.cluster.quorum.test_dynamic_quorum import JOINS, QUICK, observers, ottla, ports, voters
@@ -89,7 +89,8 @@ def test_ottla_starts_on_what_kafka_formatted_and_kafkas_tools_change_its_voters
 
 def test_kafka_knows_what_ottla_formatted_and_starts_on_it(tmp_path: Path, shell: Shell) -> None:
     kafka = KafkaPeer(
-        tmp_path / "kafka", heap="384m", flags=START_FAST, settings={"controller.quorum.voters": None}
+        tmp_path / "kafka", heap="384m", release="4.4", flags=start_fast("4.4"),
+        settings={"controller.quorum.voters": None},
     )  # fmt: skip
     kafka.settings["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{kafka.controller_port}"
     path = str(kafka.write_properties())
@@ -159,7 +160,8 @@ def test_controllers_of_both_kinds_join_each_others_quorums_by_themselves(nodes:
     one.start()
     cluster_id = identity(one.data).cluster_id or ""
     kafka = KafkaPeer(
-        tmp_path / "kafka", heap="256m", flags=START_FAST, roles="controller", node_id=3, cluster_id=cluster_id,
+        tmp_path / "kafka", heap="256m", release="4.4", flags=start_fast("4.4"), roles="controller", node_id=3,
+        cluster_id=cluster_id,
         settings={**JOINS, **QUICK, "controller.quorum.voters": None},
     )  # fmt: skip
     kafka.settings["controller.quorum.bootstrap.servers"] = one.controller

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.testing.process import reserve
-from peers.kafka import START_FAST, KafkaPeer, new_cluster_id
+from peers.kafka import KafkaPeer, new_cluster_id, start_fast
 from tests.cluster.admin import until
 from tests.cluster.processes import ONE_REPLICA, QUICK, Voter, ottla_quorum, start_together
 from tests.conformance.security.test_kerberos import SERVICE, KerberosNode, jaas
@@ -118,7 +118,8 @@ def test_with_kafka(tmp_path: Path, realm: Realm, monkeypatch: pytest.MonkeyPatc
     ottla.realm = realm
     kafka = KafkaPeer(
         tmp_path / "kafka", roles="broker,controller" if kafka_id == 1 else "broker", node_id=kafka_id, heap="512m",
-        flags=[*START_FAST, f"-Djava.security.krb5.conf={realm.configuration}"], cluster_id=cluster_id,
+        release="4.4", flags=[*start_fast("4.4"), f"-Djava.security.krb5.conf={realm.configuration}"],
+        cluster_id=cluster_id,
         voters=f"1@{controller}",
     )  # fmt: skip
     for node_id, port, settings in ((ottla_id, ottla.port, ottla.settings), (kafka_id, kafka.port, kafka.settings)):

@@ -111,12 +111,17 @@ VALID: dict[str, list[str]] = {
     "log dump": ["00000000000000000000.log"],
     "log verify": ["checked"],
     "log repair": ["checked"],
+    "log convert": ["checked"],
     "storage format": ["formatted", "--ignore-formatted", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ"],
     "storage info": ["formatted"],
     "quorum describe": [],
     "quorum add": ["1", "AAAAAAAAAAAAAAAAAAAAAQ", "CONTROLLER://127.0.0.1:9"],
     "quorum remove": ["1", "AAAAAAAAAAAAAAAAAAAAAQ"],
+    "quorum unregister": ["77"],
     "quorum repair": ["checked"],
+    "features describe": [],
+    "features upgrade": ["--release", "4.4"],
+    "features downgrade": ["--feature", "share.version=1", "--dry-run"],
     "spark archive": ["ottla.tar.gz"],
     "mirror status": ["a"],
     "mirror offsets": ["a", "t"],
@@ -139,8 +144,8 @@ REFUSED = {
     "acl add", "acl explain", "acl list", "acl remove", "cert renew", "cert show", "security env",
     "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover",
     "mirror offsets", "mirror status", "pipeline stop",
-    "quorum add", "quorum remove", "server health", "token create", "token expire", "token list", "token renew",
-    "txn abort",
+    "quorum add", "quorum remove", "quorum unregister", "server health", "token create", "token expire", "token list",
+    "token renew", "txn abort",
 }  # fmt: skip
 """Commands that the only broker of a cluster refuses, or that have nothing to do, or no file to read."""
 

@@ -28,6 +28,7 @@ ABOUT_ANYTHING = {
 PRINT_NO_DATA = {
     "ottla server start", "ottla completion", "ottla cluster up", "ottla cluster add", "ottla cluster restart",
     "ottla sim", "ottla registry", "ottla storage format", "ottla quorum add", "ottla quorum remove",
+    "ottla quorum unregister",
     "ottla cert renew", "ottla security env",
 }  # fmt: skip
 """Nodes, scripts for shells, histories, and those that only do what they are told."""
@@ -85,6 +86,9 @@ COMMANDS: dict[str, list[str]] = {
     "ottla topic replicate": ["TOPIC", "--factor", "1", "--dry-run"],
     "ottla quorum describe": [],
     "ottla quorum repair": ["FORMATTED/voter"],
+    "ottla features describe": [],
+    "ottla features upgrade": ["--release", "4.4"],
+    "ottla features downgrade": ["--feature", "share.version=1", "--dry-run"],
     "ottla storage info": ["FORMATTED"],
     "ottla check": ["--seconds", "0.5", "--topic", "CHECKED"],
     "ottla server status": [],
@@ -92,6 +96,7 @@ COMMANDS: dict[str, list[str]] = {
     "ottla log dump": ["DIRECTORY"],
     "ottla log verify": ["DIRECTORY"],
     "ottla log repair": ["DIRECTORY"],
+    "ottla log convert": ["DIRECTORY", "--dry-run"],
     "ottla sql": ['select * from "TOPIC"'],
     "ottla spark archive": ["ARCHIVE.tar.gz"],
     "ottla mirror status": ["a"],
@@ -116,7 +121,8 @@ COMMANDS: dict[str, list[str]] = {
 """Arguments of each command; names in capitals are filled in."""
 
 NEED_NO_BROKER = {
-    "ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info", "ottla spark archive",
+    "ottla log dump", "ottla log verify", "ottla log repair", "ottla log convert", "ottla storage info",
+    "ottla spark archive",
     "ottla pipeline list", "ottla pipeline describe", "ottla pipeline status", "ottla pipeline stop",
     "ottla pipeline new", "ottla pipeline logs", "ottla schema list", "ottla schema show", "ottla schema check",
     "ottla schema register", "ottla schema diff", "ottla quorum repair", "ottla server health",

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from peers.kafka import LIBS
+from peers.kafka import LIBS, cache
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[2] / ".cache" / "clients"
@@ -25,6 +25,7 @@ TOOLCHAINS = {
     "rust": ["cargo"],
     "java": ["javac", "mvn"],
     "tools": ["javac"],
+    "tools-4.4": ["javac"],
 }
 
 
@@ -40,6 +41,8 @@ def build(language: str) -> Path:
     target.mkdir(parents=True, exist_ok=True)
     stamp = target / ".built"
     wanted = _digest(HERE / language)
+    if language == "tools-4.4":
+        wanted += _digest(HERE / "tools")
     with open(target / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one worker of xdist builds, the others wait
         if not stamp.exists() or stamp.read_text() != wanted:
@@ -99,10 +102,17 @@ def _tools(source: Path, target: Path) -> None:
     _run(["javac", "-cp", f"{LIBS}/*", "-d", str(target), *map(str, source.glob("*.java"))], source)
 
 
+def _tools_of_44(source: Path, target: Path) -> None:
+    """What is asked of the classes of Kafka 4.4: the sources there, with one of those for 4.3 that suits both."""
+    sources = [*source.glob("*.java"), source.with_name("tools") / "GroupCoordinatorLines.java"]
+    _run(["javac", "-cp", f"{cache('4.4') / 'libs'}/*", "-d", str(target), *map(str, sources)], source)
+
+
 _STEPS: dict[str, Callable[[Path, Path], None]] = {
     "go": _go,
     "node": _node,
     "rust": _rust,
     "java": _java,
     "tools": _tools,
+    "tools-4.4": _tools_of_44,
 }

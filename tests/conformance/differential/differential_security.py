@@ -164,3 +164,9 @@ def describe_delegation_token(w: World, version: int) -> Requests:
     yield {"owners": None}
     yield {"owners": []}
     yield {"owners": [{"principal_type": "User", "principal_name": "alice"}]}
+
+
+@cases(ApiKey.UNREGISTER_CONTROLLER)
+def unregister_controller(w: World, version: int) -> Requests:
+    for controller in (77, -1, 1 << 30):
+        yield {"controller_id": controller}

@@ -1,4 +1,5 @@
-"""What is asked of both brokers about streams groups: see differential_cases.py."""
+"""What is asked of both brokers about streams groups: see differential_cases.py and test_streams_like_kafka.py, which
+asks a Kafka 4.4 that keeps descriptions of topologies."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ GROUP: Final = 32
 HEARTBEAT_MS: Final = 6000
 SETTINGS_WITHIN_S: Final = 30
 ENDPOINT: Final = {"host": "h", "port": 1}
+OFFSET: Final = {"subtopology_id": "0", "partition": 0, "offset": 7}
 TAGS: Final = [{"key": "k", "value": "v"}]
 SAME: Final = {"topology": None, "active_tasks": None, "standby_tasks": None, "warmup_tasks": None, "process_id": None,
                "client_tags": None, "rebalance_timeout": -1}  # fmt: skip
@@ -74,10 +76,12 @@ def at_once(w: World, *groups: str) -> None:
 @cases(ApiKey.STREAMS_GROUP_HEARTBEAT)
 def streams_group_heartbeat(w: World, version: int) -> Requests:
     """Invalid requests, then the lives of members; no member waits for another."""
-    group, unready, old = f"{w.prefix}1071", f"{w.prefix}1071-unready", f"{w.prefix}1071-old"
+    group = f"{w.prefix}1071-{version}"
+    unready, old, static = (f"{group}-{each}" for each in ("unready", "old", "static"))
     reads = topology(subtopology("0", w.t))
     for wrong in (
-        {"instance_id": "i"}, {"task_offsets": []}, {"task_end_offsets": []}, {"warmup_tasks": tasks(0)},
+        {"instance_id": ""}, {"warmup_tasks": tasks(0)}, {"task_offsets": [OFFSET, OFFSET]},
+        {"member_epoch": 5, "instance_id": "i", "topology": None}, {"member_epoch": -2, "instance_id": "i"},
         {"member_id": ""}, {"member_id": " "}, {"group_id": ""}, {"rack_id": ""}, {"rebalance_timeout": -1},
         {"active_tasks": None}, {"active_tasks": tasks(0)}, {"standby_tasks": None}, {"warmup_tasks": None},
         {"topology": None}, {"member_epoch": 1}, {"member_epoch": -1}, {"member_epoch": -2}, {"member_epoch": -3},
@@ -96,7 +100,7 @@ def streams_group_heartbeat(w: World, version: int) -> Requests:
         {"client_tags": [{"key": "k", "value": "1"}, {"key": "k", "value": "2"}]},
     ):  # fmt: skip
         yield {**asked(f"{group}-wrong", topology=reads), **wrong}
-    at_once(w, group, unready, old)
+    at_once(w, group, unready, old, static)
     yield asked(group, topology=reads)
     yield asked(group, member_epoch=2)
     yield asked(group, member_epoch=2, active_tasks=tasks(0, 1, 2), standby_tasks=[], warmup_tasks=[])
@@ -121,6 +125,15 @@ def streams_group_heartbeat(w: World, version: int) -> Requests:
     yield asked(unready, topology=topology(subtopology("0", w.nowhere)))
     yield asked(unready, member_epoch=2)
     yield asked(unready, "e", topology=topology(subtopology("0", w.nowhere)), user_endpoint=ENDPOINT)
+    yield asked(static, topology=reads, instance_id="i", task_offsets=[OFFSET])
+    yield asked(static, "n", topology=reads, instance_id="i")
+    yield asked(static, member_epoch=2, instance_id="i", task_offsets=[OFFSET], task_end_offsets=[])
+    yield asked(static, member_epoch=2)
+    yield asked(static, "n", 2, instance_id="i")
+    yield asked(static, member_epoch=-2, instance_id="i")
+    yield asked(static, "n", topology=reads, instance_id="i", process_id="p-m", user_endpoint=ENDPOINT)
+    yield asked(static, member_epoch=-1, instance_id="i")
+    yield asked(static, "n", -1, instance_id="i")
     yield asked(old, topology=topology(subtopology("0", w.t), epoch=3))
     yield asked(old, "o", topology=topology(subtopology("0", w.t), epoch=2))
     yield asked(old, "o", topology=topology(subtopology("0", w.t), epoch=4))
@@ -134,7 +147,7 @@ def streams_group_heartbeat(w: World, version: int) -> Requests:
 
 @cases(ApiKey.STREAMS_GROUP_DESCRIBE)
 def streams_group_describe(w: World, version: int) -> Requests:
-    group = f"{w.prefix}1071-described"
+    group = f"{w.prefix}1071-{version}-described"
     yield {"group_ids": [], "include_authorized_operations": True}
     yield {"group_ids": ["", f"{w.prefix}nobody", f"{w.prefix}c9"], "include_authorized_operations": False}
     at_once(w, group, f"{group}-ready")
@@ -149,8 +162,64 @@ def streams_group_describe(w: World, version: int) -> Requests:
     for side in w.sides:
         side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, member)
     for wanted in (False, True):
-        yield {"group_ids": [group], "include_authorized_operations": wanted}
+        yield {"group_ids": [group], "include_authorized_operations": wanted, **of_topology(version)}
     ready = asked(f"{group}-ready", topology=topology(subtopology("0", w.t)))
     for side in w.sides:
         eventually(lambda side=side: side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, ready)["active_tasks"])
+    for told in (False, True):
+        if told:
+            for side in w.sides:
+                pushed = {"group_id": f"{group}-ready", "member_id": "m", "topology_epoch": 0,
+                          "topology_description": described(w)}  # fmt: skip
+                assert side.ask(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, 0, pushed)["error_code"] == 0
+        yield {"group_ids": [f"{group}-ready"], "include_authorized_operations": False, **of_topology(version)}
     yield {"group_ids": [f"{group}-ready"], "include_authorized_operations": False}
+
+
+def of_topology(version: int) -> dict[str, Any]:
+    return {"include_topology_description": True} if version else {}
+
+
+def node(name: str, node_type: int, **more: Any) -> dict[str, Any]:
+    return {"name": name, "node_type": node_type, "source_topics": [], "sink_topic": None, "stores": [],
+            "successors": [], **more}  # fmt: skip
+
+
+def described(w: World) -> dict[str, Any]:
+    """Names only where nodes of a type have them, and one of each: Kafka keeps them in sets."""
+    nodes = [
+        node("source", 1, source_topics=[w.t], successors=["count"]),
+        node("count", 2, stores=["counts"], successors=["sink"]), node("sink", 3, sink_topic=w.empty),
+        node("sink by record", 3),
+    ]  # fmt: skip
+    store = {"source": node("g", 1, source_topics=[w.t], successors=["gp"]), "processor": node("gp", 2, stores=["gs"])}
+    return {"subtopologies": [{"subtopology_id": "0", "nodes": nodes}], "global_stores": [store]}
+
+
+@cases(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE)
+def streams_group_topology_description_update(w: World, version: int) -> Requests:
+    group = f"{w.prefix}1331"
+    member = asked(group, topology=topology(subtopology("0", w.t)))
+    good = described(w)
+    pushed = {"group_id": group, "member_id": "m", "topology_epoch": 0, "topology_description": good}
+    yield pushed
+    for side in w.sides:
+        assert side.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, member)["error_code"] == 0
+    source, processor = node("s", 1), node("p", 2)
+    for wrong in (
+        {"group_id": ""}, {"group_id": " "}, {"member_id": ""}, {"member_id": "x"}, {"topology_epoch": 1},
+        {"group_id": f"{w.prefix}c9"},
+        *(
+            {"topology_description": {"subtopologies": [{"subtopology_id": "0", "nodes": [node("n", kind)]}],
+                                      "global_stores": []}}
+            for kind in (0, 4, -1)
+        ),
+        *(
+            {"topology_description": {"subtopologies": [], "global_stores": [{"source": one, "processor": other}]}}
+            for one, other in ((source, source), (processor, processor), (source, node("n", 9)))
+        ),
+    ):  # fmt: skip
+        yield {**pushed, **wrong}
+    yield pushed
+    yield pushed
+    yield {**pushed, "topology_description": {"subtopologies": [], "global_stores": []}}

@@ -62,7 +62,7 @@ ASKED_OF_KAFKA_ALONE = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "compared by test_sasl_like_kafka.py",
     ApiKey.DESCRIBE_ACLS: "its answer is all ACLs of the test", ApiKey.CREATE_ACLS: "changes the rules of the test",
     ApiKey.DELETE_ACLS: "changes the rules of the test", ApiKey.UPDATE_FEATURES: "changes the cluster",
-    ApiKey.UNREGISTER_BROKER: "changes the cluster",
+    ApiKey.UNREGISTER_BROKER: "changes the cluster", ApiKey.UNREGISTER_CONTROLLER: "changes the cluster",
     ApiKey.CREATE_DELEGATION_TOKEN: "compared by test_tokens_like_kafka.py",
     ApiKey.RENEW_DELEGATION_TOKEN: "compared by test_tokens_like_kafka.py",
     ApiKey.EXPIRE_DELEGATION_TOKEN: "compared by test_tokens_like_kafka.py",

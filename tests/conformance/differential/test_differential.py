@@ -21,6 +21,7 @@ from tests.conformance.differential import (  # noqa: F401  they add their rows 
 )
 from tests.conformance.differential.differential import Side
 from tests.conformance.differential.differential_cases import CASES, World
+from tests.conformance.differential.test_streams_like_kafka import KEYS as OF_STREAMS
 from tests.conformance.exemptions import EXEMPTIONS, unused
 
 OF_ALL = {
@@ -45,6 +46,7 @@ def world(bootstrap: str, oracle: str) -> World:
 EVERY = [
     (ApiKey(key), version)
     for key, row in TABLE.items()
+    if key not in OF_STREAMS
     for version in range(row.min_version, row.max_version + 1)
     if key != ApiKey.PRODUCE or version >= 3  # below, they are advertised for old clients, but refused
 ]

@@ -45,6 +45,7 @@ NOT_DRAWN = {
     ApiKey.WRITE_SHARE_GROUP_STATE: "Kafka's coordinator believes what no leader would write",
     ApiKey.ALTER_CLIENT_QUOTAS: "of several keys that are wrong Kafka names one in the order of a hash map",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "would see those of other tests; its own cases are better",
+    ApiKey.UNREGISTER_CONTROLLER: "test_controller_like_kafka.py asks it",
     ApiKey.UNREGISTER_BROKER: "would take the oracle's only broker away",
     ApiKey.CREATE_ACLS: "Kafka hangs up on kinds that it does not know; test_acls_like_kafka.py asks for them",
     ApiKey.DELETE_ACLS: "Kafka hangs up on kinds that it does not know; test_acls_like_kafka.py asks for them",

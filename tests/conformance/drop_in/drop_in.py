@@ -10,7 +10,7 @@ from typing import Any
 
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import BatchHeader, iterate_batches
-from peers.kafka import START_FAST, KafkaPeer
+from peers.kafka import KafkaPeer, start_fast
 from tests.conformance.operations.operations import Client, eventually
 from tests.node import NodeProcess
 
@@ -30,10 +30,18 @@ class Place:
     """Both brokers of one directory. At most one of them runs."""
 
     def __init__(
-        self, directory: Path, settings: Mapping[str, str | None] | None = None, *format_as: str, formatted: bool = True
+        self,
+        directory: Path,
+        settings: Mapping[str, str | None] | None = None,
+        *format_as: str,
+        formatted: bool = True,
+        release: str = "4.4",
     ) -> None:
-        """Formatted by Kafka's tool with the arguments `format_as`, or left for Ottla to make."""
-        self.kafka = KafkaPeer(directory, heap="384m", settings={**SETTINGS, **(settings or {})}, flags=START_FAST)
+        """Formatted by Kafka's tool with the arguments `format_as`, or left for Ottla to make; `release` of Kafka."""
+        self.kafka = KafkaPeer(
+            directory, heap="384m", settings={**SETTINGS, **(settings or {})}, flags=start_fast(release),
+            release=release,
+        )  # fmt: skip
         if "--standalone" in format_as:  # the voters are in the metadata (KIP-853), as in Kafka's own example file
             self.kafka.settings |= {
                 "controller.quorum.voters": None,

@@ -34,10 +34,18 @@ def put(client: Client) -> None:
     acl = {"resource_type": TOPIC_ACL, "principal": "User:alice", "host": "*"}
     creations = [
         {**acl, "resource_name": "t", "resource_pattern_type": LITERAL, "operation": READ, "permission_type": ALLOW},
+        {
+            **acl,
+            "host": "10.1.2.3/8",
+            "resource_name": "n",
+            "resource_pattern_type": LITERAL,
+            "operation": WRITE,
+            "permission_type": DENY,
+        },  # KIP-1276
         {**acl, "resource_name": "u-", "resource_pattern_type": PREFIXED, "operation": WRITE, "permission_type": DENY},
     ]
     answer = client.ask(ApiKey.CREATE_ACLS, 3, {"creations": creations})
-    assert [each["error_code"] for each in answer["results"]] == [0, 0], answer
+    assert [each["error_code"] for each in answer["results"]] == [0, 0, 0], answer
     users = [
         {
             "name": name, "mechanism": mechanism, "iterations": ITERATIONS, "salt": SALT,

@@ -1,4 +1,4 @@
-"""Ottla's task assignor and topologies beside Kafka's own classes, from a seed (KIP-1071)."""
+"""Ottla's task assignor and topologies beside the classes of Kafka 4.4, from a seed (KIP-1071)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -35,7 +36,7 @@ LEAST_TOPOLOGIES = {
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Lines]:
-    started = Lines("org.apache.kafka.coordinator.group.streams.StreamsLines")
+    started = Lines("org.apache.kafka.coordinator.group.streams.StreamsLines", "4.4")
     yield started
     started.close()
 
@@ -240,3 +241,23 @@ def test_topologies_are_configured_as_by_kafka(kafka: Lines) -> None:
             done[ours.partition(";")[0]] += 1
         assert comparable(ours) == comparable(theirs), (seed, topology, topics)
     assert all(done[what] >= least for what, least in LEAST_TOPOLOGIES.items()), done
+
+
+def test_kafka_passes_over_the_description_in_a_topology(kafka: Lines) -> None:
+    """The field of ours: a coordinator of Kafka that takes the log over reads the rest of the record."""
+    topology, topics = next(
+        each for each in (drawn(random.Random(seed)) for seed in range(TOPOLOGIES)) if _is_ready(*each)
+    )
+    listed = ",".join(f"{name}:{count}" for name, count in topics.items())
+    plain, described = (
+        kafka.ask(" ".join(("topology", encode_group_value(each).hex(), listed)))[0]
+        for each in (topology, replace(topology, description=b"\x01" * 300))
+    )
+    assert plain == described and plain.startswith("READY")
+
+
+def _is_ready(topology: StreamsGroupTopologyValue, topics: dict[str, int]) -> bool:
+    try:
+        return configure(topology, topics.get).is_ready
+    except KafkaError:
+        return False

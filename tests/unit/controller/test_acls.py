@@ -93,20 +93,45 @@ def test_what_no_acl_may_be(asked: dict[str, Any], why: str) -> None:
 
 def test_what_kafka_takes_as_it_is() -> None:
     odd = [
-        creation(CLUSTER_NAME, resource_type=4, resource_pattern_type=4), creation(host=""), creation(host="localhost"),
-        creation(operation=int(Operation.CLUSTER_ACTION)), creation(host="10.0.0.0/33"), creation("*" * 300),
+        creation(CLUSTER_NAME, resource_type=4, resource_pattern_type=4), creation(host="localhost"),
+        creation(operation=int(Operation.CLUSTER_ACTION)), creation("*" * 300),
     ]  # fmt: skip
     rows, image = created(EMPTY_IMAGE, *odd)
     assert {row["error_code"] for row in rows} == {0} and len(image.acls) == len(odd)
 
 
+def at_level(level: int) -> MetadataImage:
+    return after(EMPTY_IMAGE, [r.FeatureLevelRecord("metadata.version", level)])
+
+
 def test_networks_need_a_newer_cluster() -> None:
-    rows, image = created(EMPTY_IMAGE, creation(host="10.0.0.0/8"), creation(host="2001:db8::/32"))
-    assert [row["error_code"] for row in rows] == [ErrorCode.unsupported_version] * 2
-    assert "10.0.0.0/8" in rows[0]["error_message"] and not image.acls
-    newer = after(EMPTY_IMAGE, [r.FeatureLevelRecord("metadata.version", 32)])
-    rows, image = created(newer, creation(host="10.0.0.0/8"))
-    assert rows[0]["error_code"] == 0 and len(image.acls) == 1
+    """Below 4.4-IV1 whatever has a slash is refused, as in Kafka: brokers would compare it as text."""
+    hosts = ("10.0.0.0/8", "2001:db8::/32", "10.0.0.0/33", "no/network")
+    rows, image = created(at_level(31), *(creation(host=host) for host in hosts))
+    assert {(row["error_code"], row["error_message"]) for row in rows} == {
+        (
+            ErrorCode.unsupported_version,
+            "CIDR-based ACL host patterns require metadata version 4.4-IV1 or higher.",
+        )
+    }
+    assert not image.acls
+    rows, image = created(at_level(32), *(creation(host=host) for host in hosts))
+    assert [row["error_code"] for row in rows] == [0, 0, ErrorCode.invalid_request, ErrorCode.invalid_request]
+    assert rows[2]["error_message"].startswith("Invalid CIDR notation '10.0.0.0/33'")
+    assert {acl.host for acl in image.acls.values()} == {"10.0.0.0/8", "2001:db8::/32"}
+
+
+def test_a_network_is_kept_as_it_was_written() -> None:
+    """Two ways to write one network are two ACLs, as in Kafka, and a filter names one of them."""
+    hosts = ("10.0.0.0/8", "10.1.2.3/8", "10.0.0.0/08")
+    _, image = created(at_level(33), *(creation(host=host) for host in hosts))
+    assert sorted(acl.host for acl in image.acls.values()) == sorted(hosts)
+
+
+@pytest.mark.parametrize("level", [31, 33])
+def test_an_acl_needs_a_host(level: int) -> None:
+    rows, _ = created(at_level(level), creation(host=""))
+    assert rows[0] == {"error_code": ErrorCode.invalid_request, "error_message": "Host pattern cannot be null or empty"}
 
 
 def test_more_than_one_batch_holds_is_refused_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -426,7 +426,7 @@ def test_producer_ids_come_in_blocks_of_a_thousand() -> None:
 def test_a_new_cluster_finalizes_its_features_in_one_transaction() -> None:
     records = list(bootstrap(EMPTY_IMAGE, features.BOOTSTRAP, "1").records)
     assert isinstance(records[0], r.BeginTransactionRecord)
-    assert records[1] == r.FeatureLevelRecord("metadata.version", 30)
+    assert records[1] == r.FeatureLevelRecord("metadata.version", 33)
     assert records[-2] == r.ConfigRecord(4, "", "min.insync.replicas", "1")
     assert isinstance(records[-1], r.EndTransactionRecord)
     assert not bootstrap(EMPTY_IMAGE, {}, "1").records
@@ -457,3 +457,22 @@ def test_a_controller_that_registers_again_unchanged_writes_nothing() -> None:
     image = apply(brokers.register_controller(image, asked).records, image)
     assert image.controllers[1].endpoints == {"PLAINTEXT": Endpoint("h", 1)}
     assert not brokers.register_controller(image, asked).records
+
+
+def test_a_controllers_registration_is_removed() -> None:
+    """Errors and sentences of Kafka 4.4: the active one first, then the level."""
+
+    def ask(image: MetadataImage, node: int) -> Decision[Any]:
+        return brokers.unregister_controller(image, {"controller_id": node}, 1)
+
+    two = [r.RegisterControllerRecord(controller_id=each) for each in (1, 2)]
+    image = apply([*feature_records(33), *two])
+    assert list(ask(image, 2).records) == [r.UnregisterControllerRecord(2)]
+    old = apply([*feature_records(32), *two])
+    for where, node, code in (
+        (old, 1, ErrorCode.invalid_request), (old, 2, ErrorCode.unsupported_version),
+        (image, 1, ErrorCode.invalid_request), (image, 3, ErrorCode.controller_id_not_registered),
+    ):  # fmt: skip
+        with pytest.raises(KafkaError) as caught:
+            ask(where, node)
+        assert caught.value.code == code

@@ -107,6 +107,7 @@ BEFORE = image_of(
         ([r.PartitionChangeRecord(1, TOPIC_ID, leader=2)], []),
         ([r.FeatureLevelRecord("metadata.version", 29)], [("CLUSTER kafka-cluster", "feature metadata.version", 25, 29)]),  # noqa: E501
         ([r.UnregisterBrokerRecord(3, 1)], [("BROKER 3", "registration", "registered", None)]),
+        ([r.UnregisterControllerRecord(3)], [("CONTROLLER 3", "registration", "registered", None)]),
     ],
 )  # fmt: skip
 def test_before_and_after(records: list[Any], expected: list[Any]) -> None:

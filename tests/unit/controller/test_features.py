@@ -7,19 +7,24 @@ import pytest
 from ottla.controller.features import update_features
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.metadata_records import ConfigRecord, FeatureLevelRecord, RegisterControllerRecord
+from ottla.protocol.internal.metadata_records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    RegisterControllerRecord,
+    UnregisterControllerRecord,
+)
 from tests.unit.metadata.images import apply, broker_records, feature_records
 
 UP, SAFE, UNSAFE = 1, 2, 3
 
 
-def cluster(level: int = 30) -> MetadataImage:
+def cluster(level: int = 33) -> MetadataImage:
     return apply([*feature_records(level), RegisterControllerRecord(controller_id=1), *broker_records(1)])
 
 
 def update(image: MetadataImage, *updates: tuple[str, int, int], validate_only: bool = False) -> list[Any]:
     asked = [{"feature": name, "max_version_level": level, "upgrade_type": kind} for name, level, kind in updates]
-    return list(update_features(image, {"feature_updates": asked, "validate_only": validate_only}, "2").records)
+    return list(update_features(image, {"feature_updates": asked, "validate_only": validate_only}, "2", 1).records)
 
 
 def test_levels_go_up_and_safely_down() -> None:
@@ -31,7 +36,7 @@ def test_levels_go_up_and_safely_down() -> None:
 
 def test_the_first_version_of_the_request_knows_only_allow_downgrade() -> None:
     asked = {"feature": "group.version", "max_version_level": 0, "allow_downgrade": True}
-    assert list(update_features(cluster(), {"feature_updates": [asked]}, "2").records)
+    assert list(update_features(cluster(), {"feature_updates": [asked]}, "2", 1).records)
 
 
 DOWN = (
@@ -43,7 +48,7 @@ LOST = "Refusing to perform the requested downgrade because it might delete meta
 @pytest.mark.parametrize(
     ("name", "level", "kind", "why"),
     [
-        ("metadata.version", 31, UP, "Local controller 1 only supports versions 7-30"),
+        ("metadata.version", 34, UP, "Local controller 1 only supports versions 7-33"),
         ("metadata.version", 29, UP, DOWN),
         ("metadata.version", -1, SAFE, "A feature version cannot be less than 0."),
         ("nope", 1, UP, "Local controller 1 does not support this feature."),
@@ -80,6 +85,19 @@ def test_every_broker_must_support_a_level() -> None:
     image = apply([record], cluster())
     with pytest.raises(KafkaError, match="Broker 2 does not support this feature"):
         update(image, ("group.version", 1, UP))
+
+
+def test_every_controller_must_support_a_level() -> None:
+    """One that voted before and has not registered may be of an older release; a removed one is not asked."""
+    asked = {"feature_updates": [{"feature": "group.version", "max_version_level": 1, "upgrade_type": UP}]}
+    image = apply([RegisterControllerRecord(controller_id=2)], cluster())
+    with pytest.raises(KafkaError, match="Controller 2 does not support this feature"):
+        update_features(image, asked, "2", 1)
+    image = apply([UnregisterControllerRecord(2)], image)
+    assert update_features(image, asked, "2", 1, (1,)).records
+    with pytest.raises(KafkaError, match="controller 3 has not registered, and may not support this feature"):
+        update_features(image, asked, "2", 1, (1, 3))
+    assert update_features(apply(feature_records(14), image), asked, "2", 1, (1, 3)).records
 
 
 def test_eligible_leader_replicas_need_one_min_isr_for_the_whole_cluster() -> None:

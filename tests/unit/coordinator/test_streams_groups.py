@@ -36,6 +36,7 @@ from tests.unit.coordinator.streams_groups import COUNTING, SIMPLE, Groups, rows
 SESSION_MS = 45_000
 STALE, NO_SOURCE, WRONG_PARTITIONS, NO_INTERNAL, SHUTDOWN, DELAYED = range(6)
 """Statuses of an answer."""
+TWICE = "Task offsets contain a duplicate entry for subtopology 0 and partition 1."
 
 
 def shared(**config: Any) -> Groups:
@@ -476,10 +477,14 @@ def test_a_group_is_described() -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"instance_id": "i"}, "Static membership is not yet supported."),
-        ({"has_task_offsets": True}, "TaskOffsets are not supported yet."),
-        ({"has_task_end_offsets": True}, "TaskEndOffsets are not supported yet."),
-        ({"owned": ((), (), (("0", (0,)),))}, "WarmupTasks are not supported yet."),
+        ({"instance_id": " "}, "InstanceId can't be empty."),
+        ({"task_offsets": [("0", 1, 5), ("0", 1, 6)]}, TWICE),
+        ({"task_end_offsets": [("0", 1, 5), ("0", 1, 5)]}, TWICE),
+        (
+            {"task_offsets": [("0", each, 5) for each in range(10_001)]},
+            "Offsets of 10001 tasks are reported; a group has at most 10000.",
+        ),
+        ({"owned": ((), (), (("0", (0,)),))}, "WarmupTasks must be empty when (re-)joining."),
         ({"member_id": " "}, "MemberId can't be empty."),
         ({"group": ""}, "GroupId can't be empty."),
         ({"rack_id": ""}, "RackId can't be empty."),

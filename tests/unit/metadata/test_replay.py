@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from uuid import UUID
 
 import pytest
 
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import DIRECTORY_MIGRATING, ConfigResource
-from ottla.metadata.replay import ReplayError, replay
+from ottla.metadata.replay import ReplayError, UnsupportedLevel, replay
 from ottla.protocol.internal import metadata_records as r
 from tests.unit.metadata.images import DIRECTORY, apply, broker_records, one_broker, topic_records
 
@@ -181,3 +182,27 @@ def test_quotas_of_an_image_stay_while_its_delta_goes_on() -> None:
     assert [dict(each.client_quotas) for each in (image, first, second, delta.apply(7, 1, 1))] == [
         {entity: {"k": 1.0}}, {entity: {"k": 1.0, "l": 2.0}}, {entity: {"l": 2.0}}, {}
     ]  # fmt: skip
+
+
+def test_a_controllers_registration_is_removed() -> None:
+    image = apply([r.RegisterControllerRecord(controller_id=4)])
+    assert list(image.controllers) == [4]
+    assert not apply([r.UnregisterControllerRecord(4)], image).controllers
+    assert not apply([r.RegisterControllerRecord(controller_id=5), r.UnregisterControllerRecord(5)]).controllers
+    with pytest.raises(ReplayError, match="controller 4, which is not registered"):
+        apply([r.UnregisterControllerRecord(4)])
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "why"),
+    [
+        ("metadata.version", 34, "metadata.version is 34, and this software supports 3.3-IV3 to 4.4-IV2 (33)"),
+        ("metadata.version", 6, "metadata.version is 6, and"),
+        ("share.version", 3, "share.version is 3, and this software supports 0 to 2"),
+        ("new.version", 1, "new.version is 1, and this software does not know that feature"),
+    ],
+)
+def test_a_level_that_is_not_supported_is_not_replayed(name: str, level: int, why: str) -> None:
+    with pytest.raises(UnsupportedLevel, match=re.escape(why)):
+        apply([r.FeatureLevelRecord(name, level)])
+    apply([r.FeatureLevelRecord("new.version", 0)])

@@ -56,8 +56,9 @@ def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, cli
 
 @app.command(sort_key=2)
 def describe(
-    *names: Names, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None
-) -> int:
+    *names: Names, topology: Annotated[bool, Parameter(help="Draw what a streams application runs.")] = False,
+    json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
+) -> int:  # fmt: skip
     """Show a group's members, their assignments, and their lag in records and in time.
 
     Time behind is the time since the timestamp of the oldest record that the group has not committed; 0 when there is
@@ -67,8 +68,12 @@ def describe(
     revoked them. A share group (KIP-932) has a backlog (records not yet acknowledged) and the age of its oldest record.
     The numbers of acquired and of redelivered records are known only if nodes have an HTTP port (ottla server start
     --http) and a member is reading. A member of a streams group (KIP-1071) has active tasks, each reading a partition,
-    and standby tasks.
+    and standby tasks; warm-up tasks restore state before an active task moves. With --topology, its processing graph
+    is drawn as its members described it (Kafka Streams 4.4 or newer): sources, processors with their state stores, and
+    sinks, each node below one that leads to it.
     """
+    if topology:
+        return _print_topologies(list(dict.fromkeys(names)), bootstrap, json=json)
     client = admin_client(bootstrap)
     found = groups(bootstrap, client, list(dict.fromkeys(names)))
     ages = Ages(bootstrap)
@@ -83,6 +88,22 @@ def describe(
         if number:
             print()
         _print_group(group)
+    return OK
+
+
+def _print_topologies(names: list[str], bootstrap: str, *, json: bool) -> int:
+    from ottla.cli.group import topology
+
+    found = topology.descriptions(bootstrap, names)
+    if json:
+        print_json([topology.as_json(name, description) for name, description in found.items()])
+        return OK
+    for number, (name, description) in enumerate(found.items()):
+        if number:
+            print()
+        print(bold(name))
+        for line in topology.drawn(description):
+            print(line)
     return OK
 
 
@@ -138,6 +159,7 @@ def _print_members(group: Group, numbers: Mapping[str, int]) -> None:
         columns += [
             ("ACTIVE>", lambda member: len(member.tasks.active) if member.tasks else None),
             ("STANDBY>", lambda member: len(member.tasks.standby) if member.tasks else None),
+            ("WARM-UP>", lambda member: len(member.tasks.warmup) if member.tasks else None),
             ("PENDING>", lambda member: len(member.tasks.pending) if member.tasks else None),
             ("REVOKING>", lambda member: len(member.tasks.revoking) if member.tasks else None),
         ]

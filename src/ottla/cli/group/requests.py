@@ -111,6 +111,19 @@ def ask(bootstrap: str, names: Sequence[str]) -> dict[str, Answer]:
     return found
 
 
+def coordinators_of(bootstrap: str, names: Sequence[str]) -> dict[str, list[str]]:
+    """Address of a broker to the groups that it coordinates. Raises CommandFailed."""
+    deadline = time.monotonic() + REQUEST_TIMEOUT_S
+    while True:
+        failures: list[CommandFailed] = []
+        found = _coordinators(bootstrap, names, failures)
+        if not failures:
+            return found
+        if time.monotonic() >= deadline:
+            raise failures[0]
+        time.sleep(PAUSE_S)
+
+
 def _coordinators(bootstrap: str, names: Sequence[str], failures: list[CommandFailed]) -> dict[str, list[str]]:
     """Address of a broker to the groups that it coordinates; `failures` gets why one has no coordinator now."""
     found: dict[str, list[str]] = {}

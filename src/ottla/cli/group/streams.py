@@ -17,14 +17,18 @@ class MemberTasks(NamedTuple):
     active: Sequence[Task]
     standby: Sequence[Task]
     """Tasks whose state the member replicates as a standby."""
+    warmup: Sequence[Task]
+    """Tasks whose state it restores before they become active on it."""
     pending: Sequence[Task]
     """Active ones that it is to have once others have given them up."""
     revoking: Sequence[Task]
     """Active ones that it has and is to give up."""
 
     def as_json(self) -> dict[str, Any]:
-        kinds = {"active_tasks": self.active, "standby_tasks": self.standby, "pending_tasks": self.pending,
-                 "revoking_tasks": self.revoking}  # fmt: skip
+        kinds = {
+            "active_tasks": self.active, "standby_tasks": self.standby, "warmup_tasks": self.warmup,
+            "pending_tasks": self.pending, "revoking_tasks": self.revoking,
+        }  # fmt: skip
         return {
             kind: [{"subtopology": subtopology, "partition": number} for subtopology, number in tasks]
             for kind, tasks in kinds.items()
@@ -36,9 +40,11 @@ def tasks_of(member: Mapping[str, Any]) -> MemberTasks:
     active = _listed(member["assignment"]["active_tasks"])
     target = _listed(member["target_assignment"]["active_tasks"])
     standby = _listed(member["assignment"]["standby_tasks"])
+    warmup = _listed(member["assignment"]["warmup_tasks"])
     return MemberTasks(
-        member["process_id"], sorted(active), sorted(standby), sorted(target - active), sorted(active - target)
-    )
+        member["process_id"], sorted(active), sorted(standby), sorted(warmup), sorted(target - active),
+        sorted(active - target),
+    )  # fmt: skip
 
 
 def _listed(rows: Iterable[Mapping[str, Any]]) -> set[Task]:

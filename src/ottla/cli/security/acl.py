@@ -49,7 +49,9 @@ Prefixed = Annotated[
         help="The names are prefixes: topic:orders covers orders, orders-eu and so on.",
     ),
 ]  # fmt: skip
-Host = Annotated[Text | None, Parameter(name="--host", help="The address that the client connects from; any without.")]
+Host = Annotated[
+    Text | None, Parameter(name="--host", help="The client's address, or a network such as 10.0.0.0/8; any without.")
+]
 
 
 @app.command(name="list")

@@ -6,6 +6,7 @@ from ottla.config.checks import AtLeast, Between, ListOf, OneOf
 from ottla.config.setting import Mode, Setting, Type
 
 STRING, SHORT, INT, LONG, LIST = Type.STRING, Type.SHORT, Type.INT, Type.LONG, Type.LIST
+BOOLEAN, CLASS = Type.BOOLEAN, Type.CLASS
 CLUSTER_WIDE = Mode.CLUSTER_WIDE
 
 # fmt: off
@@ -184,5 +185,26 @@ STREAMS_GROUPS: tuple[Setting, ...] = (
             doc="The least assignment interval in milliseconds that a group may be given."),
     Setting("group.streams.max.assignment.interval.ms", INT, "15000", AtLeast(0),
             doc="The greatest assignment interval in milliseconds that a group may be given."),
+    Setting("group.streams.assignors", LIST, "sticky",
+            ListOf(("sticky", "org.apache.kafka.coordinator.group.streams.assignor.StickyTaskAssignor"), empty=False),
+            doc="The task assignors of streams groups; the first is the default. There is one, sticky."),
+    Setting("group.streams.assignor.offload.enable", BOOLEAN, "true", mode=CLUSTER_WIDE, internal=True,
+            doc="Whether Kafka's coordinator computes assignments of streams groups in a thread of its own."),
+    Setting("group.streams.task.offset.interval.ms", INT, "60000", AtLeast(1),
+            doc="Milliseconds between a member's reports of how far it has restored its tasks."),
+    Setting("group.streams.min.task.offset.interval.ms", INT, "15000", AtLeast(1),
+            doc="The least interval in milliseconds that a group may be given for these reports."),
+    Setting("group.streams.num.warmup.replicas", INT, "2", AtLeast(0),
+            doc="Warm-up tasks of a group at most: they restore state before an active task moves. 0 moves it at "
+                "once."),
+    Setting("group.streams.max.warmup.replicas", INT, "20", AtLeast(0),
+            doc="The greatest number of warm-up tasks that a group may be given."),
+    Setting("group.streams.rack.aware.assignment.tags", LIST, "", ListOf(),
+            doc="Keys of client tags. Copies of a task go to clients whose values differ, where there are such; a "
+                "member that lacks one is told so."),
+    Setting("group.streams.topology.description.plugin.class", CLASS, None,
+            doc="The class that keeps topology descriptions in Kafka. Ottla keeps them itself."),
+    Setting("group.streams.acceptable.recovery.lag", LONG, "10000", AtLeast(0),
+            doc="Records that a copy of a task may lag behind when the active task moves to it."),
 )
 # fmt: on

@@ -57,6 +57,17 @@ GROUP: tuple[Setting, ...] = (
             doc="Milliseconds that the first assignment of the streams group waits for more members."),
     Setting("streams.assignment.interval.ms", INT, "1000", AtLeast(0),
             doc="Milliseconds at least between two assignments of the streams group."),
+    Setting("streams.task.offset.interval.ms", INT, "60000", AtLeast(1),
+            doc="Milliseconds between a member's reports of how far it has restored its tasks."),
+    Setting("streams.num.warmup.replicas", INT, "2", AtLeast(0),
+            doc="Warm-up tasks of the streams group at most; 0 moves active tasks at once."),
+    Setting("streams.rack.aware.assignment.tags", LIST, "", ListOf(),
+            doc="Keys of client tags; copies of a task go to clients whose values differ."),
+    Setting("streams.acceptable.recovery.lag", LONG, "10000", AtLeast(0),
+            doc="Records that a copy of a task may lag behind when the active task moves to it."),
+    Setting("streams.assignor.name", STRING, None,
+            doc="The task assignor of the streams group, one of group.streams.assignors; by default the first. It "
+                "is used from the next assignment on."),
 )
 
 CLIENT_METRICS: tuple[Setting, ...] = (

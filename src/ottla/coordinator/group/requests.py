@@ -155,6 +155,8 @@ class ConsumerHeartbeat(NamedTuple):
         return names and self.topics is None and self.pattern is None and self.rebalance_timeout_ms == -1
 
 
+TaskOffsets = Sequence[tuple[str, int, int]]
+"""Subtopology, partition, offset."""
 TaskRows = Sequence[tuple[str, Sequence[int]]]
 """Partitions by subtopology."""
 
@@ -166,7 +168,7 @@ class StreamsHeartbeat:
     group_id: str
     member_id: str
     member_epoch: int
-    """0 joins, -1 leaves."""
+    """0 joins, -1 leaves, -2 leaves for a while (static members)."""
     endpoint_epoch: int = 0
     """Epoch of the endpoints that the member knows."""
     instance_id: str | None = None
@@ -180,10 +182,27 @@ class StreamsHeartbeat:
     process_id: str | None = None
     user_endpoint: StreamsEndpoint | None = None
     client_tags: Sequence[tuple[str, str]] | None = None
-    has_task_offsets: bool = False
-    has_task_end_offsets: bool = False
+    task_offsets: TaskOffsets | None = None
+    """How far the member has restored the tasks that it does not run."""
+    task_end_offsets: TaskOffsets | None = None
     shuts_down: bool = False
     """All members of the application are to stop."""
+    is_version_1: bool = True
+    """Since version 1 a member can be told that it lacks client tags, and be asked to describe its topology."""
+
+
+class StreamsDescription(NamedTuple):
+    """A member describes its application's topology (KIP-1331)."""
+
+    group_id: str
+    member_id: str
+    topology_epoch: int
+    description: bytes
+    """As the group's record has it."""
+    items: int
+    """Nodes, and names in them."""
+    wrong: str | None = None
+    """Why it is no description."""
 
 
 GroupRequest = (
@@ -196,5 +215,6 @@ GroupRequest = (
     | DeleteGroups
     | ConsumerHeartbeat
     | StreamsHeartbeat
+    | StreamsDescription
 )
 """A request about a group, or groups, of one shard."""

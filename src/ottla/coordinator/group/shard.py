@@ -38,6 +38,7 @@ from ottla.coordinator.group.requests import (
     LeaveGroup,
     OffsetCommit,
     OffsetDelete,
+    StreamsDescription,
     StreamsHeartbeat,
     SyncGroup,
     TxnOffsetCommit,
@@ -239,6 +240,12 @@ def _heartbeat_of(group_type: str) -> Callable[[GroupState, Token, Any], None]:
     return decide
 
 
+def _describe_topology(state: GroupState, token: Token, request: Any) -> None:
+    from ottla.coordinator.group.streams.descriptions import update  # for who has such groups
+
+    update(state, token, request)
+
+
 DECISIONS: Final[Mapping[type, Callable[[GroupState, Token, Any], None]]] = {
     JoinGroup: joining.join,
     SyncGroup: members.sync,
@@ -249,6 +256,7 @@ DECISIONS: Final[Mapping[type, Callable[[GroupState, Token, Any], None]]] = {
     DeleteGroups: admin.delete_groups,
     ConsumerHeartbeat: _heartbeat_of("consumer"),
     StreamsHeartbeat: _heartbeat_of("streams"),
+    StreamsDescription: _describe_topology,
     EndTransaction: offsets.end_transaction,
 }
 """What decides on a request, by its type."""

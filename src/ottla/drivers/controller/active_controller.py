@@ -223,7 +223,14 @@ class ActiveController:
         config = self._config
         if config.cluster_wide is not cluster_wide or config.per_broker is not own:
             self._config = config = EffectiveConfig(self._settings.static, cluster_wide, own)
-        return Inputs(config, self._random, self._settings.cluster_id, self._sessions, tokens=self._tokens)
+        settings = self._settings
+        return Inputs(
+            config, self._random, settings.cluster_id, self._sessions, node_id=settings.node_id, voters=self._voters,
+            tokens=self._tokens,
+        )  # fmt: skip
+
+    def _voters(self) -> list[NodeId]:
+        return [each.node_id for each in self._quorum.voters]
 
     def _answer(self, decide: Decide[Any], heard: Heard | None = None) -> asyncio.Future[Answer]:
         if self._failure is not None:

@@ -164,7 +164,7 @@ class BrokerLifecycle:
         """The response. Raises KafkaError for the error code in it, too."""
         response = await self._channel.send(api_key, request)
         if response["error_code"]:
-            raise KafkaError(ErrorCode(response["error_code"]), response.get("error_message") or "")
+            raise KafkaError(ErrorCode(response["error_code"]), response.get("error_message") or None)
         for directory_id in request.get("offline_log_dirs", ()):
             self._failed_dirs[directory_id].set()
         return response

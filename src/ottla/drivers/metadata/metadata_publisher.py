@@ -25,7 +25,7 @@ from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.loader import MetadataLoader, at_kraft_version
-from ottla.metadata.replay import ReplayError
+from ottla.metadata.replay import ReplayError, UnsupportedLevel
 from ottla.model import Offset
 from ottla.quorum.snapshot import SnapshotId
 
@@ -81,6 +81,10 @@ class MetadataPublisher:
         """A heap: the next offset first, and in the order of arrival."""
         self._arrivals = itertools.count()
         self._stopped = False
+        self.failure: UnsupportedLevel | None = None
+        """Why nothing is published any more."""
+        self.on_failure: Callable[[UnsupportedLevel], None] = lambda failure: None
+        """Called when a level is committed that this software does not support: the node has to end."""
         quorum.on_commit.append(self.advance)
         quorum.on_snapshot.append(self._on_snapshot)
 
@@ -96,7 +100,7 @@ class MetadataPublisher:
         will be committed. Otherwise what is committed already, as far as that is known. Blocks. Raises OttlaError."""
         self.image = replace(EMPTY_IMAGE, cluster_id=cluster_id)
         loader = self._loader = self._new_loader()
-        self._feed(loader, self._quorum.committed_snapshot())
+        self._feed(loader, self._snapshot_batches())
         of_snapshot = loader.replayed
         self._feed(loader, self._quorum.read_to_be_committed(loader.offset + 1))
         self._next_offset = loader.offset + 1
@@ -203,8 +207,12 @@ class MetadataPublisher:
             while not self._stopped and await self._publish_next():  # noqa: ASYNC110  no event: others have their turn
                 await asyncio.sleep(0)
         except BaseException as error:  # nobody may wait for ever
-            _report("the metadata cannot be followed any further", error)
             self._stopped = True
+            if isinstance(error, UnsupportedLevel):
+                self.failure = error
+                self.on_failure(error)
+            else:
+                _report("the metadata cannot be followed any further", error)
             self._release_all()
             if not isinstance(error, Exception):
                 raise
@@ -235,7 +243,7 @@ class MetadataPublisher:
         self._snapshot = self._loader = None
         self._staged.clear()
         loader = self._new_loader()
-        for batch in self._quorum.committed_snapshot():
+        for batch in self._snapshot_batches():
             for _ in self._feeding(loader, (batch,)):
                 await asyncio.sleep(0)
             await asyncio.sleep(0)
@@ -294,6 +302,13 @@ class MetadataPublisher:
     def _new_loader(self) -> MetadataLoader:
         empty = MetadataDelta(replace(EMPTY_IMAGE, cluster_id=self.image.cluster_id))
         return MetadataLoader(empty, has_gaps=self._quorum.log.has_gaps)
+
+    def _snapshot_batches(self) -> Iterator[LoadedBatch]:
+        """The newest snapshot. One that ends before the log begins has no metadata yet: `format` of Kafka 4.4 leaves
+        there what the first active controller is to write into the log."""
+        for batch in self._quorum.committed_snapshot():
+            if batch.header.is_control or (batch.snapshot is not None and batch.snapshot.end_offset > 0):
+                yield batch
 
     def _feed(self, loader: MetadataLoader, batches: Iterator[LoadedBatch] | Sequence[LoadedBatch]) -> None:
         for _ in self._feeding(loader, batches):

@@ -140,6 +140,8 @@ class MetadataServices:
         found = publisher.preview(self.cluster_id)
         if quorum.alone or not config.is_broker:
             self._check_directories(found)
+        if config.is_controller and features.METADATA_VERSION not in found.features:
+            self._bootstrap_records()  # what is wrong with them is said before the node votes
         if config.is_controller and not endpoints:  # nobody else could vote with it, or be a broker of its
             self._check_alone({key.node_id for key in quorum.voters}, found.brokers)
         quorum.start(self.cluster_id, endpoints)
@@ -183,8 +185,9 @@ class MetadataServices:
     async def catch_up(self) -> None:
         """Returns when the image has what the controllers had committed when one of them first answered.
 
-        Raises OttlaError when none does in `initial.broker.registration.timeout.ms`, or for a directory that may stand
-        in for one that is lost; KafkaError or OSError when the disk fails.
+        Raises OttlaError when none does in `initial.broker.registration.timeout.ms`, for a feature level that this
+        software does not support, or for a directory that may stand in for one that is lost; KafkaError or OSError when
+        the disk fails.
         """
         if self._is_current:
             return
@@ -200,6 +203,8 @@ class MetadataServices:
                 f"controllers, or "
                 "correct controller.quorum.bootstrap.servers or controller.quorum.voters"
             ) from None
+        if self.publisher.failure is not None:
+            raise self.publisher.failure
         self._check_directories(self.publisher.image)
         self._is_current = True
 
@@ -405,23 +410,30 @@ class MetadataServices:
         }
 
     def _bootstrap_records(self) -> tuple[Mapping[str, int], list[Any]]:
-        """What the directory was formatted with: feature levels, and other records (SCRAM users, KIP-900)."""
+        """What the directory was formatted with: feature levels, and other records (SCRAM users, KIP-900). Raises
+        OttlaError."""
         path = posixpath.join(self.config.metadata_log_dir, BOOTSTRAP_FILE)
-        if not self._fs.exists(path):
-            return features.BOOTSTRAP, []
         try:
-            records = [
-                decode_record(item)[0]
-                for header, items in read_snapshot(self._fs.read_bytes(path))
-                for item in items
-                if not header.is_control
-            ]
+            if self._fs.exists(path):
+                batches = list(read_snapshot(self._fs.read_bytes(path)))
+            else:  # as Kafka 4.4 formats a directory
+                batches = [
+                    (each.header, each.items)
+                    for each in self.quorum.committed_snapshot()
+                    if each.snapshot is not None and each.snapshot.end_offset == 0
+                ]
+            records = [decode_record(item)[0] for header, items in batches for item in items if not header.is_control]
         except (MalformedRecord, KafkaError) as error:
             raise OttlaError(
                 f"{path} is damaged ({error}): the directory holds only feature levels so far; remove the file to "
                 f"start with those of this release"
             ) from error
         levels = {record.name: record.feature_level for record in records if hasattr(record, "feature_level")}
+        if not records:
+            return features.BOOTSTRAP, []
+        why = features.why_unsupported(levels)
+        if why is not None:
+            raise OttlaError(f"{self.config.metadata_log_dir} has feature levels of a newer release: {why}")
         return levels, [record for record in records if isinstance(record, UserScramCredentialRecord)]
 
 

@@ -1,4 +1,4 @@
-"""The records of the metadata log, as Kafka 4.3 declares them, and the frame around each of them.
+"""The records of the metadata log, as Kafka 4.4 declares them, and the frame around each of them.
 
 Every record of the log is a frame: frame version (uvarint, 1), API key (uvarint), version (uvarint), then the message
 (Kafka's `AbstractApiMessageSerde`). Which version to write depends on the finalized `metadata.version`; see
@@ -322,6 +322,13 @@ class ClearElrRecord:
     topic_name: str = spec("string")
 
 
+@dataclass(slots=True)
+class UnregisterControllerRecord:
+    """A controller's registration was removed."""
+
+    controller_id: int = spec("int32")
+
+
 API_KEYS: Final[dict[type, int]] = {
     RegisterBrokerRecord: 0,
     UnregisterBrokerRecord: 1,
@@ -349,6 +356,7 @@ API_KEYS: Final[dict[type, int]] = {
     RemoveDelegationTokenRecord: 26,
     RegisterControllerRecord: 27,
     ClearElrRecord: 28,
+    UnregisterControllerRecord: 29,
 }
 
 RECORD_CLASSES: Final[dict[int, type]] = {key: cls for cls, key in API_KEYS.items()}
@@ -370,7 +378,7 @@ def encode_record(record: Any, version: int) -> bytes:
 
 
 def decode_record(value: Buffer) -> tuple[Any, int]:
-    """(record, its version) of a framed record. Raises MalformedRecord, also for records that 4.3 does not know."""
+    """(record, its version) of a framed record. Raises MalformedRecord, also for records that 4.4 does not know."""
     try:
         frame_version, position = read_uvarint(value, 0)
         api_key, position = read_uvarint(value, position)

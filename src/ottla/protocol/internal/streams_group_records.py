@@ -158,6 +158,9 @@ class StreamsGroupTopologyValue:
 
     epoch: int = spec("int32")
     subtopologies: tuple[Subtopology, ...] = spec([Subtopology])
+    description: bytes = spec("bytes", tag=1331, default=b"")
+    """A `TopologyDescription` (KIP-1331). A field of ours: Kafka, which gives descriptions to a plug-in, passes over
+    the tag, and deletes the record with the group."""
 
 
 StreamsGroupValue = (

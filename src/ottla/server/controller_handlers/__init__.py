@@ -52,6 +52,7 @@ CONTROLLER_TABLE: dict[int, Served] = {
     ApiKey.REMOVE_RAFT_VOTER: Served("handlers.cluster.remove_raft_voter", 0, 0),
     ApiKey.UPDATE_RAFT_VOTER: Served("controller_handlers.update_raft_voter", 0, 0),
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: Served("controller_handlers.assign_replicas_to_dirs", 0, 0),
+    ApiKey.UNREGISTER_CONTROLLER: Served("handlers.cluster.unregister_controller", 0, 0),
 }
 
 FORWARDABLE = frozenset(
@@ -61,7 +62,7 @@ FORWARDABLE = frozenset(
         ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS,
         ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.CREATE_ACLS,
         ApiKey.DELETE_ACLS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN, ApiKey.UNREGISTER_CONTROLLER,
     }
 )  # fmt: skip
 """APIs allowed in an Envelope (`forwardable` in Kafka's `ApiKeys`) among those served."""

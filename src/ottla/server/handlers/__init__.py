@@ -99,9 +99,11 @@ TABLE: dict[int, Served] = {
     ApiKey.WRITE_SHARE_GROUP_STATE: Served("share.write_share_group_state", 0, 1),
     ApiKey.DELETE_SHARE_GROUP_STATE: Served("share.delete_share_group_state", 0, 0),
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: Served("share.read_share_group_state_summary", 0, 1),
-    ApiKey.STREAMS_GROUP_HEARTBEAT: Served("groups.streams_group_heartbeat", 0, 0),
-    ApiKey.STREAMS_GROUP_DESCRIBE: Served("groups.streams_group_describe", 0, 0),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: Served("groups.streams_group_heartbeat", 0, 1),
+    ApiKey.STREAMS_GROUP_DESCRIBE: Served("groups.streams_group_describe", 0, 1),
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: Served("share.describe_share_group_offsets", 0, 1),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: Served("share.alter_share_group_offsets", 0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: Served("share.delete_share_group_offsets", 0, 0),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: Served("groups.streams_group_topology_description_update", 0, 0),
+    ApiKey.UNREGISTER_CONTROLLER: Served("cluster.unregister_controller", 0, 0),
 }

@@ -86,6 +86,10 @@ def _broker(request: Mapping[str, Any], response: Mapping[str, Any]) -> Iterator
     yield _row(Resource("BROKER", str(request["broker_id"])), response)
 
 
+def _controller(request: Mapping[str, Any], response: Mapping[str, Any]) -> Iterator[Row]:
+    yield _row(Resource("CONTROLLER", str(request["controller_id"])), response)
+
+
 ROWS: Final[Mapping[int, Callable[[Mapping[str, Any], Mapping[str, Any]], Iterator[Row]]]] = {
     ApiKey.CREATE_TOPICS: _named("TOPIC", "topics", "name"),
     ApiKey.DELETE_TOPICS: _named("TOPIC", "responses", "name"),
@@ -98,6 +102,7 @@ ROWS: Final[Mapping[int, Callable[[Mapping[str, Any], Mapping[str, Any]], Iterat
     ApiKey.ALTER_CLIENT_QUOTAS: _quotas,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _reassigned,
     ApiKey.UNREGISTER_BROKER: _broker,
+    ApiKey.UNREGISTER_CONTROLLER: _controller,
 }
 """Where the answer has its rows. Any other request is about the cluster, or about what it changes."""
 

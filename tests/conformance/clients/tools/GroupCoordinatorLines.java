@@ -38,7 +38,6 @@ import org.apache.kafka.common.metadata.RegisterBrokerRecord;
 import org.apache.kafka.common.metadata.RemoveTopicRecord;
 import org.apache.kafka.common.metadata.TopicRecord;
 import org.apache.kafka.common.protocol.Errors;
-import org.apache.kafka.common.utils.LogContext;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorExecutor;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorRecord;
@@ -105,8 +104,7 @@ public class GroupCoordinatorLines {
             case "heartbeat": ANSWERS.add(show(done(shard.consumerGroupHeartbeat(context("c"), heartbeat(words))))); break;
             case "streams": ANSWERS.add(StreamsGroupLines.show(done(shard.streamsGroupHeartbeat(context("c"),
                 StreamsGroupLines.heartbeat(words))))); break;
-            case "describe_streams": ANSWERS.add(StreamsGroupLines.show(
-                shard.streamsGroupDescribe(List.of(words[1]), Long.MAX_VALUE).get(0))); break;
+            case "describe_streams": ANSWERS.add(StreamsGroupLines.described(shard, words[1])); break;
             case "describe": ANSWERS.add(show(shard.consumerGroupDescribe(List.of(words[1]), Long.MAX_VALUE).get(0))); break;
             case "list": ANSWERS.add(shard.listGroups(List.of(), List.of(), Long.MAX_VALUE).stream().map(group ->
                 group.groupId() + "/" + group.protocolType() + "/" + group.groupState() + "/" + group.groupType())
@@ -229,7 +227,7 @@ public class GroupCoordinatorLines {
             + answer.memberId() + "/" + answer.generationId() + "/" + Objects.requireNonNullElse(answer.protocolName(), "") + "/" + answer.leader() + "/"
             + answer.skipAssignment() + "/" + String.join(",", answer.members().stream().map(member -> member.memberId()
                 + "=" + HexFormat.of().formatHex(member.metadata())).sorted().toList())));
-        var result = shard.classicGroupJoin(context("c"), new JoinGroupRequestData().setGroupId(words[2])
+        var result = Release.join(shard, context("c"), new JoinGroupRequestData().setGroupId(words[2])
             .setMemberId(words[3].equals("=") ? "" : words[3]).setGroupInstanceId(text(words[4])).setProtocolType("consumer")
             .setSessionTimeoutMs(Integer.parseInt(words[5])).setRebalanceTimeoutMs(Integer.parseInt(words[6]))
             .setProtocols(protocols), future);
@@ -294,9 +292,7 @@ public class GroupCoordinatorLines {
         AbstractConfig config = new AbstractConfig(AbstractKafkaConfig.CONFIG_DEF, all, false);
         GroupCoordinatorConfig groups = new GroupCoordinatorConfig(config);
         ShareGroupConfig shares = new ShareGroupConfig(config);
-        shard = (GroupCoordinatorShard) new GroupCoordinatorShard.Builder(groups,
-                new GroupConfigManager(Map.of(), groups, shares)).withAuthorizerPlugin(Optional.empty())
-            .withLogContext(new LogContext()).withSnapshotRegistry(new SnapshotRegistry(new LogContext()))
+        shard = (GroupCoordinatorShard) Release.builder(groups, shares).withAuthorizerPlugin(Optional.empty())
             .withTime(clock()).withTimer(new Timers()).withExecutor(new Executor())
             .withCoordinatorMetrics(new GroupCoordinatorMetrics())
             .withTopicPartition(new TopicPartition("__consumer_offsets", 0)).build();

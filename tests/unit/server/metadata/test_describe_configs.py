@@ -92,7 +92,7 @@ def test_dynamic_settings_of_brokers() -> None:
 
 def test_a_broker() -> None:
     found = entries(node(ssl_key_password="hunter2"), BROKER, "1")
-    assert sum(not name.startswith("ottla.") for name in found) == 340
+    assert sum(not name.startswith("ottla.") for name in found) == 348
     assert rows(found["node.id"]) == [("node.id", "1", 4), ("node.id", "1", 4)]
     assert rows(found["broker.id"])[1:] == [("broker.id", "1", 4), ("broker.id", "-1", 5)]
     secret = found["ssl.key.password"]

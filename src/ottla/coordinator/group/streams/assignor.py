@@ -1,14 +1,17 @@
 """The task assignor of streams groups: sticky, by load (KIP-1071).
 
 Active tasks stay with their member as long as it has not more than its share; then they go to a member that has their
-standby, whose state is warm; the rest goes to the process with the least load. Members of a process share its state
-stores, so that a standby is of use only in another process than its active task.
+standby, or reports state of them, the most first; the rest goes to the process with the least load. Members of a
+process share its state stores, so that a standby is of use only in another process than its active task. Where the
+group names client tags (KIP-1071, `streams.rack.aware.assignment.tags`), standbys go to processes whose values differ
+from those that have the task already, as far as there are any. (Kafka 4.4's assignor has the tags and does not use
+them; KIP-708 says what they are for.)
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,7 +39,9 @@ class TaskMember(NamedTuple):
     rack_id: str | None
     client_tags: Mapping[str, str]
     tasks: MemberTasks
-    """Its previous tasks."""
+    """The tasks that it has."""
+    offsets: Mapping[str, Mapping[int, int]] = {}
+    """Where the state that it reports of tasks ends, by subtopology and partition."""
 
 
 class SubtopologySize(NamedTuple):
@@ -46,16 +51,21 @@ class SubtopologySize(NamedTuple):
 
 
 def assign_tasks(
-    members: Mapping[str, TaskMember], subtopologies: Mapping[str, SubtopologySize], standby_replicas: int
-) -> dict[str, MemberTasks]:
+    members: Mapping[str, TaskMember], subtopologies: Mapping[str, SubtopologySize], standby_replicas: int,
+    tags: Sequence[str] = (),
+) -> dict[str, MemberTasks]:  # fmt: skip
     """What each of `members` is given. Each task has one active member and up to `standby_replicas` standbys, all in
-    different processes; fewer where there are fewer processes. Raises TaskAssignorError where there are tasks and no
-    members."""
+    different processes, and as far apart by `tags` as can be; fewer where there are fewer processes. Raises
+    TaskAssignorError where there are tasks and no members."""
     dealing = _Dealing(members, subtopologies, standby_replicas)
     dealing.deal_active([(name, number) for name, size in subtopologies.items() for number in range(size.tasks)])
     if standby_replicas > 0:
         stateful = [(name, size.tasks) for name, size in subtopologies.items() if size.is_stateful]
-        dealing.deal_standbys([(name, number) for name, tasks in stateful for number in range(tasks)])
+        tasks = [(name, number) for name, count in stateful for number in range(count)]
+        if tags:
+            dealing.deal_standbys_apart(tasks, tags)
+        else:
+            dealing.deal_standbys(tasks)
     return {name: dealing.tasks_of(name) for name in members}
 
 
@@ -112,6 +122,7 @@ class _Dealing:
         self._processes: dict[str, _Process] = {}
         self._was_active: dict[Task, str] = {}
         self._was_standby: dict[Task, list[str]] = {}
+        """Members that have a task's standby, then those that report state of it; the most state first."""
         self._active: dict[str, set[Task]] = {name: set() for name in members}
         self._standby: dict[str, set[Task]] = {name: set() for name in members}
         for name, member in members.items():
@@ -119,8 +130,22 @@ class _Dealing:
             process.counts[name] = 0
             for task in _listed(member.tasks.active):
                 self._was_active[task] = name
-            for task in _listed(member.tasks.standby):
-                self._was_standby.setdefault(task, []).append(name)
+        self._rank_copies()
+
+    def _rank_copies(self) -> None:
+        ranked: dict[Task, list[tuple[bool, int, str]]] = {}
+        for name, member in self._members.items():
+            for each, number in _listed(member.tasks.standby):
+                offset = member.offsets.get(each, {}).get(number, 0)
+                ranked.setdefault((each, number), []).append((False, -offset, name))
+            for each, offsets in member.offsets.items():
+                standbys = member.tasks.standby.get(each, ())
+                for number, offset in offsets.items():
+                    if number not in standbys:
+                        ranked.setdefault((each, number), []).append((True, -offset, name))
+        for task, found in ranked.items():
+            found.sort(key=_by_rank)
+            self._was_standby[task] = [name for _, _, name in found]
 
     def tasks_of(self, name: str) -> MemberTasks:
         return MemberTasks(_by_subtopology(self._active[name]), _by_subtopology(self._standby[name]))
@@ -156,6 +181,30 @@ class _Dealing:
                 if not self._give_standby(task, queue):
                     break  # fewer processes than replicas
 
+    def deal_standbys_apart(self, tasks: list[Task], tags: Sequence[str]) -> None:
+        """As far apart by their tags as can be; then to who has state of the task and room, then by load."""
+        zones = _Zones(self._members, self._processes, tags)
+        holders = {task: [self._process(name)] for name, active in self._active.items() for task in active}
+        for task in sorted(tasks, key=_by_partition, reverse=True):
+            having = holders.get(task, [])
+            for _ in range(self._replicas):
+                names = [name for name in self._copies(task) if self._count(name) < self._share.each]
+                process = zones.farthest(task, having)
+                if process is None:
+                    break
+                kept = max(names, key=lambda name: zones.distance(self._process(name), having), default=None)
+                if kept is None or zones.distance(self._process(kept), having) < zones.distance(process, having):
+                    kept = process.least_loaded()
+                self._give(task, kept, self._standby)
+                having.append(self._process(kept))
+
+    def _copies(self, task: Task) -> list[str]:
+        """Members of other processes that have state of the task, best first."""
+        names = dict.fromkeys(self._was_standby.get(task, ()))
+        active = self._was_active.get(task)
+        ordered = [*names] if active is None else [active, *names]
+        return [name for name in ordered if task not in self._process(name).tasks]
+
     def _keep(self, task: Task, name: str | None) -> bool:
         """Give the task to the member that had it before, if its share allows. Returns whether it did."""
         if name is None or self._count(name) >= self._active_share.each:
@@ -174,19 +223,14 @@ class _Dealing:
     def _warmest(self, task: Task, *, is_standby: bool) -> str | None:
         """The least loaded member, by its own and its process's load, that had the task's standby; for a standby, in a
         process without the task."""
-        names = self._was_standby.get(task)
-        if not names:
-            return None
-        found = names[0]
-        first = self._process(found)
-        load, count = first.load, self._count(found)
-        for name in names[1:]:
+        found, load, count = None, 0.0, 0
+        for name in self._was_standby.get(task, ()):
             process = self._process(name)
-            is_free = not is_standby or task not in process.tasks
-            if process.load < load and is_free and self._count(name) < count:
+            if is_standby and task in process.tasks:
+                continue
+            if found is None or (process.load < load and self._count(name) < count):
                 found, load, count = name, process.load, self._count(name)
-        # Kafka looks at the first one's process, whichever was found, and so it is here: the tasks must be the same
-        return None if is_standby and task in first.tasks else found
+        return found
 
     def _give_standby(self, task: Task, queue: list[tuple[float, int, _Process]]) -> bool:
         """Give a standby to the least loaded process without the task, if there is one."""
@@ -221,6 +265,62 @@ class _Dealing:
         queue = [(process.load, process.place, process) for process in self._processes.values()]
         heapq.heapify(queue)
         return queue
+
+
+class _Zones:
+    """Processes by the values of their tags: those of one zone are alike."""
+
+    def __init__(
+        self, members: Mapping[str, TaskMember], processes: Mapping[str, _Process], tags: Sequence[str]
+    ) -> None:
+        self._values: dict[int, tuple[str | None, ...]] = {}
+        """Values of the tags, by the place of a process; None for one that it lacks."""
+        self._queues: dict[tuple[str | None, ...], list[tuple[float, int, _Process]]] = {}
+        for member in members.values():
+            process = processes[member.process_id]
+            if process.place not in self._values:
+                values = self._values[process.place] = tuple(member.client_tags.get(tag) for tag in tags)
+                heapq.heappush(self._queues.setdefault(values, []), (process.load, process.place, process))
+
+    def distance(self, process: _Process, others: Sequence[_Process]) -> int:
+        """How many of its tags have a value that none of the others has."""
+        return self._distance(self._values[process.place], others)
+
+    def _distance(self, values: tuple[str | None, ...], others: Sequence[_Process]) -> int:
+        taken = [self._values[each.place] for each in others]
+        return sum(
+            value is not None and all(value != other[number] for other in taken) for number, value in enumerate(values)
+        )
+
+    def farthest(self, task: Task, others: Sequence[_Process]) -> _Process | None:
+        """The process without the task that is farthest from the others; of equals that with the least load."""
+        best: tuple[int, float, int, _Process] | None = None
+        for values, queue in self._queues.items():
+            process = self._lightest(queue, task)
+            if process is not None:
+                found = (-self._distance(values, others), process.load, process.place, process)
+                best = found if best is None else min(best, found)
+        return None if best is None else best[-1]
+
+    @staticmethod
+    def _lightest(queue: list[tuple[float, int, _Process]], task: Task) -> _Process | None:
+        passed, found = [], None
+        while queue and found is None:
+            load, _, process = queue[0]
+            if load != process.load:  # it has been given tasks since
+                heapq.heapreplace(queue, (process.load, process.place, process))
+                continue
+            if task not in process.tasks:
+                found = process
+            else:
+                passed.append(heapq.heappop(queue))
+        for each in passed:
+            heapq.heappush(queue, each)
+        return found
+
+
+def _by_rank(ranked: tuple[bool, int, str]) -> tuple[bool, int]:
+    return ranked[:2]
 
 
 def _by_partition(task: Task) -> tuple[int, str]:

@@ -10,8 +10,11 @@ from ottla.coordinator.group.streams.assignor import MemberTasks
 from ottla.coordinator.group.streams.group import StreamsGroup, Topology
 from ottla.coordinator.group.streams.member import HeldTasks, StreamsMember
 from ottla.coordinator.group.streams.topology import ConfiguredTopology, InternalTopic
+from ottla.coordinator.group.streams.warmups import NOTHING_REPORTED, Offsets, Reported
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal import streams_group_records as records
+from ottla.protocol.internal.codec import MalformedRecord
+from ottla.protocol.internal.topology_descriptions import TopologyDescription, decode_description
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.sent import (
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
         StreamsGroupDescribeResponseSubtopology,
         StreamsGroupDescribeResponseTopology,
         TaskIds,
+        TaskOffset,
         TopicInfo,
     )
 
@@ -47,8 +51,24 @@ def describe(state: GroupState, group_id: str) -> StreamsGroupDescribeResponseDe
         "group_epoch": group.epoch,
         "assignment_epoch": group.assignment_epoch,
         "topology": _configured(group.configured) if is_configured else _topology(group.topology),
-        "members": [_member(member, group.target(member.member_id)) for member in group.members.values()],
+        "members": [
+            _member(member, group.target(member.member_id), group.reports.get(member.member_id, NOTHING_REPORTED))
+            for member in group.members.values()
+        ],
+        "assignor_name": state.config.of_streams_group(state.image, group_id).assignor,
     }
+
+
+def description_of(state: GroupState, group_id: str) -> TopologyDescription | None:
+    """What a member has told of the group's topology (KIP-1331); None while nobody has. Raises GROUP_ID_NOT_FOUND, or
+    UNKNOWN_SERVER_ERROR for one that cannot be read."""
+    topology = find(state, group_id).topology
+    if topology is None or not topology.value.description:
+        return None
+    try:
+        return decode_description(topology.value.description)
+    except MalformedRecord as error:
+        raise KafkaError(ErrorCode.unknown_server_error, str(error)) from error
 
 
 def _configured(topology: ConfiguredTopology | None) -> StreamsGroupDescribeResponseTopology:
@@ -98,7 +118,7 @@ def _topics(topics: Iterable[InternalTopic | records.TopicInfo]) -> list[TopicIn
     ]
 
 
-def _member(member: StreamsMember, target: MemberTasks) -> StreamsGroupDescribeResponseMember:
+def _member(member: StreamsMember, target: MemberTasks, reported: Reported) -> StreamsGroupDescribeResponseMember:
     endpoint = member.user_endpoint
     return {
         "member_id": member.member_id,
@@ -111,8 +131,8 @@ def _member(member: StreamsMember, target: MemberTasks) -> StreamsGroupDescribeR
         "process_id": member.process_id,
         "user_endpoint": None if endpoint is None else {"host": endpoint.host, "port": endpoint.port},
         "client_tags": _pairs(sorted(member.client_tags.items())),
-        "task_offsets": (),
-        "task_end_offsets": (),
+        "task_offsets": _offsets(reported.offsets),
+        "task_end_offsets": _offsets(reported.end_offsets),
         "assignment": _tasks(member.assigned),
         "target_assignment": _tasks(target),
         "is_classic": False,
@@ -130,6 +150,14 @@ def _tasks(tasks: HeldTasks | MemberTasks) -> StreamsGroupDescribeResponseAssign
 def task_rows(tasks: Mapping[str, Iterable[int]]) -> list[TaskIds]:
     """Tasks as rows of a message."""
     return [{"subtopology_id": name, "partitions": sorted(numbers)} for name, numbers in sorted(tasks.items())]
+
+
+def _offsets(offsets: Offsets | None) -> list[TaskOffset]:
+    return [
+        {"subtopology_id": name, "partition": number, "offset": offset}
+        for name, found in sorted((offsets or {}).items())
+        for number, offset in sorted(found.items())
+    ]
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> list[KeyValue]:

@@ -5,18 +5,21 @@ Members learn it when the epoch that they say is another than the group's (Kafka
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from typing import Any
 
 from ottla.coordinator.group.streams.group import StreamsGroup
-from ottla.coordinator.group.streams.member import StreamsMember
+from ottla.coordinator.group.streams.member import HeldTasks, StreamsMember
 from ottla.metadata.image import MetadataImage
 
 
-def endpoints(group: StreamsGroup, changed: StreamsMember, image: MetadataImage) -> list[dict[str, Any]]:
-    """The endpoints of all members that have one; `changed` is taken as it will be. Raises UNKNOWN_SERVER_ERROR if
+def endpoints(
+    group: StreamsGroup, changed: StreamsMember, image: MetadataImage, replaced: str | None = None
+) -> list[dict[str, Any]]:
+    """The endpoints of all members that have one; `changed` is taken as it will be, in the place of the static member
+    `replaced`. Raises UNKNOWN_SERVER_ERROR if
     topics of a member's tasks are missing."""
-    others = [each for each in group.members.values() if each.member_id != changed.member_id]
+    others = [each for each in group.members.values() if each.member_id not in (changed.member_id, replaced)]
     found = []
     for member in (*others, changed):
         if member.user_endpoint is None:
@@ -33,8 +36,14 @@ def _endpoint(group: StreamsGroup, member: StreamsMember, image: MetadataImage) 
     return {
         "user_endpoint": {"host": member.user_endpoint.host, "port": member.user_endpoint.port},
         "active_partitions": _partitions(group, member.assigned.active, image),
-        "standby_partitions": _partitions(group, member.assigned.standby, image),
+        "standby_partitions": _partitions(group, _copies(member.assigned), image),
     }
+
+
+def _copies(assigned: HeldTasks) -> dict[str, frozenset[int]]:
+    """Standby and warm-up tasks: both answer queries."""
+    standby, warmup = assigned.standby, assigned.warmup
+    return {each: frozenset(standby.get(each, ())) | frozenset(warmup.get(each, ())) for each in {**standby, **warmup}}
 
 
 def _partitions(
@@ -50,19 +59,18 @@ def _partitions(
             rows += lacking()
             continue
         names = {*subtopology.source_topics, *subtopology.repartition_source_topics}
-        rows += [{"topic": name, "partitions": _existing(name, numbers, image)} for name in sorted(names)]
+        for name in sorted(names):
+            topic = image.topic(name)
+            if topic is None:
+                rows += lacking()
+                continue
+            found = tuple(number for number in sorted(numbers) if number < len(topic.partitions))
+            if found:
+                rows.append({"topic": name, "partitions": found})
     return rows
 
 
-def _existing(name: str, numbers: Iterable[int], image: MetadataImage) -> tuple[int, ...]:
-    """The first of the tasks' numbers, as many as the topic has partitions."""
-    topic = image.topic(name)
-    if topic is None:
-        return tuple(lacking())
-    return tuple(sorted(numbers)[: len(topic.partitions)])
-
-
 def lacking() -> list[Any]:
-    """The partitions of what has gone while a member still has its tasks: a topic, or the whole topology. (Kafka 4.3
+    """The partitions of what has gone while a member still has its tasks: a topic, or the whole topology. (Kafka 4.4
     fails with UNKNOWN_SERVER_ERROR, and with it the heartbeats of all others.)"""
     return []

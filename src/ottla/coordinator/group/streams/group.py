@@ -4,14 +4,17 @@ changes."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property, partial
-from typing import Any, Final, Literal
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple
 
 from ottla.coordinator.group.kind import Undo
 from ottla.coordinator.group.modern_group import ModernGroup
 from ottla.coordinator.group.streams.assignor import MemberTasks
 from ottla.coordinator.group.streams.member import NO_TASKS, HeldTasks, StreamsMember, target_tasks
 from ottla.coordinator.group.streams.topology import ConfiguredTopology, required_topics
+from ottla.coordinator.group.streams.warmups import Refined, Reported
+from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.internal.modern_group_records import STREAMS, ModernKey
 from ottla.protocol.internal.streams_group_records import (
@@ -27,6 +30,15 @@ METADATA, MEMBER, TARGET, MEMBER_TARGET, MEMBER_CURRENT, TOPOLOGY = 17, 19, 20, 
 NOBODY: Final[frozenset[str]] = frozenset()
 
 
+class Asked(NamedTuple):
+    """A member was asked for a description, of a topology's epoch."""
+
+    epoch: int
+    attempts: int
+    again_ms: Millis
+    """When the next one is asked, on the timer clock."""
+
+
 class Topology:
     """The topology of the members, as sent by the first of them."""
 
@@ -39,6 +51,9 @@ class Topology:
         return isinstance(other, Topology) and (self.epoch, self.by_id) == (other.epoch, other.by_id)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def with_description(self, description: bytes) -> StreamsGroupTopologyValue:
+        return replace(self.value, description=description)
 
     @cached_property
     def topics(self) -> frozenset[str]:
@@ -68,7 +83,13 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
         """Epoch of the topology that can run with the existing topics; -1 for none."""
         self.assignment_configs: Mapping[str, str] = {}
         """The settings of the last assignment."""
+        self.stored_description_epoch = -1
+        """Epoch of the topology whose description is kept; -1 for none, -2 where Kafka's broker does not know."""
+        self.failed_description_epoch = -1
+        """Epoch of the topology whose description was refused; -1 for none."""
         self.topology: Topology | None = None
+        self.static_members: dict[str, str] = {}
+        """Member ids by instance id."""
         self.active_processes: dict[tuple[str, int], str] = {}
         """The process that has a task, or has still to give it up."""
         self.standby_processes: dict[tuple[str, int], set[str]] = {}
@@ -77,6 +98,14 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
         """Soft: the topology with the topics as they are."""
         self.shutdown_requested_by: str | None = None
         """Soft: the member that asks all others to stop, until the group is empty."""
+        self.reports: dict[str, Reported] = {}
+        """Soft: what members have reported of their tasks."""
+        self.refined = Refined()
+        """Soft: what members move to."""
+        self.is_refining = True
+        """Soft: whether what members move to may have changed."""
+        self.asked: Asked | None = None
+        """Soft: the last member that was asked for a description of the topology."""
         self.endpoint_epoch = 0
         """Soft: grows when a member with an endpoint has other tasks."""
         self.endpoints: dict[str, dict[str, Any]] = {}
@@ -95,13 +124,34 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
     def is_subscribed_to(self, topic: str) -> bool:
         return bool(self.members) and self.topology is not None and topic in self.topology.readers
 
+    def static_member(self, instance_id: str) -> StreamsMember | None:
+        member_id = self.static_members.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
     # Records
 
     def metadata_record(
         self, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
     ) -> GroupRecord:
         rows = tuple(LastAssignmentConfig(*each) for each in sorted(configs.items()))
-        value = StreamsGroupMetadataValue(epoch, metadata_hash, validated_topology_epoch, rows)
+        value = StreamsGroupMetadataValue(
+            epoch, metadata_hash, validated_topology_epoch, rows, self.stored_description_epoch,
+            self.failed_description_epoch,
+        )  # fmt: skip
+        return GroupRecord(self.key(METADATA), value)
+
+    def described_record(self, *, stored: int = -2, failed: int = -1) -> GroupRecord:
+        """The group's epochs as they are, with another one of a description that is kept or refused; neither of them
+        goes back."""
+        same = self.metadata_record(
+            self.epoch, self.metadata_hash, self.validated_topology_epoch, self.assignment_configs
+        )
+        assert isinstance(same.value, StreamsGroupMetadataValue)
+        value = replace(
+            same.value,
+            stored_description_topology_epoch=max(self.stored_description_epoch, stored),
+            failed_description_topology_epoch=max(self.failed_description_epoch, failed),
+        )
         return GroupRecord(self.key(METADATA), value)
 
     def last_keys(self) -> list[ModernKey]:
@@ -118,10 +168,18 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
     def set_metadata(self, value: StreamsGroupMetadataValue) -> None:
         configs = {each.key: each.value for each in value.last_assignment_configs or ()}
         self._set_metadata(value.epoch, value.metadata_hash, value.validated_topology_epoch, configs)
+        self.stored_description_epoch = value.stored_description_topology_epoch
+        self.failed_description_epoch = value.failed_description_topology_epoch
 
     def saved_metadata(self) -> Undo:
         before = (self.epoch, self.metadata_hash, self.validated_topology_epoch, self.assignment_configs)
-        return partial(self._set_metadata, *before)
+        described = self.stored_description_epoch, self.failed_description_epoch
+
+        def restore() -> None:
+            self._set_metadata(*before)
+            self.stored_description_epoch, self.failed_description_epoch = described
+
+        return restore
 
     def _set_metadata(
         self, epoch: int, metadata_hash: int, validated_topology_epoch: int, configs: Mapping[str, str]
@@ -156,9 +214,18 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
         if new is not None:
             self.members[member_id] = new
         if old is not None:
+            if old.instance_id is not None and self.static_members.get(old.instance_id) == member_id:
+                del self.static_members[old.instance_id]
             self._release(old.assigned, old.process_id)
             self._release(old.revoking, old.process_id)
-        if new is not None:
+        if new is None:
+            self.reports.pop(member_id, None)
+            if member_id in self.refined.others:  # it may come back under its id, without them
+                others = {name: tasks for name, tasks in self.refined.others.items() if name != member_id}
+                self.refined = self.refined._replace(others=others)
+        else:
+            if new.instance_id is not None:
+                self.static_members[new.instance_id] = member_id
             self._own(new.assigned, new.process_id)
             self._own(new.revoking, new.process_id)
         if not self.members:

@@ -17,25 +17,25 @@ from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.migration import resume, retire
 from ottla.coordinator.group.modern_group import NEW_EPOCH, put
-from ottla.coordinator.group.requests import StreamsHeartbeat
+from ottla.coordinator.group.requests import StreamsHeartbeat, TaskOffsets
 from ottla.coordinator.group.state import GroupState
-from ottla.coordinator.group.streams import target, timers
+from ottla.coordinator.group.streams import descriptions, static_members, target, timers, warmups
 from ottla.coordinator.group.streams.assignor import MemberTasks
 from ottla.coordinator.group.streams.describe import find, task_rows
 from ottla.coordinator.group.streams.endpoints import endpoints
-from ottla.coordinator.group.streams.group import MEMBER, MEMBER_CURRENT, TOPOLOGY, StreamsGroup, Topology
-from ottla.coordinator.group.streams.member import LEAVING, MemberState, StreamsMember
+from ottla.coordinator.group.streams.group import MEMBER, MEMBER_CURRENT, TOPOLOGY, Asked, StreamsGroup, Topology
+from ottla.coordinator.group.streams.member import LEAVING, LEAVING_STATIC, NO_TASKS, MemberState, StreamsMember
 from ottla.coordinator.group.streams.member_removal import fence
 from ottla.coordinator.group.streams.reconcile import reconciled
-from ottla.coordinator.group.streams.topology import ConfiguredTopology, configure
+from ottla.coordinator.group.streams.topology import TASKS_MAX, ConfiguredTopology, configure
+from ottla.coordinator.group.streams.warmups import Limits, Offsets, Refined, Reported
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.internal.streams_group_records import StreamsGroupTopologyValue
 
 METADATA_REFRESH_INTERVAL_MS: Final = 3_600_000
 """After which the topics are looked at again though none is known to have changed."""
-LEAVING_STATIC: Final = -2
-STALE_TOPOLOGY, SHUTDOWN_APPLICATION, ASSIGNMENT_DELAYED = 0, 4, 5
+STALE_TOPOLOGY, SHUTDOWN_APPLICATION, ASSIGNMENT_DELAYED, MISSING_CLIENT_TAGS = 0, 4, 5, 6
 """Statuses of a response; the others are `TopologyStatus`."""
 REJOIN = "The member must abandon all its partitions and rejoin."
 
@@ -44,7 +44,7 @@ def heartbeat(state: GroupState, token: Token, request: StreamsHeartbeat) -> Non
     """Replies with a StreamsGroupHeartbeat response, and beside its fields `creatable`: the internal topics that are
     missing, by name. Raises KafkaError."""
     check(request)
-    if request.member_epoch == LEAVING:
+    if request.member_epoch in (LEAVING, LEAVING_STATIC):
         _leave(state, token, request)
     else:
         _Heartbeat(state, request).run(token)
@@ -53,14 +53,13 @@ def heartbeat(state: GroupState, token: Token, request: StreamsHeartbeat) -> Non
 def check(request: StreamsHeartbeat) -> None:
     """Raises INVALID_REQUEST or STREAMS_INVALID_TOPOLOGY."""
     epoch, topology, owned = request.member_epoch, request.topology, request.owned
-    _require(request.instance_id is None, "Static membership is not yet supported.")
-    _require(not request.has_task_offsets, "TaskOffsets are not supported yet.")
-    _require(not request.has_task_end_offsets, "TaskEndOffsets are not supported yet.")
-    _require(not owned[2], "WarmupTasks are not supported yet.")
     if topology is not None:
         has_pattern = any(each.source_topic_regex for each in topology.subtopologies)
         _require(not has_pattern, "Regular expressions for source topics are not supported yet.")
-    for what, text in (("MemberId", request.member_id), ("GroupId", request.group_id), ("RackId", request.rack_id)):
+    for what, text in (
+        ("MemberId", request.member_id), ("GroupId", request.group_id), ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+    ):  # fmt: skip
         _require(text is None or text.strip(), f"{what} can't be empty.")
     if epoch == 0:
         _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
@@ -70,9 +69,9 @@ def check(request: StreamsHeartbeat) -> None:
             raise KafkaError(ErrorCode.invalid_request, "Topology must be non-null when (re-)joining.")
         _check_changelogs(topology)
     else:
-        _require(epoch != LEAVING_STATIC, "InstanceId can't be null.")
+        _require(epoch != LEAVING_STATIC or request.instance_id is not None, "InstanceId can't be null.")
         message = f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
-        _require(epoch > LEAVING_STATIC, message)
+        _require(epoch >= LEAVING_STATIC, message)
     said = [rows is not None for rows in owned]
     _require(all(said) or not any(said), "If one task-type is non-null, all must be non-null.")
     _require(epoch == 0 or topology is None, "Topology can only be provided when (re-)joining.")
@@ -106,33 +105,62 @@ class _Heartbeat:
         self._statuses: list[tuple[int, str]] = []
         self._replaced: ClassicGroup | None = None
         """An empty classic group that the streams group takes the place of."""
+        self._gone: StreamsMember | None = None
+        """The static member in whose place this one comes."""
+        self._reported: Reported | None = None
+        """What the member reports of its tasks, if it does."""
+        self._refined = Refined()
+        self._asked: Asked | None = None
+        self._only_refined = False
+        """Whether the group epoch grows only for members to go on towards their target."""
         self._epoch = 0
 
     def run(self, token: Token) -> None:
         state, request = self._state, self._request
         group = self._group()
+        try:
+            response = self._decided(group)
+        except KafkaError:
+            if request.member_id not in group.members:
+                group.reports.pop(request.member_id, None)
+            raise
+        state.apply(self._records, self._undone(group))
+        if self._replaced is not None:
+            retire(state, self._replaced)
+        self._start_timers(response.pop("moved"))
+        state.reply(token, response)
+
+    def _decided(self, group: StreamsGroup) -> dict[str, Any]:
+        """The response, and beside it the member as it will be. Fills the records."""
+        state, request = self._state, self._request
         old = self._member(group)
         new = self._changed(old)
         if new != old:
             self._records.append(put(group.key(MEMBER, new.member_id), new.to_metadata()))
         topology = self._topology(group, new)
-        configured = self._configure(group, topology, member_changed=new != old)
+        changes = new != old if request.instance_id is None else _concerns_group(old, new)
+        configured = self._configure(group, topology, new, member_changed=changes)
         if group.is_empty and self._config.initial_rebalance_delay_ms > 0:
             timers.start_initial(state, request.group_id, self._config.initial_rebalance_delay_ms)
-        goal = target.update(state, group, self._epoch, new, configured, self._configs(), self._records)
+        goal = target.update(
+            state, group, self._epoch, new, configured, self._configs(), self._records, replaced=self._gone_id(),
+            only_refined=self._only_refined,
+        )  # fmt: skip
         if goal.delayed is not None:
             self._statuses.append((ASSIGNMENT_DELAYED, goal.delayed))
+        self._refine(group, new, goal, configured)
         moved = self._reconcile(group, new, goal)
         if new.member_id in group.members:  # it is alive, also where the answer fails
             timers.start_session(state, group.group_id, new.member_id)
         if request.shuts_down and group.shutdown_requested_by is None:
             group.shutdown_requested_by = request.member_id
         response = self._response(group, old, moved, configured)
-        state.apply(self._records, self._undone(group))
-        if self._replaced is not None:
-            retire(state, self._replaced)
-        self._start_timers(new, moved)
-        state.reply(token, response)
+        stale = any(code == STALE_TOPOLOGY for code, _ in self._statuses)
+        if request.is_version_1 and not stale:
+            response["topology_description_required"] = descriptions.is_required(state, group, topology)
+        self._asked = group.asked
+        response["moved"] = (new, moved)
+        return response
 
     def _group(self) -> StreamsGroup:
         """The group; read-only if it is new, as another one will replace it. Raises GROUP_ID_NOT_FOUND or
@@ -152,17 +180,25 @@ class _Heartbeat:
         else:
             found = find(state, group_id)
         limit = state.config.streams_max_size
-        if would_grow(found, self._request.member_id) and len(found.members) >= limit:
+        if would_grow(found, self._request.member_id, self._request.instance_id) and len(found.members) >= limit:
             message = f"The streams group has reached its maximum capacity of {limit} members."
             raise KafkaError(ErrorCode.group_max_size_reached, message)
         return found
 
     def _member(self, group: StreamsGroup) -> StreamsMember:
-        """Raises UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH."""
+        """Raises UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID or UNRELEASED_INSTANCE_ID."""
         member_id, received = self._request.member_id, self._request.member_epoch
+        instance_id = self._request.instance_id
         if self._joins:
-            return group.members.get(member_id) or StreamsMember(member_id)
-        member = group.member(member_id)
+            if instance_id is None:
+                return group.members.get(member_id) or StreamsMember(member_id)
+            member, gone = static_members.joining(group, member_id, instance_id, self._records)
+            self._gone = gone
+            return member
+        if instance_id is None:
+            member = group.member(member_id)
+        else:
+            member = static_members.known(group, member_id, instance_id)
         if received == member.epoch:
             return member
         size = "greater" if received > member.epoch else "smaller"
@@ -191,6 +227,7 @@ class _Heartbeat:
             _require_unique(key for key, _ in tags)
         return replace(
             old,
+            instance_id=old.instance_id if request.instance_id is None else request.instance_id,
             rack_id=old.rack_id if request.rack_id is None else request.rack_id,
             rebalance_timeout_ms=old.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
             topology_epoch=old.topology_epoch if request.topology is None else request.topology.epoch,
@@ -198,7 +235,7 @@ class _Heartbeat:
             client_host=request.client_host,
             process_id=old.process_id if request.process_id is None else request.process_id,
             client_tags=old.client_tags if tags is None else dict(tags),
-            user_endpoint=old.user_endpoint if request.user_endpoint is None else request.user_endpoint,
+            user_endpoint=request.user_endpoint if self._joins else request.user_endpoint or old.user_endpoint,
         )
 
     # What it runs
@@ -221,7 +258,9 @@ class _Heartbeat:
             self._statuses.append((STALE_TOPOLOGY, f"{detail} {known.epoch}."))
         return known
 
-    def _configure(self, group: StreamsGroup, topology: Topology, *, member_changed: bool) -> ConfiguredTopology:
+    def _configure(
+        self, group: StreamsGroup, topology: Topology, member: StreamsMember, *, member_changed: bool
+    ) -> ConfiguredTopology:
         """The topology with the topics as they are; a new group epoch if these, the member or settings have changed."""
         state, now_ms = self._state, self._state.now.wall_ms
         metadata_hash, configured, bumps = group.metadata_hash, group.configured, member_changed
@@ -236,9 +275,12 @@ class _Heartbeat:
                 group.refresh_deadline_ms = now_ms + METADATA_REFRESH_INTERVAL_MS
                 group.refresh_epoch = group.epoch
         validated = self._validated_epoch(configured)
+        self._report(group)
         configs = self._configs()
         bumps = bumps or validated != group.validated_topology_epoch or configs != group.assignment_configs
         self._epoch = group.epoch
+        if not bumps:
+            bumps = self._only_refined = self._goes_on(group, member, configured)
         if bumps:
             self._epoch += 1
             self._records.append(group.metadata_record(self._epoch, metadata_hash, validated, configs))
@@ -270,7 +312,60 @@ class _Heartbeat:
         return configured.epoch
 
     def _configs(self) -> dict[str, str]:
-        return {target.STANDBY_REPLICAS: str(self._config.standby_replicas)}
+        configs = {target.STANDBY_REPLICAS: str(self._config.standby_replicas)}
+        if self._config.rack_aware_tags:
+            configs[target.TAGS] = ",".join(self._config.rack_aware_tags)
+        return configs
+
+    def _report(self, group: StreamsGroup) -> None:
+        """Keep what the member reports of its tasks. Raises INVALID_REQUEST."""
+        request = self._request
+        if request.task_offsets is None and request.task_end_offsets is None:
+            return
+        before = group.reports.get(request.member_id, warmups.NOTHING_REPORTED)
+        offsets = before.offsets if request.task_offsets is None else _offsets(request.task_offsets)
+        ends = before.end_offsets if request.task_end_offsets is None else _offsets(request.task_end_offsets)
+        self._reported = group.reports[request.member_id] = Reported(offsets, ends)
+        if group.refined.others and self._reported != before:
+            group.is_refining = True
+
+    # What it moves to
+
+    def _limits(self) -> Limits:
+        return Limits(self._config.warmup_replicas, self._config.acceptable_recovery_lag)
+
+    def _goes_on(self, group: StreamsGroup, member: StreamsMember, configured: ConfiguredTopology) -> bool:
+        """Whether members of a stable group have to move, though nothing of the group has changed: a task that has
+        waited is warm, or may warm up."""
+        limits = self._limits()
+        if not (group.is_refining or group.refined.limits != limits) or group.shown_state != "Stable":
+            return False
+        members = target.with_member(group, member, self._gone_id())
+        others = warmups.refine(members, group.targets, group.reports, configured.stateful, limits)
+        moves = any(not each.assigned.is_same(others.get(name) or group.target(name)) for name, each in members.items())
+        group.refined = Refined(group.epoch + moves, limits, others)
+        group.is_refining = False
+        return moves
+
+    def _refine(
+        self, group: StreamsGroup, member: StreamsMember, goal: target.Target, configured: ConfiguredTopology
+    ) -> None:
+        """Decide what members move to in the goal's epoch, unless that is known."""
+        limits = self._limits()
+        if group.refined.epoch == goal.epoch:
+            if self._gone is not None and self._gone.member_id in group.refined.others:
+                others = {**group.refined.others}
+                others[member.member_id] = others.pop(self._gone.member_id)
+                group.refined = group.refined._replace(others=others)
+            self._refined = group.refined
+            return
+        members = target.with_member(group, member, self._gone_id())
+        others = warmups.refine(members, goal.tasks, group.reports, configured.stateful, limits)
+        self._refined = group.refined = Refined(goal.epoch, limits, others)
+        group.is_refining = goal.delayed is not None or bool(others)
+
+    def _gone_id(self) -> str | None:
+        return None if self._gone is None or self._gone.member_id == self._request.member_id else self._gone.member_id
 
     # What it has
 
@@ -279,14 +374,25 @@ class _Heartbeat:
             return member
         for rows in self._request.owned:
             _require_unique(name for name, _ in rows or ())
-        moved = reconciled(group, member, goal.epoch, goal.tasks, self._owned())
+        name = member.member_id
+        tasks = group.refined.others.get(name) or goal.tasks.get(name, NO_TASKS)
+        moved = reconciled(group, member, goal.epoch, tasks, self._owned())
         if moved != member:
             self._records.append(put(group.key(MEMBER_CURRENT, member.member_id), moved.to_current()))
         return moved
 
-    def _start_timers(self, member: StreamsMember, moved: StreamsMember) -> None:
+    def _start_timers(self, change: tuple[StreamsMember, StreamsMember]) -> None:
         state = self._state
+        member, moved = change
         group = find(state, self._request.group_id)
+        group.asked = self._asked
+        if self._gone is not None:  # its removal has taken them from the member that has its id
+            group.refined = self._refined
+        if self._reported is not None:
+            group.reports[moved.member_id] = self._reported
+        gone_id = self._gone_id()
+        if gone_id is not None:
+            timers.cancel_all(state, group, gone_id)
         timers.start_session(state, group.group_id, moved.member_id)
         if moved is member or moved == member:
             return
@@ -300,6 +406,11 @@ class _Heartbeat:
 
         def undone() -> None:
             group.set_configured(None)
+            group.refined, group.is_refining, group.asked = Refined(), True, None
+            if self._request.member_id not in group.members:
+                group.reports.pop(self._request.member_id, None)
+            if self._gone is not None and self._gone.member_id in group.members:
+                timers.start_session(self._state, group.group_id, self._gone.member_id)
             if self._replaced is not None:
                 resume(self._state, self._replaced)
             timers.undo(self._state, group.group_id, self._request.member_id)
@@ -318,22 +429,24 @@ class _Heartbeat:
             "member_id": new.member_id,
             "member_epoch": new.epoch,
             "heartbeat_interval": self._config.heartbeat_interval_ms,
-            "acceptable_recovery_lag": 0,
-            "task_offset_interval": 0,
+            "acceptable_recovery_lag": self._config.acceptable_recovery_lag,
+            "task_offset_interval": self._config.task_offset_interval_ms,
             "active_tasks": None,
             "standby_tasks": None,
             "warmup_tasks": None,
             "partitions_by_user_endpoint": None,
         }
-        if self._joins or old.assigned != new.assigned:
+        changed, moved = old.assigned != new.assigned, old.user_endpoint != new.user_endpoint
+        if self._joins or changed:
             response["active_tasks"] = task_rows(new.assigned.active)
             response["standby_tasks"] = task_rows(new.assigned.standby)
             response["warmup_tasks"] = task_rows(new.assigned.warmup)
+        if self._joins or changed or moved:
             group.endpoints.pop(new.member_id, None)
-            if new.user_endpoint is not None:
-                group.endpoint_epoch += 1
+        if moved or (changed and new.user_endpoint is not None):
+            group.endpoint_epoch += 1
         if group.endpoint_epoch != self._request.endpoint_epoch:
-            response["partitions_by_user_endpoint"] = endpoints(group, new, self._state.image)
+            response["partitions_by_user_endpoint"] = endpoints(group, new, self._state.image, self._gone_id())
         # (Of a group that is new the epoch is not kept.)
         is_kept = self._request.group_id in self._state.groups
         response["endpoint_information_epoch"] = group.endpoint_epoch if is_kept else 0
@@ -345,14 +458,40 @@ class _Heartbeat:
                 "shutdown for the entire application."
             )
             self._statuses.append((SHUTDOWN_APPLICATION, detail))
+        lacking = [tag for tag in self._config.rack_aware_tags if tag not in new.client_tags]
+        if lacking and self._request.is_version_1:
+            detail = (
+                f"Missing required client tags for rack-aware standby assignment: [{', '.join(lacking)}]. Configure "
+                "them via 'client.tag.<tagKey>' in your Streams config."
+            )
+            self._statuses.append((MISSING_CLIENT_TAGS, detail))
         response["status"] = [{"status_code": code, "status_detail": detail} for code, detail in self._statuses]
         response["creatable"] = configured.missing_internal_topics
         return response
 
 
-def would_grow(group: StreamsGroup, member_id: str) -> bool:
-    """Whether a member that joins is one more; one that joins again has its place (Kafka 4.3 refuses it)."""
-    return member_id not in group.members
+def would_grow(group: StreamsGroup, member_id: str, instance_id: str | None) -> bool:
+    """Whether a member that joins is one more; one that joins again has its place."""
+    return member_id not in group.members and instance_id not in group.static_members
+
+
+def _concerns_group(old: StreamsMember, new: StreamsMember) -> bool:
+    """Whether a static member has changed in what assignments depend on: a restart alone moves no tasks."""
+    return (old.topology_epoch, old.rack_id, old.client_tags, old.process_id) != (
+        new.topology_epoch, new.rack_id, new.client_tags, new.process_id,
+    )  # fmt: skip
+
+
+def _offsets(rows: TaskOffsets) -> Offsets:
+    """Raises INVALID_REQUEST."""
+    _require(len(rows) <= TASKS_MAX, f"Offsets of {len(rows)} tasks are reported; a group has at most {TASKS_MAX}.")
+    found: dict[str, dict[int, int]] = {}
+    for name, number, offset in rows:
+        of_one = found.setdefault(name, {})
+        message = f"Task offsets contain a duplicate entry for subtopology {name} and partition {number}."
+        _require(number not in of_one, message)
+        of_one[number] = offset
+    return found
 
 
 def _tasks(rows: Sequence[tuple[str, Sequence[int]]]) -> dict[str, frozenset[int]]:
@@ -372,11 +511,17 @@ def _leave(state: GroupState, token: Token, request: StreamsHeartbeat) -> None:
     group = find(state, request.group_id)
     if request.shuts_down and group.shutdown_requested_by is None:
         group.shutdown_requested_by = request.member_id
-    member = group.member(request.member_id)
-    fence(state, group, member, f"{member.member_id} leaves")
+    if request.instance_id is None:
+        member = group.member(request.member_id)
+    else:
+        member = static_members.known(group, request.member_id, request.instance_id)
+    if request.member_epoch == LEAVING_STATIC:
+        static_members.put_to_sleep(state, group, member)
+    else:
+        fence(state, group, member, f"{member.member_id} leaves")
     response: dict[str, Any] = {
         "error_code": ErrorCode.none, "error_message": None, "member_id": request.member_id,
-        "member_epoch": request.member_epoch, "heartbeat_interval": 0, "acceptable_recovery_lag": 0,
+        "member_epoch": request.member_epoch, "heartbeat_interval": 0, "acceptable_recovery_lag": -1,
         "task_offset_interval": 0, "status": (), "active_tasks": None, "standby_tasks": None,
         "warmup_tasks": None, "partitions_by_user_endpoint": None, "endpoint_information_epoch": 0, "creatable": {},
     }  # fmt: skip

@@ -21,6 +21,8 @@ from ottla.protocol.internal.streams_group_records import (
 
 LEAVING: Final = -1
 """The epoch of a member that leaves."""
+LEAVING_STATIC: Final = -2
+"""The epoch of a static member that leaves and will be back."""
 
 Tasks = Mapping[str, frozenset[int]]
 """Partitions by subtopology. **Invariant**: no subtopology without any."""
@@ -52,6 +54,11 @@ class HeldTasks(NamedTuple):
     @property
     def is_empty(self) -> bool:
         return not (self.active or self.standby or self.warmup)
+
+    def is_same(self, tasks: MemberTasks) -> bool:
+        """Whether it has just these."""
+        active = {name: frozenset(epochs) for name, epochs in self.active.items()}
+        return active == tasks.active and self.standby == tasks.standby and self.warmup == tasks.warmup
 
     def overlaps(self, owned: MemberTasks) -> bool:
         """Whether a member reports one of these tasks with the same kind."""

@@ -56,7 +56,7 @@ class ConfiguredSubtopology:
     state_changelog_topics: dict[str, InternalTopic]
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(frozen=True)
 class ConfiguredTopology:
     epoch: int
     subtopologies: dict[str, ConfiguredSubtopology] | None
@@ -69,6 +69,12 @@ class ConfiguredTopology:
     @property
     def is_ready(self) -> bool:
         return self.status is None
+
+    @cached_property
+    def stateful(self) -> frozenset[str]:
+        """Subtopologies that keep state, which has to be restored where a task moves to."""
+        found = self.subtopologies or {}
+        return frozenset(name for name, each in found.items() if each.state_changelog_topics)
 
 
 class _Unready(Exception):

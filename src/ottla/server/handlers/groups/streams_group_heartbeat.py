@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat, version 0: a member of a streams application joins, stays, or leaves (KIP-1071).
+"""StreamsGroupHeartbeat, versions 0 and 1: a member of a streams application joins, stays, or leaves (KIP-1071).
 
 It learns from the answer which tasks it has, and what keeps the application from running. Internal topics that are
 missing are created meanwhile. See `coordinator/group/streams/heartbeat.py`.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ottla.config.validation import validate_topic_name
-from ottla.coordinator.group.requests import StreamsHeartbeat, TaskRows
+from ottla.coordinator.group.requests import StreamsHeartbeat, TaskOffsets, TaskRows
 from ottla.coordinator.group.streams.topology import ITEMS_MAX, TopologyStatus
 from ottla.drivers.controller.controller_channel import Requester
 from ottla.errors import ErrorCode, KafkaError
@@ -69,7 +69,7 @@ NEEDS: Final = (
 )  # fmt: skip
 
 
-@api(ApiKey.STREAMS_GROUP_HEARTBEAT, versions=(0, 0), needs=NEEDS, on_error=on_error)
+@api(ApiKey.STREAMS_GROUP_HEARTBEAT, versions=(0, 1), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: received.StreamsGroupHeartbeatRequest) -> Handling[Deferred]:
     check_enabled(context, "streams")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
@@ -97,9 +97,10 @@ def handle(context: RequestContext, request: received.StreamsGroupHeartbeatReque
         process_id=request.process_id,
         user_endpoint=None if endpoint is None else StreamsEndpoint(endpoint.host, endpoint.port),
         client_tags=None if tags is None else (yield from _in_steps(tags, lambda each: (each.key, each.value))),
-        has_task_offsets=request.task_offsets is not None,
-        has_task_end_offsets=request.task_end_offsets is not None,
+        task_offsets=(yield from _offsets(request.task_offsets)),
+        task_end_offsets=(yield from _offsets(request.task_end_offsets)),
         shuts_down=request.shutdown_application,
+        is_version_1=context.api_version >= 1,
     )
     waiter = DeferredReply(lambda answer: _response(context, asked.group_id, answer))
     context.node.groups.ask(waiter, asked)
@@ -174,6 +175,12 @@ def _tasks(rows: Sequence[received.TaskIds] | None) -> Generator[int, None, Task
     if rows is None:
         return None
     return (yield from _in_steps(rows, lambda each: (each.subtopology_id, each.partitions)))
+
+
+def _offsets(rows: Sequence[received.TaskOffset] | None) -> Generator[int, None, TaskOffsets | None]:
+    if rows is None:
+        return None
+    return (yield from _in_steps(rows, lambda each: (each.subtopology_id, each.partition, each.offset)))
 
 
 def _topology(

@@ -20,10 +20,11 @@ import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorMetadataDelta;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorMetadataImage;
 import org.apache.kafka.coordinator.group.generated.StreamsGroupTopologyValue;
-import org.apache.kafka.coordinator.group.streams.assignor.AssignmentMemberSpec;
+import org.apache.kafka.coordinator.group.streams.assignor.AssignmentConfigsImpl;
 import org.apache.kafka.coordinator.group.streams.assignor.GroupSpecImpl;
+import org.apache.kafka.coordinator.group.streams.assignor.MemberMetadataAndStateImpl;
 import org.apache.kafka.coordinator.group.streams.assignor.StickyTaskAssignor;
-import org.apache.kafka.coordinator.group.streams.assignor.TopologyDescriber;
+import org.apache.kafka.coordinator.group.api.streams.assignor.TopologyDescriber;
 import org.apache.kafka.coordinator.group.streams.topics.ConfiguredInternalTopic;
 import org.apache.kafka.coordinator.group.streams.topics.InternalTopicManager;
 import org.slf4j.LoggerFactory;
@@ -53,14 +54,14 @@ public class StreamsLines {
         Map<String, String[]> sizes = new TreeMap<>();
         for (String each : words[2].split(","))
             sizes.put(each.split(":")[0], each.split(":"));
-        Map<String, AssignmentMemberSpec> members = new HashMap<>();
+        Map<String, MemberMetadataAndStateImpl> members = new HashMap<>();
         for (int index = 3; index < words.length; index++) {
             String[] parts = words[index].split("/", -1);
-            members.put(parts[0], new AssignmentMemberSpec(
-                Optional.empty(), Optional.empty(), tasks(parts[2]), tasks(parts[3]), Map.of(), parts[1],
-                Map.of(), Map.of(), Map.of()));
+            members.put(parts[0], new MemberMetadataAndStateImpl(
+                Optional.empty(), Optional.empty(), parts[1], Map.of(), tasks(parts[2]), tasks(parts[3]), Map.of(),
+                Map.of(), Map.of()));
         }
-        var configs = Map.of("num.standby.replicas", words[1]);
+        var configs = AssignmentConfigsImpl.fromMap(Map.of("num.standby.replicas", words[1]));
         var assigned = new StickyTaskAssignor().assign(new GroupSpecImpl(members, configs), new TopologyDescriber() {
             @Override
             public List<String> subtopologies() {
