@@ -268,6 +268,23 @@ MUTATIONS = (
     Mutation("rejected-is-archived-at-once", "groups", "ottla.replication.share.acknowledgement",
              "                        part.begin(config.dead_state, config, write)\n",
              "                        part.begin(DeliveryState.ARCHIVED, config, write)\n"),
+    # Of share groups that make records wait.
+    Mutation("keys-are-not-waited-for", "queues", "ottla.replication.share.key_order",
+             "        return False\n", "        return True\n"),
+    Mutation("a-released-record-frees-its-key", "queues", "ottla.replication.share.selection",
+             "        for offset in range(first, last + 1):\n            found = self._find(offset)\n"
+             "            if found is None or found[1].is_done:\n",
+             "        for offset in range(first, last + 1):\n            if offset:\n"),
+    Mutation("times-of-delivery-are-not-read", "queues", "ottla.replication.share.selection",
+             "        due_ms = mark.due_ms if mark.due_ms > times.wall_ms else 0\n", "        due_ms = 0\n"),
+    Mutation("no-back-off", "queues", "ottla.replication.share.selection",
+             "        if wait_ms:\n            self._wait(run, Hold(False, wait_ms, 0))\n",
+             "        if ():\n            self._wait(run, Hold(False, wait_ms, 0))\n"),
+    Mutation("back-offs-do-not-double", "queues", "ottla.replication.share.config",
+             "self.retry_backoff_ms << min(deliveries - 1, DOUBLINGS_MAX)", "self.retry_backoff_ms"),
+    Mutation("the-window-is-not-scanned-again", "queues", "ottla.replication.share.selection",
+             "        self._scanned: Offset = window.start_offset\n",
+             "        self._scanned: Offset = window.end_offset + bool(window.batches)\n"),
     # Of users, ACLs and delegation tokens.
     Mutation("acls-of-a-snapshot-are-not-followed", "security", "ottla.metadata.delta",
              "        delta.acls = _difference(base.acls, image.acls)\n", ""),

@@ -434,6 +434,11 @@ SECTIONS = (
                "Records acquired by members and not yet acknowledged.", True),
         Metric("ottla_share_partition_redelivered_records", GAUGE, SHARE_PARTITION, "records",
                "Records delivered more than once and not finished.", True),
+        Metric("ottla_share_partition_waiting_records", GAUGE, SHARE_PARTITION, "records",
+               "Records that wait for a back-off, their time of delivery or an earlier record of their key. Not all of "
+               "the partition: those that were read so far.", True),
+        Metric("ottla_share_partition_bad_delivery_times_total", COUNTER, SHARE_PARTITION, "records",
+               "Records whose header for the time of delivery is no time; they are delivered at once.", True),
         Metric("ottla_share_partition_start_offset", GAUGE, SHARE_PARTITION, "offset",
                "The first offset that is not finished.", True),
         Metric("ottla_share_partition_backlog_records", GAUGE, SHARE_PARTITION, "records",

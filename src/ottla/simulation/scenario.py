@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ottla.simulation.faults import faults
-from ottla.simulation.runs import group_protocols, quorum, security_run, single, transactions
+from ottla.simulation.runs import group_protocols, queues, quorum, security_run, single, transactions
 from ottla.simulation.world import Violation
 from ottla.testing.loop import Stuck
 
 KINDS = (
     *single.KINDS, faults.CLUSTER, quorum.QUORUM, quorum.LONG, transactions.TRANSACTIONS, group_protocols.GROUPS,
-    security_run.SECURITY,
+    queues.QUEUES, security_run.SECURITY,
 )  # fmt: skip
 
 THRESHOLDS = 50_000, 20, 20
@@ -50,6 +50,8 @@ def make(seed: int, kind: str) -> single.Run:
         return transactions.TransactionRun(seed)
     if kind == group_protocols.GROUPS:
         return group_protocols.GroupRun(seed)
+    if kind == queues.QUEUES:
+        return queues.QueueRun(seed)
     if kind == security_run.SECURITY:
         return security_run.SecurityRun(seed)
     return quorum.QuorumRun(seed, kind) if kind in quorum.KINDS else single.Run(seed, kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ottla.config.checks import AtLeast, ListOf, OffsetReset, OneOf
+from ottla.config.checks import AtLeast, Between, ListOf, OffsetReset, OneOf
 from ottla.config.setting import Setting, Type
 
 BOOLEAN, STRING, INT, LONG, LIST = Type.BOOLEAN, Type.STRING, Type.INT, Type.LONG, Type.LIST
@@ -43,6 +43,20 @@ GROUP: tuple[Setting, ...] = (
     Setting("errors.deadletterqueue.copy.record.enable", BOOLEAN, "false",
             doc="Whether dead letters of the share group have the key and value of their records; else they have only "
                 "headers that say where the record is and why it died."),
+    Setting("ottla.share.retry.backoff.ms", LONG, "0", AtLeast(0),
+            doc="Milliseconds after which a record that was released, or whose lock has ended, is delivered to the "
+                "share group again; doubled with each further delivery. 0 for at once."),
+    Setting("ottla.share.retry.backoff.max.ms", LONG, "60000", AtLeast(0),
+            doc="Milliseconds up to which ottla.share.retry.backoff.ms is doubled, if that is not more itself."),
+    Setting("ottla.share.delivery.time.header", STRING, "",
+            doc="The header of a record that says before when it is not delivered to the share group: milliseconds "
+                "since 1970 as ASCII digits or 8 bytes big endian. Empty for none."),
+    Setting("ottla.share.order", STRING, "none", OneOf(("none", "key")),
+            doc="With key, records of one key are delivered to the share group in order and one at a time."),
+    Setting("ottla.share.waiting.max", INT, "10000", Between(100, 10000),
+            doc="Runs of records, alike and in a row, that a share partition keeps of a share group that uses one of "
+                "the settings ottla.share.* before: what waits, and what lies between. At the limit no further records "
+                "are looked at until some are done with."),
     Setting("streams.session.timeout.ms", INT, "45000", AtLeast(1),
             doc="Milliseconds without a heartbeat after which a member of the streams group is removed."),
     Setting("streams.heartbeat.interval.ms", INT, "5000", AtLeast(1),

@@ -27,12 +27,13 @@ from ottla.metadata.features import SHARE_VERSION
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.metrics.shared import ShareMetrics, SharePartitionMetrics
 from ottla.model import Millis, Offset
-from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
+from ottla.protocol.internal.share_records import DeliveryState, SharePartitionKey, StateBatch
 from ottla.replication.partition import Partition
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
 from ottla.replication.share.acquisition import Acquired
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.dead_letters import SHARE_VERSION_MIN, TOPIC, DeadRecords
+from ottla.replication.share.in_flight import DONE_COUNT
 from ottla.replication.share.session import SessionKey, SharedPartition, ShareSessions
 from ottla.replication.share.share_partition import LoadedState, SharePartition
 
@@ -72,6 +73,15 @@ def error_of(row: StateRow) -> ErrorCode:
     code = ErrorCode(row["error_code"])
     passing = ErrorCode.coordinator_not_available if code.retriable else ErrorCode.unknown_server_error
     return _ERRORS.get(code, passing)
+
+
+def as_kept(batch: StateBatch) -> StateBatch:
+    """What the coordinator keeps of a share-partition with records that wait, whose window may be long: records that
+    are done with are all alike, so that neighbours are one row. Of two rows the coordinator believes the one with more
+    deliveries."""
+    if DeliveryState(batch.delivery_state).is_terminal:
+        return StateBatch(batch.first_offset, batch.last_offset, DeliveryState.ARCHIVED, DONE_COUNT)
+    return batch
 
 
 Done = Callable[[KafkaError | None], None]
@@ -278,7 +288,18 @@ class SharePartitions:
             self.setting(group_id, "share.renew.acknowledge.enable"),
             bool(str(self.setting(group_id, TOPIC)).strip())
             and self._node.image.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_MIN,
+            self.setting(group_id, "ottla.share.retry.backoff.ms"),
+            self.setting(group_id, "ottla.share.retry.backoff.max.ms"),
+            str(self.setting(group_id, "ottla.share.delivery.time.header")).encode(),
+            self.setting(group_id, "ottla.share.order") == "key",
+            self.setting(group_id, "ottla.share.waiting.max"),
         )
+
+    def use(self, core: SharePartition, config: ShareConfig) -> None:
+        """Have a share-partition go by settings that may have changed."""
+        core.use(config)
+        if config.selects:
+            core.ahead_ms = self._node.clock.now_ms() - self.now_ms()
 
     # Deliveries
 
@@ -303,7 +324,7 @@ class SharePartitions:
             message = "This server does not host this topic-partition."
             done(KafkaError(ErrorCode.unknown_topic_or_partition, message))
             return
-        led.core.use(self.config_of(group_id))
+        self.use(led.core, self.config_of(group_id))
         for each in acknowledgements:
             self.metrics.acknowledge(*each)
         try:
@@ -320,7 +341,7 @@ class SharePartitions:
         for where in [*partitions]:
             led = self.get(key.group_id, where)
             if led is not None and led.core is not None:
-                led.core.use(self.config_of(key.group_id))
+                self.use(led.core, self.config_of(key.group_id))
                 self._persist(led, led.core.release(key.member_id), None)
                 led.wake()
 
@@ -351,10 +372,12 @@ class SharePartitions:
             if done is not None:
                 done(None)
             return
+        batches = write.batches
+        if led.core is not None and led.core.selection is not None:
+            batches = [as_kept(each) for each in batches]
         request = WriteState(
-            led.key, write.state_epoch, write.leader_epoch, write.start_offset, write.batches,
-            write.delivery_complete_count,
-        )  # fmt: skip
+            led.key, write.state_epoch, write.leader_epoch, write.start_offset, batches, write.delivery_complete_count
+        )
 
         def written(row: StateRow | None) -> None:
             error = ErrorCode.not_leader_or_follower if row is None else error_of(row)
@@ -425,11 +448,12 @@ class SharePartitions:
         led.timer = None
         if led.core is None:
             return
-        led.core.use(self.config_of(led.key.group_id))
-        write = led.core.advance(max(self.now_ms(), led.timer_ms))
+        core = led.core
+        self.use(core, self.config_of(led.key.group_id))
+        write = core.advance(max(self.now_ms(), led.timer_ms))
         if write is not None:
             led.metrics.locks_ended += sum(each.last_offset - each.first_offset + 1 for each in write.batches)
         self._persist(led, write, None)
         self._arm(led)
-        if write is not None:
+        if write is not None or core.selection is not None:
             led.wake()

@@ -153,6 +153,17 @@ cpdef list read(
 )
 
 
+@cython.locals(
+    base="const unsigned char *", view="const unsigned char[::1]", seen=cython.longlong, size=cython.Py_ssize_t,
+    length=cython.longlong, stop=cython.Py_ssize_t, delta=cython.longlong, header_count=cython.longlong,
+    is_it=cython.bint, found=list,
+)
+cpdef list marks(
+    bytes data, Py_ssize_t position, Py_ssize_t end, long long count, long long base_offset, bytes header,
+    bint wants_keys
+)
+
+
 @cython.locals(greatest=cython.longlong, offset_delta=cython.longlong, timestamp=cython.longlong, body=bytearray)
 cpdef long long write(bytearray out, records, long long base_timestamp) except? -2
 

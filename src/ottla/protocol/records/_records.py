@@ -491,6 +491,52 @@ def read(
     return records
 
 
+def marks(
+    data: bytes, position: int, end: int, count: int, base_offset: int, header: bytes, wants_keys: bool
+) -> list[tuple[int, int | None, bytes | None]]:
+    """What share groups ask of records before they deliver them: (offset, hash of the key, value of the last header of
+    a name). The hash is None without a key or where it is not wanted; the value is None without such a header, and
+    empty where it is null. No header is looked for by an empty name. Raises ValueError where `scan` finds fault."""
+    status, seen, _, _, _, _, _ = scan(data, position, end, count, 0)
+    if status != OK:
+        raise ValueError(problem(status, seen))
+    view = data
+    base = cython.address(view[0]) if cython.compiled else view
+    size = len(header)
+    found = []
+    while seen > 0:
+        seen -= 1
+        length, position = _varint(base, position, end)
+        stop = position + length
+        delta, position = _varlong(base, position + 1, end)
+        delta, position = _varint(base, position, end)
+        length, position = _varint(base, position, end)
+        key = None
+        if length >= 0:
+            if wants_keys:
+                key = hash(data[position : position + length])
+            position += length
+        value = None
+        if size > 0:
+            length, position = _varint(base, position, end)
+            if length > 0:
+                position += length
+            header_count, position = _varint(base, position, end)
+            while header_count > 0:
+                header_count -= 1
+                length, position = _varint(base, position, end)
+                is_it = length == size and data[position : position + length] == header
+                position += length
+                length, position = _varint(base, position, end)
+                if is_it:
+                    value = data[position : position + length] if length >= 0 else b""
+                if length > 0:
+                    position += length
+        found.append((base_offset + delta, key, value))
+        position = stop
+    return found
+
+
 def write(out: bytearray, records: Any, base_timestamp: int) -> int:
     """Append `records`, (timestamp, key, value, headers) tuples, to the bytearray `out`.
 

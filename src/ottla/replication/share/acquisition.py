@@ -149,7 +149,7 @@ class Acquisition:
                 room = min(room, count_max - count)
             part = batch.cut(run, start, start + room - 1)
             part.acquire(member, self._deadline_ms)
-            _append(taken, Acquired(part.first, part.last, part.count))
+            append_acquired(taken, Acquired(part.first, part.last, part.count))
             count += room
             if alone or count == count_max or (self._wanted.strict and count == self._left):
                 break
@@ -230,7 +230,7 @@ def without(acquired: Iterable[Acquired], ranges: Sequence[OffsetRange]) -> list
     return left
 
 
-def _append(taken: list[Acquired], more: Acquired) -> None:
+def append_acquired(taken: list[Acquired], more: Acquired) -> None:
     """Add to a list what may continue its end."""
     if taken and taken[-1].last_offset + 1 == more.first_offset and taken[-1].delivery_count == more.delivery_count:
         taken[-1] = taken[-1]._replace(last_offset=more.last_offset)

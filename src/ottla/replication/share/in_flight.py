@@ -7,13 +7,16 @@ a single one; what can be seen from outside is the same, and costs what differs,
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.model import Millis, Offset
 from ottla.protocol.internal.share_records import DeliveryState
 from ottla.replication.share.config import ShareConfig
+
+DONE_COUNT: Final = 0x7FFF
+"""Stands for any number of deliveries, where it no longer matters."""
 
 NOBODY: Final = ""
 """Stands for no member that has acquired the record."""
@@ -21,10 +24,21 @@ NOBODY: Final = ""
 _FIRST = attrgetter("first")
 
 
+class Hold(NamedTuple):
+    """Why available records may not be delivered yet (see `selection.py`)."""
+
+    is_behind_key: bool
+    """Another record of the key is not done with."""
+    wait_ms: Millis
+    """When to look again, on the timer clock; 0 for no wait."""
+    due_ms: Millis
+    """The time before which the record must not be delivered, in milliseconds since 1970; 0 for none."""
+
+
 class Run:
     """Offsets in a row, both ends included, of one batch."""
 
-    __slots__ = ("count", "deadline_ms", "first", "last", "member", "pending", "previous", "state")
+    __slots__ = ("count", "deadline_ms", "first", "hold", "last", "member", "pending", "previous", "state")
 
     def __init__(
         self,
@@ -48,13 +62,15 @@ class Run:
         """The write that has to be committed for the change of state to count; nobody touches the run until then."""
         self.previous: tuple[DeliveryState, str] | None = None
         """State and member to go back to if it fails."""
+        self.hold: Hold | None = None
+        """**Invariant**: None unless it is AVAILABLE and nothing is pending."""
 
     def __len__(self) -> int:
         return self.last - self.first + 1
 
     @property
     def is_available(self) -> bool:
-        return self.state is DeliveryState.AVAILABLE and self.pending is None
+        return self.state is DeliveryState.AVAILABLE and self.pending is None and self.hold is None
 
     @property
     def is_done(self) -> bool:
@@ -103,19 +119,25 @@ class Run:
         self.state = DeliveryState.ARCHIVED
         self.member = NOBODY
         self.deadline_ms = None
-        self.previous = None
+        self.previous = self.hold = None
+
+    def forget(self) -> None:
+        """How it came to be done with no longer matters, so that neighbours are one run."""
+        assert self.is_done
+        self.state = DeliveryState.ARCHIVED
+        self.count = DONE_COUNT
 
     def part(self, first: Offset, last: Offset) -> Run:
         """A copy of some of its offsets."""
         copy = Run(first, last, self.state, self.count, self.member, self.deadline_ms)
-        copy.pending, copy.previous = self.pending, self.previous
+        copy.pending, copy.previous, copy.hold = self.pending, self.previous, self.hold
         return copy
 
     def is_like(self, other: Run) -> bool:
         return (
             self.state is other.state and self.count == other.count and self.member == other.member
             and self.deadline_ms == other.deadline_ms and self.pending is other.pending
-            and self.previous == other.previous
+            and self.previous == other.previous and self.hold == other.hold
         )  # fmt: skip
 
 
@@ -124,22 +146,58 @@ def _limited(state: DeliveryState, count: int, config: ShareConfig) -> DeliveryS
     return config.dead_state if is_dead else state
 
 
+class Census(NamedTuple):
+    """Numbers of records."""
+
+    in_flight: int
+    """A member has them, or may have them, or a change of them is not yet kept."""
+    terminal: int
+    """Done with, pending changes included."""
+
+
+def counted(runs: Iterable[Run], first: Offset, last: Offset) -> Census:
+    """The records of `runs` between two offsets."""
+    in_flight = terminal = 0
+    for run in runs:
+        if run.first <= last and run.last >= first:
+            count = min(run.last, last) - max(run.first, first) + 1
+            if run.state >= DeliveryState.ACKNOWLEDGED:
+                terminal += count
+                in_flight += count * (run.pending is not None)
+            elif run.hold is None:
+                in_flight += count
+    return Census(in_flight, terminal)
+
+
 class InFlightBatch:
     """Records acquired at once, in batches as the log's batches suggest."""
 
-    __slots__ = ("first", "last", "runs")
+    __slots__ = ("_census", "first", "last", "runs")
 
     def __init__(self, run: Run) -> None:
         self.first = run.first
         self.last = run.last
         self.runs = [run]
         """**Invariant**: in the order of their offsets, without a gap, from `first` to `last`."""
+        self._census: Census | None = None
+        """None since a run may have changed."""
 
     def __len__(self) -> int:
         return self.last - self.first + 1
 
+    def census(self) -> Census:
+        """How many records stand how; kept until the batch changes, for a window may have thousands of runs."""
+        if self._census is None:
+            self._census = counted(self.runs, self.first, self.last)
+        return self._census
+
+    def changed(self) -> None:
+        """A run changes that was not found by `between` or made by `cut`."""
+        self._census = None
+
     def between(self, first: Offset, last: Offset) -> Iterator[Run]:
         """The runs that have some of these offsets. They may be cut on the way (`cut`)."""
+        self._census = None
         start = max(0, bisect_right(self.runs, first, key=_FIRST) - 1)
         for run in self.runs[start:]:
             if run.first > last:
@@ -153,6 +211,7 @@ class InFlightBatch:
 
     def cut(self, run: Run, first: Offset, last: Offset) -> Run:
         """Make `run` these offsets only, as far as it has them; what it had beside them are new runs."""
+        self._census = None
         index = bisect_right(self.runs, run.first, key=_FIRST) - 1
         assert self.runs[index] is run
         pieces = [run]
@@ -168,6 +227,7 @@ class InFlightBatch:
 
     def join(self) -> None:
         """Make neighbours that stand alike one run again."""
+        self._census = None
         if len(self.runs) == 1:
             return
         joined = [self.runs[0]]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ottla.errors import KafkaError
 from ottla.model import LeaderEpoch, Millis, Offset
@@ -21,10 +22,14 @@ from ottla.protocol.internal.share_records import DeliveryState, StateBatch
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite, acknowledge
 from ottla.replication.share.acquisition import Acquired, Acquisition, Wanted, without
-from ottla.replication.share.config import ShareConfig
+from ottla.replication.share.config import ShareConfig, Times
 from ottla.replication.share.dead_letters import DeadRecords, Reason, add_dead, left_by_the_last_leader
 from ottla.replication.share.in_flight import InFlightBatch, Run
 from ottla.replication.share.window import Window
+
+if TYPE_CHECKING:
+    from ottla.replication.share.marks import Mark
+    from ottla.replication.share.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,38 +52,71 @@ class SharePartition:
         self._deadlines: list[Millis] = []
         """A heap; some are of locks that were given up before."""
         self._dead = [*left_by_the_last_leader(loaded.batches, config.delivery_count_limit)]
+        self.selection: Selection | None = None
+        """None unless the group's settings make records wait."""
+        self.ahead_ms: Millis = 0
+        """Milliseconds since 1970 less the timer clock, where there is a selection."""
+        if config.selects:
+            self._select()
 
     def use(self, config: ShareConfig) -> None:
         """The settings may have changed; what is locked stays so for as long as was said."""
-        self.config = config
+        if config is not self.config:
+            self.config = config
+            if config.selects or self.selection is not None:
+                self._select()
+
+    def _select(self) -> None:
+        from ottla.replication.share.selection import Selection
+
+        config, selection = self.config, self.selection
+        if selection is not None and config.selects and selection.config.mark_settings == config.mark_settings:
+            selection.config = config
+            return
+        if selection is not None:
+            selection.lift()
+        self.selection = Selection(self.window, config) if config.selects else None
 
     # What there is
 
     def next_fetch_offset(self) -> Offset:
         """Where the next fetch is to read."""
+        if self.selection is not None:
+            return self.selection.next_fetch_offset()
         return self.window.next_fetch_offset()
 
     def can_acquire(self) -> bool:
         """Whether there is room, or something to deliver again."""
+        if self.selection is not None:
+            return self.selection.can_acquire()
         if self.next_fetch_offset() != self.window.end_offset + 1:
             return True
         return self.window.count < self.config.partition_max_record_locks  # what is in flight is bounded (KIP-932)
 
     def next_deadline(self) -> Millis | None:
-        """When to call `advance`; None while nothing is acquired."""
-        return self._deadlines[0] if self._deadlines else None
+        """When to call `advance`; None while nothing is acquired and nothing waits for a time."""
+        deadline = self._deadlines[0] if self._deadlines else None
+        wait = None if self.selection is None else self.selection.next_wait()
+        return deadline if wait is None else wait if deadline is None else min(wait, deadline)
 
     # Deliveries
 
     def acquire(
         self, wanted: Wanted, fetch_offset: Offset, batches: Sequence[ReadBatch], now_ms: Millis,
-        aborted: Sequence[OffsetRange] = (),
+        aborted: Sequence[OffsetRange] = (), marks: Sequence[Mark] | None = None,
     ) -> list[Acquired]:  # fmt: skip
         """Give a member what it may have of the batches that were read from `fetch_offset` on; its locks begin now.
-        Those of `aborted` transactions are archived instead."""
+        Those of `aborted` transactions are archived instead. `marks` has what was read in the records, if the settings
+        ask for it and they were not scanned before."""
         if not batches or wanted.records_max <= 0:
             return []
         deadline_ms = now_ms + self.config.record_lock_duration_ms
+        if self.selection is not None:
+            times = self._times(now_ms)
+            acquired = self.selection.acquire(wanted, fetch_offset, batches, marks, aborted, deadline_ms, times)
+            if acquired:
+                heapq.heappush(self._deadlines, deadline_ms)
+            return acquired
         acquisition = Acquisition(self.window, self.config, wanted, batches, deadline_ms)
         acquisition.run(fetch_offset)
         acquired = acquisition.acquired
@@ -105,6 +143,7 @@ class SharePartition:
             # Perhaps a lock was renewed before that.
             heapq.heappush(self._deadlines, deadline_ms)
             self._undo(write, now_ms)  # one record in a wrong state refuses all of them (`SharePartition`)
+            self._done(write, now_ms)
             raise
         if renewed:
             heapq.heappush(self._deadlines, deadline_ms)
@@ -125,6 +164,8 @@ class SharePartition:
     def advance(self, now_ms: Millis) -> StateWrite | None:
         """End the locks that are past their deadline. This is not undone if the write fails: the member has lost its
         claim, and a new leader would deliver the records again just so."""
+        if self.selection is not None:
+            self.selection.advance(self._times(now_ms))
         if not self._deadlines or self._deadlines[0] > now_ms:
             return None
         while self._deadlines and self._deadlines[0] <= now_ms:
@@ -139,7 +180,7 @@ class SharePartition:
                     for part, state in self._around_start(batch, run):
                         part.expire(state, self.config)
                         write.add(part)
-                        self.window.look_for_available |= part.state is DeliveryState.AVAILABLE
+                        self._is_available(part, now_ms)
             batch.join()
         return self._finished(write)
 
@@ -149,20 +190,27 @@ class SharePartition:
         if committed or write.stands:
             self._dead += write.dead
         if not committed:
-            return self._undo(write, now_ms) | self.window.settle()
+            undone = self._undo(write, now_ms)
+            self._done(write, now_ms)
+            return undone | self.window.settle()
         for batch in self._touched(write):
             for run in batch.runs:
                 if run.pending is write:
                     run.commit()
-                    self.window.look_for_available |= run.state is DeliveryState.AVAILABLE
+                    self._is_available(run, now_ms)
+                if self.selection is not None and run.is_done:
+                    run.forget()
             batch.join()
+        self._done(write, now_ms)
         self.window.settle()
         return True
 
-    def move_start(self, log_start_offset: Offset) -> None:
+    def move_start(self, log_start_offset: Offset, now_ms: Millis = 0) -> None:
         """The log was cut at its start: what was there is not delivered any more, and what members have of it is
         archived when they give it up."""
         self.window.move_start(log_start_offset)
+        if self.selection is not None:
+            self.selection.sweep(self._times(now_ms))
 
     # Dead letters
 
@@ -188,6 +236,25 @@ class SharePartition:
         return self._finished(write)
 
     # Parts
+
+    def _times(self, now_ms: Millis) -> Times:
+        return Times(now_ms, now_ms + self.ahead_ms)
+
+    def _is_available(self, run: Run, now_ms: Millis) -> None:
+        """Note a run that is perhaps available again."""
+        if run.state is DeliveryState.AVAILABLE:
+            self.window.look_for_available = True
+            if self.selection is not None:
+                self.selection.available(run, now_ms)
+
+    def _done(self, write: StateWrite, now_ms: Millis) -> None:
+        """It is decided what becomes of the records of a write: those behind them, by their keys, go on."""
+        if self.selection is not None and write.batches:
+            times = self._times(now_ms)
+            for each in write.batches:
+                self.selection.done(each.first_offset, each.last_offset, times)
+            first = min(each.first_offset for each in write.batches)
+            self.selection.fold(first, max(each.last_offset for each in write.batches))
 
     def _new_write(self, *, stands: bool = False) -> StateWrite:
         return StateWrite(self.state_epoch, self.leader_epoch, stands=stands)
@@ -230,6 +297,7 @@ class SharePartition:
                     found |= run.state is DeliveryState.AVAILABLE
                     if run.state is DeliveryState.ARCHIVING:  # its lock has ended meanwhile
                         add_dead(self._dead, DeadRecords(run.first, run.last, run.count, Reason.DELIVERIES))
+                    self._is_available(run, now_ms)
             batch.join()
         self.window.look_for_available |= found
         return found

@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla.model import Offset
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
-from ottla.replication.share.in_flight import InFlightBatch, Run
+from ottla.replication.share.in_flight import Census, InFlightBatch, Run, counted
 
 _FIRST = attrgetter("first")
 _NO_GAP: Final = -1
@@ -61,12 +61,12 @@ class Window:
 
     def complete_count(self) -> int:
         """Offsets of the window that are done with, pending changes included, as Kafka counts them."""
-        start = self.start_offset
-        return sum(
-            run.last - max(run.first, start) + 1
-            for batch in self.batches
-            for run in batch.runs
-            if run.last >= start and run.state.is_terminal
+        return sum(self.census(batch).terminal for batch in self.batches)
+
+    def census(self, batch: InFlightBatch) -> Census:
+        """How many records of a batch stand how, those before the start left out."""
+        return (
+            batch.census() if batch.first >= self.start_offset else counted(batch.runs, self.start_offset, batch.last)
         )
 
     def held(self) -> tuple[int, int]:

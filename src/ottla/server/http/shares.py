@@ -74,6 +74,9 @@ class SharePartitionsCollector:
         held, redelivered = core.window.held()
         page.add("ottla_share_partition_acquired_records", held, where)
         page.add("ottla_share_partition_redelivered_records", redelivered, where)
+        waiting = 0 if core.selection is None else core.selection.waiting()
+        page.add("ottla_share_partition_waiting_records", waiting, where)
+        page.add("ottla_share_partition_bad_delivery_times_total", metrics.bad_delivery_times, where)
         start = core.window.start_offset
         page.add("ottla_share_partition_start_offset", start, where)
         backlog = max(0, led.partition.log.high_watermark - start - core.window.complete_count())

@@ -201,6 +201,9 @@ class Producer(Client):
         for sent in self.unanswered:  # only a new process, which has none, asks without a reason
             raise AssertionError(sent)
 
+    def record(self, now_ms: int, value: bytes) -> SimpleRecord:
+        return SimpleRecord(now_ms, None, value)
+
     def _next(self) -> _Sent:
         count = self.random.choice((1, 1, 2, 5))
         first = self.number
@@ -208,7 +211,7 @@ class Producer(Client):
         size = self.random.choice((5, 40, 300))
         values = [f"{self.name}.{self.lives}-{first + each}".encode().ljust(size, b".") for each in range(count)]
         now_ms = EPOCH_MS + int(self.world.time.now_s * 1000)
-        records = [SimpleRecord(now_ms, None, value) for value in values]
+        records = [self.record(now_ms, value) for value in values]
         options: dict[str, Any] = {}
         if self.idempotent:
             options = {"producer_id": self.producer_id, "producer_epoch": 0, "base_sequence": self.sequence}

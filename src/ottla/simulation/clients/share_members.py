@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -225,6 +225,7 @@ class ShareMember(Client):
         epoch = self.sessions.get(host)
         if epoch is None:  # the other partition of the session has another leader
             return
+        self.asks(key, fates)
         partition = {"partition_index": key[1], "acknowledgement_batches": batches}
         answer = await wire.ask(ApiKey.SHARE_ACKNOWLEDGE, 1, {
             "group_id": self.jobs.name, "member_id": self.member_id, "share_session_epoch": epoch,
@@ -246,6 +247,9 @@ class ShareMember(Client):
                 self.jobs.rejected.update((key, offset) for offset, fate in fates.items() if fate == REJECT)
                 self.history.counts["share acknowledgements"] += len(fates)
                 self.note(f"acknowledged {fates} of {key}")
+
+    def asks(self, key: Key, fates: Mapping[int, int]) -> None:
+        """It is about to say what becomes of records."""
 
     def _fate(self) -> int:
         return self.random.choices((ACCEPT, RELEASE, REJECT, 0), (80, 12, 3, 5))[0]

@@ -11,6 +11,7 @@ what the record did.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from ottla.coordinator.partitioning import partition_for
@@ -48,13 +49,7 @@ DRAINED_S = 4 * SESSION_MS / 1000
 """When nothing was delivered for so long, nothing is left: leaders are elected, and members out that have died."""
 
 _TOPIC_RESOURCE, _GROUP_RESOURCE = 2, 32
-_FOR_DEAD_LETTERS = (
-    (_TOPIC_RESOURCE, DEAD, {"errors.deadletterqueue.group.enable": "true"}),
-    (_GROUP_RESOURCE, SHARERS, {
-        "share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": DEAD,
-        "errors.deadletterqueue.copy.record.enable": "true",
-    }),
-)  # fmt: skip
+_FOR_DEAD_LETTERS = {"errors.deadletterqueue.group.enable": "true"}
 
 ALWAYS = (
     "consumer heartbeats", "consumer group assignments", "consumer group commits", "share deliveries",
@@ -65,6 +60,15 @@ ALWAYS = (
 class GroupRun(QuorumRun):
     topics = (WORK, JOBS, DEAD)
     watched = (JOBS,)
+    sharer = ShareMember
+    group_settings: Mapping[str, str] = {
+        "share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": DEAD,
+        "errors.deadletterqueue.copy.record.enable": "true",
+    }  # fmt: skip
+
+    @property
+    def employer(self) -> type[Producer]:
+        return Employer
 
     def __init__(self, seed: int, kind: str = GROUPS, plan: Plan | None = None) -> None:
         super().__init__(seed, kind, plan, fsynced=True)
@@ -120,7 +124,8 @@ class GroupRun(QuorumRun):
             {"resource_type": kind, "resource_name": name, "configs": [
                 {"name": each, "config_operation": 0, "value": value} for each, value in changes.items()
             ]}
-            for kind, name, changes in _FOR_DEAD_LETTERS
+            for kind, name, changes in ((_TOPIC_RESOURCE, DEAD, _FOR_DEAD_LETTERS),
+                                        (_GROUP_RESOURCE, SHARERS, self.group_settings))
         ]  # fmt: skip
         answer = await wire.ask(
             ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources, "validate_only": False}
@@ -132,8 +137,8 @@ class GroupRun(QuorumRun):
         world, history, servers = self.world, self.history, self.servers
         return [
             *(self._member(f"m{number}") for number in range(3)),
-            *(ShareMember(world, history, f"s{number}", servers, self.jobs) for number in range(3)),
-            *(_Employer(world, history, f"p{number}", servers, (JOBS, number), idempotent=True, in_flight=2)
+            *(self.sharer(world, history, f"s{number}", servers, self.jobs) for number in range(3)),
+            *(self.employer(world, history, f"p{number}", servers, (JOBS, number), idempotent=True, in_flight=2)
               for number in range(PARTITIONS)),
         ]  # fmt: skip
 
@@ -232,7 +237,7 @@ class GroupRun(QuorumRun):
     async def _drain(self) -> None:
         """One member takes all that is left."""
         world = self.world
-        last = ShareMember(world, self.history, "drainer", self.servers, self.jobs, diligent=True)
+        last = self.sharer(world, self.history, "drainer", self.servers, self.jobs, diligent=True)
         last.last_delivery_s = world.time.now_s
         while world.time.now_s < last.last_delivery_s + DRAINED_S or last.epoch == 0:  # noqa: ASYNC110  in virtual time
             await asyncio.sleep(0.2)
@@ -246,7 +251,7 @@ class GroupRun(QuorumRun):
         return missed
 
 
-class _Employer(Producer):
+class Employer(Producer):
     """Writes no faster than jobs are done."""
 
     async def pause(self, seconds: float) -> None:

@@ -9,8 +9,7 @@ brought limits on records (KIP-1206) and renewed locks (KIP-1222).
 from __future__ import annotations
 
 import asyncio
-import struct
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -23,18 +22,12 @@ from ottla.model import ZERO_UUID, Buffer, Offset
 from ottla.protocol import share_fetch
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import (
-    ABORT_KEY,
-    CONTROL,
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC,
-    TRANSACTIONAL,
-    iterate_records,
-    read_batch_header,
+    LongWork,
 )
 from ottla.replication.purgatory import DelayedFetch
-from ottla.replication.share.aborted import ReadBatch, aborted_ranges
+from ottla.replication.share.aborted import aborted_ranges
 from ottla.replication.share.acquisition import Acquired, Wanted
+from ottla.replication.share.config import SCANNED_MIN
 from ottla.replication.share.session import FINAL_EPOCH, SessionKey, SharedPartition, ShareSession
 from ottla.security.acls import Operation
 from ottla.server.api import RECORDS_COST_SHIFT, EncodedResponse, RequestContext, Response, api
@@ -48,18 +41,19 @@ from ottla.server.coordinators.share_groups import (
     check_request,
     leaders,
 )
+from ottla.server.fetch.share_reading import Reading, next_size, sliced
 from ottla.server.security.authorization import EVERYTHING, allowed
 from ottla.storage.log.log import ColdRead
-from ottla.storage.segments.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ShareFetchRequest
     from ottla.protocol.schemas.sent import ShareFetchResponse, ShareFetchResponsePartitionData
+    from ottla.replication.share.selection import Selection
+    from ottla.replication.share.share_partition import SharePartition
 
 LIKELY_BYTES_MAX: Final = 262_144
 """As many bytes as the last fetch took, and a batch, are read first of a partition, between `READ_BYTES` and this; more
 if that does not cover what may be acquired."""
-GROWTH: Final = 4
 
 RECORD_LIMIT: Final = 1
 """ShareAcquireMode."""
@@ -67,9 +61,6 @@ RECORD_LIMIT: Final = 1
 ROWS_AT_ONCE: Final = 100
 """Partitions of a session, or ranges of records in an answer, up to which a fetch that has to wait for nobody is
 answered without a task; more are encoded in steps."""
-
-_BATCH = struct.Struct(">qi4xb4xhi16xq")
-"""The base offset, length, format, attributes, last offset delta and producer id in the header of a batch."""
 
 Work = Callable[[], object]
 """For a thread."""
@@ -153,51 +144,6 @@ class Found:
         self.acquired: list[Acquired] = []
 
 
-class _Reading:
-    """One partition that is being read for a fetch."""
-
-    __slots__ = ("aborted", "batches", "data", "error", "led", "offset", "up_to")
-
-    def __init__(self, led: LedSharePartition, offset: Offset) -> None:
-        self.led = led
-        self.offset = offset
-        """Where the share-partition goes on."""
-        self.up_to: Offset = -1
-        """End of the readable records."""
-        self.error: KafkaError | None = None
-        self.data = memoryview(b"")
-        self.batches: list[ReadBatch] = []
-        self.aborted: Sequence[AbortedTransaction] = ()
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole batches that were read."""
-        return self.batches[-1].position + self.batches[-1].size if self.batches else 0
-
-    def take(self, data: bytes, until: Offset) -> None:
-        """Find the batches in `data`, up to the one that has the offset `until`, behind those that are known."""
-        position, end = self.size, len(data)
-        while end - position >= HEADER_SIZE:
-            base_offset, length, magic, attributes, delta, producer_id = _BATCH.unpack_from(data, position)
-            size = length + LOG_OVERHEAD
-            if size < HEADER_SIZE or magic != MAGIC:
-                read_batch_header(data, position)  # says why
-            if position + size > end:
-                return
-            aborts = False
-            if attributes & CONTROL:
-                aborts = any(record.key == ABORT_KEY for record in iterate_records(data, position))
-            last_offset = base_offset + delta
-            self.batches.append(
-                ReadBatch(
-                    base_offset, last_offset, producer_id, attributes & TRANSACTIONAL != 0, aborts, position, size
-                )
-            )
-            if last_offset >= until:
-                return
-            position += size
-
-
 class _ShareFetch:
     """One fetch from its first look to what it found."""
 
@@ -218,11 +164,13 @@ class _ShareFetch:
         self.found: dict[SharedPartition, Found] = {}
         """Partitions of which it is known."""
         self._led: list[LedSharePartition] = []
-        self._ends: list[_Reading] = []
+        self._ends: list[Reading] = []
         """What the last look has read, where that was not enough."""
         self._woken: asyncio.Event | None = None
         """Set when something has changed since the last look."""
         self._is_done = False
+        self._looks_again = False
+        """The last look has found only records that have to wait; there may be others behind them."""
         self._is_over = request.max_wait <= 0
         """The time is over, as the timer said: by the loop's clock, which is rounded, it may be just not yet."""
         self._find()
@@ -259,6 +207,9 @@ class _ShareFetch:
         try:
             while not await self._looked():
                 readings = self._ends
+                if self._looks_again:
+                    await asyncio.sleep(0)
+                    continue
                 if all(each.up_to == self._end(each) for each in readings):
                     least = max(1, self._min_bytes - sum(len(each.data) for each in readings))
                     delayed = DelayedFetch((each.led.partition for each in readings), least, wake)
@@ -300,6 +251,7 @@ class _ShareFetch:
         result."""
         began_s = elapsed_s()
         expired = self._node.stopping or self._is_over
+        self._looks_again = False
         readings = self._ends = self._begin()
         try:
             yield from self._read(readings)
@@ -307,6 +259,8 @@ class _ShareFetch:
             failed = any(each.error is not None for each in readings)
             if readings and (failed or expired or size >= self._min_bytes):
                 self._acquire(readings)
+                if not (failed or expired) and self._all_wait(readings):
+                    return False
                 took_s = elapsed_s() - began_s
                 self._manager.metrics.fetched(self._key.group_id, len(readings), len(self._session), took_s)
                 return True
@@ -318,6 +272,20 @@ class _ShareFetch:
             self._manager.metrics.fetched(self._key.group_id, 0, len(self._session), 0.0)
             return True
         return False
+
+    def _all_wait(self, readings: list[Reading]) -> bool:
+        """Whether the records that were read have to wait, all of them, so that the fetch waits too."""
+        if any(self.found[each.led.where].acquired for each in readings):
+            return False
+        selections = [(each, core.selection) for each in readings if (core := each.led.core) is not None]
+        if any(selection is None for _, selection in selections):
+            return False
+        self._looks_again = any(
+            selection is not None and selection.next_fetch_offset() != each.offset for each, selection in selections
+        )
+        for each in readings:
+            del self.found[each.led.where]
+        return True
 
     def _find(self) -> None:
         """The share-partitions of the session, as this node leads them."""
@@ -360,7 +328,7 @@ class _ShareFetch:
                 self.found[led.where] = Found(led.error)
                 self._led.remove(led)
 
-    def _begin(self) -> list[_Reading]:
+    def _begin(self) -> list[Reading]:
         """Begin reads of the partitions that may have records for this member, each reserved for this fetch until its
         read is over."""
         readings = []
@@ -369,15 +337,15 @@ class _ShareFetch:
             led.is_wanted |= led.is_read
             if led.core is None or led.is_read:
                 continue
-            led.core.use(config)
+            self._manager.use(led.core, config)
             if led.core.can_acquire():
                 led.read_begins()
-                readings.append(_Reading(led, led.core.next_fetch_offset()))
+                readings.append(Reading(led, led.core.next_fetch_offset()))
         return readings
 
     # Reading
 
-    def _read(self, readings: list[_Reading]) -> Generator[Work, object, None]:
+    def _read(self, readings: list[Reading]) -> Generator[Work, object, None]:
         left = self._max_bytes
         each_max = max(1, self._max_bytes // max(1, len(readings)))
         for position, reading in enumerate(readings, start=1):
@@ -392,7 +360,7 @@ class _ShareFetch:
                 del readings[position:]
                 return
 
-    def _read_one(self, reading: _Reading, max_bytes: int, *, min_one_batch: bool) -> Generator[Work, object, None]:
+    def _read_one(self, reading: Reading, max_bytes: int, *, min_one_batch: bool) -> Generator[Work, object, None]:
         led = reading.led
         log = led.partition.log
         led.partition.check_leader()
@@ -407,10 +375,10 @@ class _ShareFetch:
         if part is None or led.core is None:
             return
         # Whatever is acquired lies before: in the window, or behind it no more than is wanted.
-        until = max(reading.offset, led.core.window.end_offset + 1) + self._request.max_records
+        until = self._last_useful(reading, led.core)
         size, batches = 0, reading.batches
         while size < part.length and (not batches or batches[-1].last_offset < until):
-            size = min(part.length, _next_size(batches, size, until) or led.likely_bytes)
+            size = min(part.length, next_size(batches, size, until) or led.likely_bytes)
             data = part.file.pread_nowait(size, part.position)
             if data is None:
                 read = yield partial(part.file.pread, size, part.position)
@@ -420,25 +388,53 @@ class _ShareFetch:
         if batches:
             led.likely_bytes = max(READ_BYTES, min(reading.size + batches[-1].size, LIKELY_BYTES_MAX))
             reading.data = memoryview(data)[: reading.size]
+            if led.core is not None and led.core.selection is not None:
+                yield from self._read_marks(reading, led.core.selection)
             if self._committed_only:
                 reading.aborted = log.aborted_transactions(reading.offset, up_to, part)
 
-    def _has_all(self, reading: _Reading) -> bool:
+    def _last_useful(self, reading: Reading, core: SharePartition) -> Offset:
+        records_max, selection = self._request.max_records, core.selection
+        if selection is None:
+            return max(reading.offset, core.window.end_offset + 1) + records_max
+        if reading.offset < selection.scan_from:
+            return selection.ready_until(reading.offset, records_max)
+        return reading.offset + max(SCANNED_MIN, records_max)
+
+    def _read_marks(self, reading: Reading, selection: Selection) -> Generator[Work, object, None]:
+        """Read keys and headers of records that are looked at for the first time."""
+        settings = selection.config.mark_settings
+        if settings is None or reading.offset < selection.scan_from:
+            return
+        from ottla.replication.share.marks import Marks, read_marks
+
+        try:
+            marks = read_marks(reading.data, reading.batches, reading.offset, settings)
+        except LongWork as long:
+            read = yield long.do
+            assert isinstance(read, Marks)
+            marks = read
+        reading.marks = marks.records
+        reading.led.metrics.bad_delivery_times += marks.bad_times
+
+    def _has_all(self, reading: Reading) -> bool:
         """Whether one partition has all records that are wanted, none of which anybody else has."""
         core, wanted = reading.led.core, self._request.max_records
         if core is None or not reading.batches or len(reading.data) < self._min_bytes or self._committed_only:
             return False
         window, found = core.window, reading.batches[-1].last_offset + 1 - reading.offset
+        if core.selection is not None:
+            return found >= wanted
         is_new = reading.offset > window.end_offset or not window.batches
         return is_new and found >= wanted and window.count + wanted <= core.config.partition_max_record_locks
 
-    def _end(self, reading: _Reading) -> Offset:
+    def _end(self, reading: Reading) -> Offset:
         log = reading.led.partition.log
         return log.last_stable_offset if self._committed_only else log.high_watermark
 
     # Acquiring
 
-    def _acquire(self, readings: list[_Reading]) -> None:
+    def _acquire(self, readings: list[Reading]) -> None:
         """Give the member what was read, as far as others have not got it."""
         left = self._request.max_records
         for reading in readings:
@@ -450,7 +446,7 @@ class _ShareFetch:
                 led.partition.traffic.failed_fetches += 1
                 led.partition.traffic.failed_share_fetches += 1
                 if reading.error.code is ErrorCode.offset_out_of_range:  # the log begins later now
-                    led.core.move_start(led.partition.log.log_start_offset)
+                    led.core.move_start(led.partition.log.log_start_offset, self._manager.now_ms())
                 else:
                     found.error = ErrorCode(reading.error.code)
                 continue
@@ -459,37 +455,18 @@ class _ShareFetch:
             mode = getattr(self._request, "share_acquire_mode", 0)
             wanted = Wanted(self._key.member_id, left, max(1, self._request.batch_size), mode == RECORD_LIMIT)
             now_ms = self._manager.now_ms()
-            found.acquired = led.core.acquire(wanted, reading.offset, reading.batches, now_ms, aborted)
+            found.acquired = led.core.acquire(wanted, reading.offset, reading.batches, now_ms, aborted, reading.marks)
             self._manager.acquired(led, found.acquired)
             if found.acquired:
                 left -= sum(last - first + 1 for first, last, _ in found.acquired)
-                found.records = _sliced(reading, found.acquired)
+                found.records = sliced(reading, found.acquired)
                 led.partition.traffic.bytes_out += len(found.records)
-
-
-def _next_size(batches: list[ReadBatch], size: int, until: Offset) -> int:
-    """How many bytes to read, when in `size` of them there were not all offsets up to `until`; 0 at first."""
-    if not batches:
-        return size * GROWTH
-    first, last = batches[0], batches[-1]
-    each = (last.position + last.size) / (last.last_offset + 1 - first.base_offset)
-    likely = int((until - first.base_offset + 1) * each) + last.size
-    return min(max(likely, size + READ_BYTES // GROWTH), size * GROWTH)
 
 
 def _rotated(partitions: list[SharedPartition], epoch: int) -> list[SharedPartition]:
     """Rotate the partitions, so that another one comes first in each fetch of a session."""
     start = epoch % len(partitions) if partitions and epoch > 0 else 0
     return partitions[start:] + partitions[:start]
-
-
-def _sliced(reading: _Reading, acquired: list[Acquired]) -> memoryview:
-    """The batches that have what was acquired."""
-    first, last = acquired[0].first_offset, acquired[-1].last_offset
-    inside = [each for each in reading.batches if each.last_offset >= first and each.base_offset <= last]
-    if not inside:
-        return memoryview(b"")
-    return reading.data[inside[0].position : inside[-1].position + inside[-1].size]
 
 
 class _Answer:

@@ -1,0 +1,98 @@
+"""Reads from records what a share group's settings depend on: their keys (`ottla.share.order`), and a header that says
+when they may be delivered (`ottla.share.delivery.time.header`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from ottla.model import Buffer, Millis, Offset
+from ottla.protocol.records import _records
+from ottla.protocol.records.compression import TooLong
+from ottla.protocol.records.record_batch import (
+    INLINE_BYTES_MAX,
+    INLINE_RECORDS_MAX,
+    CorruptBatch,
+    LongWork,
+    read_batch_header,
+    records_section,
+)
+from ottla.replication.share.aborted import ReadBatch
+from ottla.replication.share.config import MarkSettings
+
+_DIGITS_MAX: Final = 19
+"""Of an int64."""
+_MILLIS_MAX: Final = 2**63 - 1
+
+
+class Mark(NamedTuple):
+    """One record as the selection of a share group sees it."""
+
+    offset: Offset
+    key: int | None
+    """A hash of its key; None if it has none. Records of two keys with one hash are delivered as if of one key."""
+    due_ms: Millis
+    """When it may be delivered, in milliseconds since 1970; 0 for at once."""
+
+
+class Marks(NamedTuple):
+    """The records of some batches in the order of their offsets. Offsets that are not here have no record."""
+
+    records: list[Mark]
+    bad_times: int = 0
+    """Records whose header is no time. They are delivered at once."""
+
+
+def delivery_time_ms(value: bytes) -> Millis | None:
+    """The time in a header: ASCII digits, or 8 bytes big endian; None for anything else. Eight digits are digits: as
+    bytes they would be a time in a hundred million years."""
+    if value.isdigit() and len(value) <= _DIGITS_MAX:
+        found = int(value)
+        return found if found <= _MILLIS_MAX else None
+    if len(value) == 8:
+        found = int.from_bytes(value, "big", signed=True)
+        return found if found >= 0 else None
+    return None
+
+
+def read_marks(
+    data: Buffer, batches: Sequence[ReadBatch], first: Offset, settings: MarkSettings, *, in_thread: bool = False
+) -> Marks:
+    """The marks of the records from `first` on in batches that were read into `data`. Raises LongWork, which finds the
+    same in a thread, unless called from that thread."""
+    found: list[Mark] = []
+    bad_times = 0
+    bytes_left, records_left = INLINE_BYTES_MAX, INLINE_RECORDS_MAX
+    for batch in batches:
+        if batch.last_offset < first:
+            continue
+        header = read_batch_header(data, batch.position)
+        if header.is_control:
+            continue
+        try:
+            records_left -= header.count
+            if not in_thread and records_left < 0:
+                raise TooLong
+            if in_thread:
+                section = bytes(records_section(data, header, batch.position))
+            else:
+                section = bytes(records_section(data, header, batch.position, limit=max(1, bytes_left)))
+            bytes_left -= len(section)
+            rows = _records.marks(
+                section, 0, len(section), header.count, header.base_offset, settings.time_header, settings.by_key
+            )
+        except TooLong:
+            raise LongWork(partial(read_marks, bytes(data), batches, first, settings, in_thread=True)) from None
+        except (CorruptBatch, ValueError):
+            # The consumer gets the batch as it is, and finds the same.
+            rows = [(offset, None, None) for offset in range(header.base_offset, batch.last_offset + 1)]
+        for offset, key, value in rows:
+            due_ms = 0
+            if value is not None:
+                time_ms = delivery_time_ms(value)
+                bad_times += time_ms is None
+                due_ms = time_ms or 0
+            if offset >= first:
+                found.append(Mark(offset, key, due_ms))
+    return Marks(found, bad_times)

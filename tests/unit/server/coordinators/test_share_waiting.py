@@ -1,0 +1,137 @@
+"""Share groups whose settings make records wait, over the wire: what is read from records of each codec and size, what
+happens across restarts and changes of settings, and that a fetch waits with the records. The rules themselves are in
+tests/property/share_queue.py."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.records.compression import Codec
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch
+from ottla.server.node import Node
+from tests.unit.server.coordinators.test_share_fetch import ACCEPT, RELEASE, Member, play
+from tests.unit.server.node import TIME
+
+E = ErrorCode
+SOON_MS = 700
+
+
+async def configure(member: Member, **settings: str) -> None:
+    configs = [
+        {"name": f"ottla.share.{name.replace('_', '.')}", "value": value, "config_operation": 0}
+        for name, value in settings.items()
+    ]
+    resource = {"resource_type": 32, "resource_name": "g", "configs": configs}
+    answer = await member.client.ask(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False}
+    )
+    assert not answer["responses"][0]["error_code"], answer
+
+
+async def drain(member: Member) -> None:
+    """Be done with the ten records that `play` has written."""
+    assert await member.fetch(max_wait=1000) == [(0, 9, 1)]
+    assert await member.acknowledge((0, 9, ACCEPT)) is E.none
+
+
+async def write(member: Member, *records: tuple[bytes | None, bytes | None], **options: Any) -> None:
+    """Records with these keys and values of the header `at`."""
+    rows = [
+        SimpleRecord(TIME, key, b"value", () if at is None else (("other", b"1"), ("at", at))) for key, at in records
+    ]
+    assert not (await member.client.produce("t", bytes(build_batch(rows, **options))))["error_code"]
+
+
+def in_ms(ahead_ms: int) -> bytes:
+    return str(int(time.time() * 1000) + ahead_ms).encode()
+
+
+@pytest.mark.parametrize("codec", [*Codec])
+def test_one_record_of_a_key_at_a_time_whatever_the_codec(tmp_path: Path, codec: Codec) -> None:
+    async def scene(node: Node, member: Member) -> None:
+        await configure(member, order="key")
+        # The ten first have one key.
+        for offset in range(10):
+            assert await member.fetch(max_wait=1000) == [(offset, offset, 1)]
+            assert await member.acknowledge((offset, offset, ACCEPT)) is E.none
+        await write(member, (b"a", None), (b"b", None), (b"a", None), (None, None), (None, None), codec=codec)
+        other = await Member.connect(node, "other")
+        assert await member.fetch(max_wait=1000) == [(10, 11, 1), (13, 14, 1)]
+        assert await other.fetch() == []
+        assert await member.acknowledge((10, 10, RELEASE)) is E.none
+        assert await other.fetch(max_wait=1000) == [(10, 10, 2)]
+        assert await other.acknowledge((10, 10, ACCEPT)) is E.none
+        assert await other.fetch(max_wait=1000) == [(12, 12, 1)]
+        other.client.close()
+
+    play(tmp_path, scene)
+
+
+def test_a_record_waits_for_its_time_and_those_behind_it_do_not(tmp_path: Path) -> None:
+    async def scene(node: Node, member: Member) -> None:
+        await drain(member)
+        await configure(member, delivery_time_header="at")
+        due_s = time.time() + SOON_MS / 1000
+        await write(member, (None, in_ms(SOON_MS)), (None, None), (None, b"soon"), (None, b"12"))
+        assert await member.fetch(max_wait=1000) == [(11, 13, 1)], "a header that is no time delays nothing"
+        assert await member.acknowledge((11, 13, ACCEPT)) is E.none
+        assert await member.fetch(max_wait=5000) == [(10, 10, 1)]
+        assert time.time() >= due_s - 0.005
+        (led,) = node.share.partitions
+        assert led.metrics.bad_delivery_times == 1
+
+    play(tmp_path, scene)
+
+
+def test_a_batch_that_is_long_is_read_in_a_thread(tmp_path: Path) -> None:
+    async def scene(node: Node, member: Member) -> None:
+        await drain(member)
+        await configure(member, delivery_time_header="at", order="key")
+        rows = [SimpleRecord(TIME, b"%d" % (number % 3), bytes(3000), ()) for number in range(900)]
+        await member.client.produce("t", bytes(build_batch(rows, codec=Codec.GZIP)))
+        assert await member.fetch(max_wait=5000) == [(10, 12, 1)]
+        assert await member.fetch((10, 10, ACCEPT), max_wait=5000) == [(13, 13, 1)]
+
+    play(tmp_path, scene)
+
+
+def test_what_was_released_waits_longer_each_time_and_those_behind_it_do_not(tmp_path: Path) -> None:
+    async def scene(node: Node, member: Member) -> None:
+        await configure(member, retry_backoff_ms="150")
+        assert await member.fetch(max_wait=1000) == [(0, 9, 1)]
+        for count, wait_ms in ((2, 150), (3, 300)):
+            began_s = time.monotonic()
+            assert await member.acknowledge((4, 4, RELEASE)) is E.none
+            assert await member.fetch() == []
+            assert await member.fetch(max_wait=5000) == [(4, 4, count)]
+            assert wait_ms / 1000 - 0.01 <= time.monotonic() - began_s < wait_ms / 1000 + 2
+
+    play(tmp_path, scene)
+
+
+def test_settings_hold_for_what_is_in_flight_and_after_a_restart(tmp_path: Path) -> None:
+    async def before(node: Node, member: Member) -> None:
+        await drain(member)
+        await write(member, (b"a", None), (b"a", None), (b"b", None), (b"a", None))
+        assert await member.fetch(max_wait=1000) == [(10, 13, 1)]
+        await configure(member, order="key")
+        assert await member.acknowledge((10, 13, RELEASE)) is E.none
+        assert await member.fetch(max_wait=1000) == [(10, 10, 2), (12, 12, 2)]
+        assert await member.acknowledge((12, 12, ACCEPT)) is E.none
+        await configure(member, order="none")
+        assert await member.fetch(max_wait=1000) == [(11, 11, 2), (13, 13, 2)]
+        await configure(member, order="key")
+
+    async def after(node: Node, member: Member) -> None:
+        first = await member.fetch(max_wait=5000)
+        assert [each[:2] for each in first] == [(10, 10)]
+        assert await member.acknowledge((10, 10, ACCEPT)) is E.none
+        assert [each[:2] for each in await member.fetch(max_wait=5000)] == [(11, 11)]
+
+    play(tmp_path, before, after)
