@@ -2,7 +2,7 @@
 
 Without a transactional id every call gives a new id in epoch 0, whatever id the client had. With one, the coordinator
 of that id fences earlier producers and aborts their open transaction. Version 3 says what the client had, version 4
-brought PRODUCER_FENCED. Version 6 (two-phase commit, KIP-939) is not stable in Kafka 4.3.
+brought PRODUCER_FENCED. Version 6 (two-phase commit, KIP-939) is not stable in Kafka 4.3 and 4.4.
 """
 
 from __future__ import annotations
