@@ -105,10 +105,10 @@ def _newer(found: Sequence[schemas.FieldSchema], kind: str, api_key: int, versio
     from kio.schema.response_header.v0.header import ResponseHeader as OldHeader
     from kio.schema.response_header.v1.header import ResponseHeader
     from kio.static.constants import EntityType
-    from kio.static.primitive import i8, i16, i32, i64
+    from kio.static.primitive import f64, i8, i16, i32, i64, u16
 
     types: dict[str, Any] = {
-        "string": str, "int8": i8, "int16": i16, "int32": i32, "int64": i64, "bool": bool, "bytes": bytes,
+        "float64": f64, "string": str, "uint16": u16, "int8": i8, "int16": i16, "int32": i32, "int64": i64, "bool": bool, "bytes": bytes,
         "error": KioErrorCode, "uuid": UUID | None,
     }  # fmt: skip
     members: list[Any] = []

@@ -105,6 +105,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.spark` | unknown options of the Spark source, and options without effect |
 | `ottla.cleaner` | compaction of logs |
 | `ottla.groups` | rebalances, loading of groups |
+| `ottla.nodes` | another node, or one of another cluster, that answers at a node's address |
 | `ottla.transactions` | new producers, transactions that time out, coordinators and partitions that do not answer |
 | `ottla.share` | what the share coordinator loads, prunes and cannot prune |
 | `ottla.network` | refused clients, failed TLS handshakes, and clients that sent invalid requests |

@@ -67,7 +67,7 @@ class World:
         self._make_log()
         self.poison = {mark.offset for mark in self.marks if self.random.random() < load.poison}
         self.before: dict[int, int] = {}
-        """Of a record with a key: the one before it."""
+        """The record before it of the same key, if it has one."""
         last: dict[int, int] = {}
         for mark in self.marks:
             if mark.key is not None:
@@ -78,13 +78,13 @@ class World:
         self.done: dict[int, int] = {}
         """What became of a record, once that is kept."""
         self.held: dict[int, tuple[str, int]] = {}
-        """Who has a record, and until when."""
+        """Member that has a record, and until when."""
         self.free_from: dict[int, int] = {}
         """When the back-off of a record is over."""
         self.kept: tuple[int, tuple[StateBatch, ...]] = (0, ())
         self.writes: list[tuple[StateWrite, dict[int, int], bool]] = []
         """On their way to the coordinator, with what becomes of the records, and whether that may fail: the leader does
-        not take back that a lock has ended, as in Kafka."""
+        not undo that a lock has ended, as in Kafka."""
         self._below = 0
         """Records before the start that is kept."""
         self.deliveries = self.failovers = self.most_runs = 0

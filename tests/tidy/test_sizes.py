@@ -15,7 +15,9 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LINES_PER_FILE_MAX = 600
 LINES_PER_FUNCTION_MAX = 70
 
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {
+    "protocol/records/_records.py": "compiled as one: its parts call each other as C functions",
+}
 """Longer, and why."""
 LONG_FUNCTIONS: dict[str, str] = {}
 """`path:function`, and why."""

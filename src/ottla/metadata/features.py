@@ -48,7 +48,7 @@ METADATA_VERSIONS: Final = tuple(
         (31, "4.4-IV0", False), (32, "4.4-IV1", True), (33, "4.4-IV2", True),
     )
 )  # fmt: skip
-"""Those that this software supports, oldest first. Kafka 4.4 also knows 4.5-IV0 (34), which is not for production
+"""Levels that this software supports, oldest first. Kafka 4.4 also knows 4.5-IV0 (34), which is not for production
 there; it is refused here."""
 
 UNSTABLE_METADATA_VERSIONS: Final = (FeatureRelease(34, "4.5-IV0", False),)

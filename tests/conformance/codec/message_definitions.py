@@ -76,7 +76,7 @@ class Definition:
     struct: Struct
     java_class: str
     listeners: tuple[str, ...]
-    """Of a request: `broker`, `controller`."""
+    """Listeners of a request: `broker`, `controller`."""
     is_latest_unstable: bool
     """Whether brokers show the newest version only where unstable ones are switched on."""
 

@@ -1,4 +1,4 @@
-"""Whom a connection means (KIP-1242): ApiVersions 5 on the wire, and clusters that exchange their ports."""
+"""The node that a connection means (KIP-1242): ApiVersions 5 on the wire, and clusters that exchange their ports."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -19,6 +19,9 @@ from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_
 from ottla.cli.output import iso_time, plural, print_json, print_json_line, print_table
 from ottla.cli.share.dead_topic import DeadTopic, dead_topics
 from ottla.cli.values import Count, GroupId, Text, TopicName
+
+if TYPE_CHECKING:
+    from ottla.cli.share.redrive import Plan, Redriving
 
 app = App(
     name="share", help="Show share groups and their dead letters, and put dead letters back.", sort_key=6,
@@ -255,11 +258,18 @@ def redrive(
         consumer.close()
         if redriving is not None:
             redriving.close()
+    return _told(group, name, made, to_do, redriving, json=json)
+
+
+def _told(
+    group: str, name: str, made: Plan, to_do: Counter[tuple[str, int]], redriving: Redriving | None, *, json: bool
+) -> int:
+    """What a plan would do or has done; the exit code."""
     left = sum(map(len, made.letters.values())) - len(made.chosen)
     lost = [] if redriving is None else redriving.lost
     if json:
         print_json({
-            "group": group, "dead_topic": name, "executed": execute, "chosen": sum(to_do.values()), "left": left,
+            "group": group, "dead_topic": name, "executed": redriving is not None, "chosen": sum(to_do.values()), "left": left,
             "put_back": 0 if redriving is None else redriving.written, "put_back_before": made.done_before,
             "without_record": [each.as_json() for each in lost], "more": made.is_cut,
             "partitions": [{"topic": each, "partition": number, "records": count}

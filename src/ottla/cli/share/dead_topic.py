@@ -28,7 +28,7 @@ class DeadTopic(NamedTuple):
 
 
 def dead_topics(bootstrap: str, groups: list[str]) -> dict[str, DeadTopic]:
-    """Of each share group. Raises CommandFailed."""
+    """The topic for dead letters of each share group. Raises CommandFailed."""
     own = {group: _configs(bootstrap, _GROUP_KIND, group) or {} for group in groups}
     names = {(each.get(TOPIC) or "").strip() for each in own.values()}
     if not any(names):

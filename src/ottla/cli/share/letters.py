@@ -41,7 +41,7 @@ class Letter(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[Header]
-    """Those of the record, if the letter has them."""
+    """The record's own, if the letter has them."""
     has_headers: bool
     """Whether the letter says what headers the record had."""
 

@@ -53,7 +53,7 @@ class Plan:
     topic: str
     positions: Mapping[int, Position]
     letters: dict[int, list[Letter]] = field(default_factory=dict)
-    """Of the group, that are not put back yet, by the partition that they are in."""
+    """Letters of the group that are not put back yet, by the partition that they are in."""
     ends: dict[int, int] = field(default_factory=dict)
     """Up to where each partition was read."""
     chosen: set[tuple[int, int]] = field(default_factory=set)

@@ -105,7 +105,7 @@ class NodeClient:
         whom: Callable[[Address], MeantNode | None] | None = None,
         receive_buffer_bytes: int = -1,
     ) -> None:
-        """`whom` says which node is meant at an address, None where nobody knows: a connection to another one is not
+        """`whom` says which node is meant at an address, None where that is unknown: a connection to another one is not
         used. `receive_buffer_bytes` is SO_RCVBUF of its connections; a negative one leaves it to the system."""
         self._whom = whom
         self.timing = timing

@@ -154,7 +154,7 @@ class DeadLetterWriter:
         batch: list[SimpleRecord] = []
         size = BATCH_BYTES
         open_: list[Letters] = []
-        """Those of which something is not written."""
+        """Letters of which something is not written."""
         for position, letters in enumerate(queue, start=1):
             open_.append(letters)
             try:

@@ -286,20 +286,18 @@ class SharePartitions:
             self.setting(group_id, "share.delivery.count.limit"),
             self.setting(group_id, "share.partition.max.record.locks"),
             self.setting(group_id, "share.renew.acknowledge.enable"),
-            bool(str(self.setting(group_id, TOPIC)).strip())
-            and self._node.image.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_MIN,
             self.setting(group_id, "ottla.share.retry.backoff.ms"),
             self.setting(group_id, "ottla.share.retry.backoff.max.ms"),
             str(self.setting(group_id, "ottla.share.delivery.time.header")).encode(),
             self.setting(group_id, "ottla.share.order") == "key",
             self.setting(group_id, "ottla.share.waiting.max"),
+            bool(str(self.setting(group_id, TOPIC)).strip())
+            and self._node.image.features.get(SHARE_VERSION, 0) >= SHARE_VERSION_MIN,
         )
 
     def use(self, core: SharePartition, config: ShareConfig) -> None:
         """Have a share-partition go by settings that may have changed."""
-        core.use(config)
-        if config.selects:
-            core.ahead_ms = self._node.clock.now_ms() - self.now_ms()
+        core.use(config, self._node.clock.now_ms() - self.now_ms() if config.selects else 0)
 
     # Deliveries
 

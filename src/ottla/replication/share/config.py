@@ -33,8 +33,6 @@ class ShareConfig:
     partition_max_record_locks: int = 2_000
     renew_acknowledge: bool = True
     """Whether a member may renew its locks (KIP-1222)."""
-    dead_letters: bool = False
-    """Whether the group names a topic for its dead letters, and the cluster's share.version allows it (KIP-1191)."""
     retry_backoff_ms: Millis = 0
     retry_backoff_max_ms: Millis = 60_000
     delivery_time_header: bytes = b""
@@ -42,6 +40,8 @@ class ShareConfig:
     is_ordered_by_key: bool = False
     waiting_max: int = 10_000
     """Runs of records of a window that stand alike, if any of the four settings before is used."""
+    dead_letters: bool = False
+    """Whether the group names a topic for its dead letters, and the cluster's share.version allows it (KIP-1191)."""
 
     @property
     def selects(self) -> bool:

@@ -121,7 +121,7 @@ class Run:
         self.deadline_ms = None
         self.previous = self.hold = None
 
-    def forget(self) -> None:
+    def drop_history(self) -> None:
         """How it came to be done with no longer matters, so that neighbours are one run."""
         assert self.is_done
         self.state = DeliveryState.ARCHIVED
@@ -161,7 +161,7 @@ def counted(runs: Iterable[Run], first: Offset, last: Offset) -> Census:
     for run in runs:
         if run.first <= last and run.last >= first:
             count = min(run.last, last) - max(run.first, first) + 1
-            if run.state >= DeliveryState.ACKNOWLEDGED:
+            if run.state.is_terminal:
                 terminal += count
                 in_flight += count * (run.pending is not None)
             elif run.hold is None:

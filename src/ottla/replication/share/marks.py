@@ -22,7 +22,7 @@ from ottla.replication.share.aborted import ReadBatch
 from ottla.replication.share.config import MarkSettings
 
 _DIGITS_MAX: Final = 19
-"""Of an int64."""
+"""Bytes of an int64."""
 _MILLIS_MAX: Final = 2**63 - 1
 
 

@@ -64,7 +64,7 @@ class Selection:
         self._runs = 0
         """Runs that it may still make."""
         for run in [run for batch in window.batches for run in batch.runs if run.is_done]:
-            run.forget()
+            run.drop_history()
         self.fold(window.start_offset, window.end_offset)
 
     # What there is
@@ -213,7 +213,7 @@ class Selection:
             run = Run(piece.first, piece.last, piece.state, 0)
             run.hold = piece.hold
             if run.is_done:
-                run.forget()
+                run.drop_history()
             self._begin(run)
             runs.append(run)
         batch = InFlightBatch(Run(runs[0].first, runs[-1].last, DeliveryState.AVAILABLE, 0))

@@ -59,8 +59,9 @@ class SharePartition:
         if config.selects:
             self._select()
 
-    def use(self, config: ShareConfig) -> None:
+    def use(self, config: ShareConfig, ahead_ms: Millis = 0) -> None:
         """The settings may have changed; what is locked stays so for as long as was said."""
+        self.ahead_ms = ahead_ms
         if config is not self.config:
             self.config = config
             if config.selects or self.selection is not None:
@@ -199,7 +200,7 @@ class SharePartition:
                     run.commit()
                     self._is_available(run, now_ms)
                 if self.selection is not None and run.is_done:
-                    run.forget()
+                    run.drop_history()
             batch.join()
         self._done(write, now_ms)
         self.window.settle()

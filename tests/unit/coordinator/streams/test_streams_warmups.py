@@ -178,7 +178,7 @@ def check(groups: Groups, seed: int) -> int:
 # Client tags
 
 
-def test_members_are_told_of_tags_that_they_lack() -> None:
+def test_the_answer_names_tags_that_a_member_lacks() -> None:
     groups = Groups({"group.streams.rack.aware.assignment.tags": ("zone", "cluster")})
     groups.create(t=2)
     response = groups.join("a", client_tags=[("zone", "x")])

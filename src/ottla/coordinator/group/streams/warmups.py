@@ -3,7 +3,7 @@ state (KIP-1071).
 
 Members report how far they have restored the tasks that they do not run, and where these end. The target assignment is
 the assignor's; what members move to meanwhile is the target with these tasks held back. It is not in the log, so that
-a coordinator that loads the group decides anew, from what members have and report.
+a coordinator that loads the group decides again, from what members have and report.
 
 Kafka 4.4 takes the reports and its settings, and leaves the target as it is; what is here follows its pull requests
 for 4.5, in short: a task waits only for members that report, only where it runs or can run warm meanwhile, and as many

@@ -46,7 +46,7 @@ COMMITTED_AT_ONCE: Final = 200
 
 Errors = Mapping[TopicPartition, ErrorCode]
 UnknownIds = list[tuple[UUID, list[int]]]
-"""Topic ids of a request that nobody knows, with the partitions asked for."""
+"""Unknown topic ids of a request, with the partitions asked for."""
 
 
 def on_error(context: RequestContext, request: TxnOffsetCommitRequest, error: KafkaError) -> TxnOffsetCommitResponse:
