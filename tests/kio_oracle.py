@@ -108,7 +108,8 @@ def _newer(found: Sequence[schemas.FieldSchema], kind: str, api_key: int, versio
     from kio.static.primitive import f64, i8, i16, i32, i64, u16
 
     types: dict[str, Any] = {
-        "float64": f64, "string": str, "uint16": u16, "int8": i8, "int16": i16, "int32": i32, "int64": i64, "bool": bool, "bytes": bytes,
+        "float64": f64, "string": str, "uint16": u16,
+        "int8": i8, "int16": i16, "int32": i32, "int64": i64, "bool": bool, "bytes": bytes,
         "error": KioErrorCode, "uuid": UUID | None,
     }  # fmt: skip
     members: list[Any] = []

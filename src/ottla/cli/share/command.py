@@ -269,7 +269,8 @@ def _told(
     lost = [] if redriving is None else redriving.lost
     if json:
         print_json({
-            "group": group, "dead_topic": name, "executed": redriving is not None, "chosen": sum(to_do.values()), "left": left,
+            "group": group, "dead_topic": name, "executed": redriving is not None,
+            "chosen": sum(to_do.values()), "left": left,
             "put_back": 0 if redriving is None else redriving.written, "put_back_before": made.done_before,
             "without_record": [each.as_json() for each in lost], "more": made.is_cut,
             "partitions": [{"topic": each, "partition": number, "records": count}
