@@ -99,6 +99,7 @@ def asking(
         broker = SimpleNamespace(id=2, fenced=False, endpoints={"PLAINTEXT": endpoint})
         topic = SimpleNamespace(partitions={0: None})
         image = SimpleNamespace(
+            cluster_id="",
             brokers={2: broker},
             topic=lambda name: topic if exists and name == TRANSACTION_TOPIC else None,
             partition=lambda name, number: SimpleNamespace(leader=2) if exists else None,
