@@ -16,9 +16,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from peers.kafka import ROOT, START_FAST, KafkaPeer
+from peers.kafka import ROOT, KafkaPeer, start_fast
 
 HEAP = "512m"
+RELEASE = "4.4"
 
 
 def address(directory: Path, controller: int) -> str:
@@ -59,7 +60,7 @@ def keep(controller: int, directory: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(1))
     watched = os.pidfd_open(controller)
-    peer = KafkaPeer(directory / "kafka", heap=HEAP, flags=START_FAST)
+    peer = KafkaPeer(directory / "kafka", heap=HEAP, flags=start_fast(RELEASE), release=RELEASE)
     try:
         peer.format()
         peer.start()

@@ -56,6 +56,6 @@ def java_program(class_name: str, release: str = "4.3") -> list[str]:
 
 
 class Lines(Program):
-    def __init__(self, class_name: str) -> None:
+    def __init__(self, class_name: str, release: str = "4.3") -> None:
         """Skips the test where there is no compiler for Java."""
-        super().__init__(java_program(class_name))
+        super().__init__(java_program(class_name, release))

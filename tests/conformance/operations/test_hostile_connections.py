@@ -91,7 +91,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(node: NodeP
         answer = receive(connection)
         correlation_id, error, count = struct.unpack_from(">ihi", answer)
         assert (correlation_id, error) == (7, 35)
-        assert struct.unpack_from(">hhh", answer, 10) == (18, 0, 4)
+        assert struct.unpack_from(">hhh", answer, 10) == (18, 0, 5)
         assert count == 1
 
 

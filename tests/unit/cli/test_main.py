@@ -59,7 +59,7 @@ def test_help_of_a_command_and_what_is_typed_without_its_noun(capsys: pytest.Cap
     out = capsys.readouterr().out
     assert "ottla topic create [OPTIONS] TOPICS" in out
     listed = re.findall("^│ ([a-z]+) ", out.partition("completion")[0], re.MULTILINE)
-    assert listed[:9] == ["server", "dev", "topic", "produce", "consume", "group", "config", "cluster", "tail"]
+    assert listed[:9] == ["server", "dev", "topic", "produce", "consume", "group", "share", "config", "cluster"]
     assert main(["start"]) == main(["start", "./data"]) == MISUSED
     assert "ottla server start" in capsys.readouterr().err
 

@@ -28,7 +28,7 @@ from tests.unit.drivers.parts import ENDPOINTS, LOG, Parts, image_of, new_disk, 
 def test_a_fresh_directory_becomes_a_cluster_of_one() -> None:
     fs = new_disk()
     image = run(fs, image_of)
-    assert image.features["metadata.version"] == 30
+    assert image.features["metadata.version"] == 33
     assert image.brokers[1].active
     assert image.brokers[1].endpoints == ENDPOINTS
     assert image.controllers[1].id == 1
@@ -337,7 +337,7 @@ def test_a_crash_at_any_step_loses_nothing_acknowledged(power_loss: bool) -> Non
         fs.restart(power_loss=power_loss)
         image = run(fs, image_of)
         assert acknowledged <= set(image.topics_by_name), f"lost at step {step}"
-        assert image.features["metadata.version"] == 30
+        assert image.features["metadata.version"] == 33
         for topic in image.topics_by_name.values():
             assert len(topic.partitions) == 2, f"half a decision at step {step}"
         again = run(fs, image_of)

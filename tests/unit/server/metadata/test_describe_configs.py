@@ -49,7 +49,7 @@ def rows(entry: dict[str, Any]) -> list[tuple[str, str | None, int]]:
 
 def test_a_topic() -> None:
     found = entries(node(), TOPIC, "t")
-    assert len(found) == 33
+    assert len(found) == 37
     assert "internal.segment.bytes" not in found
     assert rows(found["retention.ms"]) == [("retention.ms", "1000000", 1), ("retention.ms", "1000000", 1)]
     assert rows(found["cleanup.policy"])[0] == ("cleanup.policy", "compact,delete", 1)
@@ -92,7 +92,7 @@ def test_dynamic_settings_of_brokers() -> None:
 
 def test_a_broker() -> None:
     found = entries(node(ssl_key_password="hunter2"), BROKER, "1")
-    assert sum(not name.startswith("ottla.") for name in found) == 348
+    assert sum(not name.startswith("ottla.") for name in found) == 355
     assert rows(found["node.id"]) == [("node.id", "1", 4), ("node.id", "1", 4)]
     assert rows(found["broker.id"])[1:] == [("broker.id", "1", 4), ("broker.id", "-1", 5)]
     secret = found["ssl.key.password"]
@@ -111,7 +111,7 @@ def test_settings_outside_the_table_do_not_show_their_value() -> None:
 
 def test_a_group() -> None:
     found = entries(node(), GROUP, "g")
-    assert sum(not name.startswith("ottla.") for name in found) == 17
+    assert sum(not name.startswith("ottla.") for name in found) == 26
     assert rows(found["consumer.session.timeout.ms"]) == [
         ("consumer.session.timeout.ms", "46000", 8),
         ("consumer.session.timeout.ms", "46000", 8),
