@@ -111,6 +111,7 @@ VALID: dict[str, list[str]] = {
     "log dump": ["00000000000000000000.log"],
     "log verify": ["checked"],
     "log repair": ["checked"],
+    "log convert": ["checked"],
     "storage format": ["formatted", "--ignore-formatted", "--cluster-id", "AAAAAAAAAAAAAAAAAAAAAQ"],
     "storage info": ["formatted"],
     "quorum describe": [],

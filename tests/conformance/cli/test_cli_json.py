@@ -92,6 +92,7 @@ COMMANDS: dict[str, list[str]] = {
     "ottla log dump": ["DIRECTORY"],
     "ottla log verify": ["DIRECTORY"],
     "ottla log repair": ["DIRECTORY"],
+    "ottla log convert": ["DIRECTORY", "--dry-run"],
     "ottla sql": ['select * from "TOPIC"'],
     "ottla spark archive": ["ARCHIVE.tar.gz"],
     "ottla mirror status": ["a"],
@@ -116,7 +117,8 @@ COMMANDS: dict[str, list[str]] = {
 """Arguments of each command; names in capitals are filled in."""
 
 NEED_NO_BROKER = {
-    "ottla log dump", "ottla log verify", "ottla log repair", "ottla storage info", "ottla spark archive",
+    "ottla log dump", "ottla log verify", "ottla log repair", "ottla log convert", "ottla storage info",
+    "ottla spark archive",
     "ottla pipeline list", "ottla pipeline describe", "ottla pipeline status", "ottla pipeline stop",
     "ottla pipeline new", "ottla pipeline logs", "ottla schema list", "ottla schema show", "ottla schema check",
     "ottla schema register", "ottla schema diff", "ottla quorum repair", "ottla server health",

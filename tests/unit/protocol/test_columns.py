@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zlib
 
 import pytest
 
@@ -19,6 +18,7 @@ from ottla.protocol.records.record_batch import (
     marker_batch,
     set_base_offset_and_epoch,
 )
+from tests.old_messages import message
 
 TIME = 1_700_000_000_000
 
@@ -142,13 +142,6 @@ def test_names_of_headers_are_utf8() -> None:
 def crc_of(made: bytearray) -> bytes:
     """The batch's CRC32C."""
     return struct.pack(">I", compute_crc(made, 0, len(made)))
-
-
-def message(offset: int, value: bytes | None, *, magic: int = 1, attributes: int = 0, time: int = TIME) -> bytes:
-    """A message of an old format, with a key of one byte."""
-    body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", time) if magic else b"")
-    body += struct.pack(">i", 1) + b"k" + (struct.pack(">i", len(value)) + value if value is not None else b"\xff" * 4)
-    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])

@@ -9,6 +9,7 @@ from cyclopts import App, Parameter
 
 from ottla.cli.exits import FAILED, OK, CommandFailed
 from ottla.cli.log import small_files
+from ottla.cli.log.convert import convert
 from ottla.cli.log.decoders import decoder_for
 from ottla.cli.log.directories import dump_log_directory, dump_partition, is_log_directory, is_partition
 from ottla.cli.log.indexes import offset_entries, read_index, time_entries, transaction_entries
@@ -22,10 +23,11 @@ from ottla.cli.values import FilePath
 from ottla.filesystem import FileSystem, OsFileSystem
 from ottla.storage.recovery.scan import Batch, OnBatch, Scan, walk
 
-app = App(name="log", help="Dump, verify and repair log files; no broker is needed.", sort_key=9)
+app = App(name="log", help="Dump, verify, repair and convert log files; no broker is needed.", sort_key=9)
 
 app.command(verify)
 app.command(repair)
+app.command(convert)
 
 DecoderName = Literal["auto", "metadata", "offsets", "transactions", "none"]
 

@@ -45,7 +45,7 @@ def repair(
     fs = OsFileSystem()
     todo = 0
     for path in (posixpath.abspath(str(path)) for path in paths):
-        parent, directories = _targets(fs, path)
+        parent, directories = targets(fs, path)
         held = lock(fs, parent, apply=apply)
         try:
             for plan in _plans(fs, parent, directories):
@@ -63,7 +63,7 @@ def repair(
     return FAILED if todo else OK
 
 
-def _targets(fs: FileSystem, path: str) -> tuple[str, list[str]]:
+def targets(fs: FileSystem, path: str) -> tuple[str, list[str]]:
     """(log directory, partitions' directories in it)."""
     parent, key = posixpath.dirname(path), parse_directory_name(posixpath.basename(path))
     if not fs.is_dir(path):
@@ -101,7 +101,7 @@ def lock(fs: FileSystem, directory: str, *, apply: bool) -> FileLock | None:
         raise CommandFailed(f"{visible(directory)} is in use by a running node: stop it first") from error
     except OSError as error:
         if apply or error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
-            raise CommandFailed(f"{visible(directory)} cannot be repaired: {error.strerror or error}") from error
+            raise CommandFailed(f"{visible(directory)} cannot be changed: {error.strerror or error}") from error
         return None
 
 

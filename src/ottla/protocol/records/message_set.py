@@ -3,19 +3,28 @@
 A message is: offset (int64), size (int32), CRC-32 of what follows, magic, attributes, in format 1 a timestamp, key and
 value with int32 lengths (-1 is null). The value of a compressed message is a set of messages: in format 0 they have
 their own offsets, in format 1 offsets from 0 on, and the outer one has the last one's. Nobody writes these any more, so
-they are read with an object for each. LZ4 in format 0, whose frames Kafka wrote with a wrong checksum, is not read.
+they are read with an object for each. Frames of LZ4 in format 0 have a wrong checksum of their header (KAFKA-3160).
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ottla.model import NO_TIMESTAMP, Buffer
-from ottla.protocol.records.compression import DecompressionFailed, decompress
-from ottla.protocol.records.record_batch import CODEC_MASK, LOG_APPEND_TIME, LOG_OVERHEAD, CorruptBatch
+from ottla.model import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
+from ottla.protocol.records.compression import Codec, DecompressionFailed, compress, decompress
+from ottla.protocol.records.record_batch import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    CorruptBatch,
+    assemble,
+)
+from ottla.protocol.varint import write_uvarint
 
 NO_TIMESTAMP_TYPE: Final = -1
 """Timestamp type of messages of format 0, as in Kafka's TimestampType."""
@@ -24,6 +33,7 @@ _HEAD = struct.Struct(">qiIbb")
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _CRC_END: Final = 16
+_LZ4_CONTENT_SIZE: Final = 0x08
 _SIZE_MIN: Final = 14
 """What the fields after `size` take in format 0, key and value being null."""
 
@@ -45,6 +55,11 @@ def size_of(buffer: Buffer, position: int) -> int:
     return LOG_OVERHEAD + int(size)
 
 
+def check_message(data: Buffer) -> None:
+    """Raises CorruptBatch unless `data` is one message with the CRC that it was written with."""
+    _read(data, 0)
+
+
 def read_messages(buffer: Buffer, position: int = 0) -> list[Message]:
     """The message at `position`, or those that are compressed in it. Raises CorruptBatch."""
     outer, attributes = _read(buffer, position)
@@ -52,7 +67,10 @@ def read_messages(buffer: Buffer, position: int = 0) -> list[Message]:
     if codec == 0:
         return [outer]
     try:
-        section = decompress(codec, outer.value or b"")
+        value = outer.value or b""
+        if codec == Codec.LZ4 and outer.timestamp_type == NO_TIMESTAMP_TYPE:
+            value = _with_header_checksum(value)
+        section = decompress(codec, value)
     except DecompressionFailed as error:
         raise CorruptBatch(f"codec {codec}: {error}") from error
     inner = list(_inner(section))
@@ -70,6 +88,41 @@ def read_messages(buffer: Buffer, position: int = 0) -> list[Message]:
         )
         for each in inner
     ]
+
+
+def in_format_2(messages: Sequence[Message], codec: int) -> bytearray:
+    """The same records as one batch, compressed again, with the offsets that they have; at least one."""
+    first = messages[0]
+    section = bytearray()
+    for each in messages:
+        body = bytearray(1)
+        for number in (each.timestamp - first.timestamp, each.offset - first.offset):
+            write_uvarint(body, number << 1 if number >= 0 else (-number << 1) - 1)
+        for field in (each.key, each.value):
+            if field is None:
+                body.append(1)
+            else:
+                write_uvarint(body, len(field) << 1)
+                body += field
+        body.append(0)
+        write_uvarint(section, len(body) << 1)
+        section += body
+    attributes = codec | (LOG_APPEND_TIME if first.timestamp_type == 1 else 0)
+    header = BatchHeader(
+        first.offset, 0, NO_LEADER_EPOCH, MAGIC, 0, attributes, messages[-1].offset - first.offset, first.timestamp,
+        max(each.timestamp for each in messages), NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, len(messages),
+    )  # fmt: skip
+    return assemble(header, section if codec == 0 else compress(codec, section))
+
+
+def _with_header_checksum(frame: bytes) -> bytes:
+    """A frame with the checksum that LZ4's frame format asks for: of the descriptor, where Kafka took the magic too."""
+    if len(frame) < 7:
+        return frame
+    end = 6 + (8 if frame[4] & _LZ4_CONTENT_SIZE else 0)
+    from xxhash import xxh32_intdigest  # only logs of old need it
+
+    return frame[:end] + bytes([xxh32_intdigest(frame[4:end]) >> 8 & 0xFF]) + frame[end + 1 :]
 
 
 def _inner(section: Buffer) -> Iterator[Message]:

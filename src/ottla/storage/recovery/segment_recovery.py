@@ -9,6 +9,7 @@ place, and the log ends before the first that has not. So recovery takes time by
 from __future__ import annotations
 
 import posixpath
+import shlex
 import struct
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -16,7 +17,14 @@ from dataclasses import dataclass, field
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import File, FileSystem
 from ottla.model import LeaderEpoch, Offset
-from ottla.protocol.records.record_batch import CRC_POSITION, HEADER_SIZE, BatchHeader, CorruptBatch, compute_crc
+from ottla.protocol.records.record_batch import (
+    CRC_POSITION,
+    HEADER_SIZE,
+    MAGIC_POSITION,
+    BatchHeader,
+    CorruptBatch,
+    compute_crc,
+)
 from ottla.protocol.records.record_batch import read_batch_header as read_header
 from ottla.steps import at_once
 from ottla.storage.checkpoints.offset_checkpoint import CorruptFile
@@ -371,6 +379,7 @@ class _Loading:
         while segment.size < file_size:
             position, expected = segment.size, loaded.next_offset
             if file_size - position < HEADER_SIZE:
+                _refuse_old_format(file, position, segment, expected)
                 return expected, f"{file_size - position} bytes are no batch header"
             if position + HEADER_SIZE > start + len(data):
                 yield
@@ -378,7 +387,7 @@ class _Loading:
             try:
                 header = read_header(data, position - start)
             except CorruptBatch as error:
-                _refuse_old_format(data, position - start, segment, error)
+                _refuse_old_format(file, position, segment, expected)
                 return expected, error.message or "no batch begins here"
             size = header.size
             if position + size > file_size:
@@ -527,11 +536,29 @@ def _fits(header: BatchHeader, base_offset: Offset, next_offset: Offset) -> bool
     )
 
 
-def _refuse_old_format(data: bytes, position: int, segment: Segment, error: CorruptBatch) -> None:
-    """Refuse to cut a log that Kafka before 0.11 wrote: it is whole, only unreadable here."""
-    magic = data[position + CRC_POSITION - 1] if len(data) - position >= CRC_POSITION else None
-    if segment.size == 0 and magic in _OLD_FORMATS and any(data[position : position + CRC_POSITION]):
-        offset = int.from_bytes(data[position : position + 8], "big")
-        if offset == segment.base_offset:
-            message = f"{segment.path(LOG)} has message format {magic}, which is not supported"
-            raise KafkaError(ErrorCode.unsupported_for_message_format, message) from error
+def _refuse_old_format(file: File, position: int, segment: Segment, next_offset: Offset) -> None:
+    """Refuse to cut a message that Kafka before 0.11 wrote: it is whole, only not to be read here.
+
+    Where a segment begins, its head is proof enough: then the whole file is of that format.
+    """
+    from ottla.protocol.records.message_set import check_message, size_of  # only old logs need it
+
+    head = file.pread(CRC_POSITION, position)
+    if len(head) < CRC_POSITION or head[MAGIC_POSITION] not in _OLD_FORMATS or not any(head):
+        return
+    offset = int.from_bytes(head[:8], "big")
+    if not (segment.size == 0 and offset == segment.base_offset):
+        try:
+            size = size_of(head, 0)
+            if offset < next_offset or position + size > file.size():
+                return
+            check_message(file.pread(size, position))
+        except CorruptBatch:
+            return
+    log = segment.path(LOG)
+    directory = shlex.quote(posixpath.dirname(posixpath.dirname(log)))
+    message = (
+        f"{log} has message format {head[MAGIC_POSITION]}, of Kafka before 0.11: "
+        f"run `ottla log convert {directory}` first"
+    )
+    raise KafkaError(ErrorCode.unsupported_for_message_format, message)
