@@ -229,7 +229,7 @@ class Cluster:
         if other in partition.isr:
             isr = tuple(each for each in partition.isr if each != other)
         else:
-            replica = partition._remote[other]
+            replica = partition.others[other]
             if replica.end_offset < node.log.high_watermark or not self.nodes[other].alive:
                 return
             start = next(

@@ -11,12 +11,13 @@ cdef class CachedPartition:
     cdef public long long log_start_offset
     cdef public long long looks
     cdef public long long order
+    cdef public object replica
     cdef public object request
     cdef public FetchSession session
     cdef public object watched
 
     @cython.locals(session=FetchSession)
-    cpdef bint watch(self, partition) except -1
+    cpdef bint watch(self, partition, replica=*) except -1
 
     @cython.locals(session=FetchSession)
     cpdef look_again(self)
@@ -29,6 +30,7 @@ cdef class FetchSession:
     cdef public long long changes
     cdef public long long created_ms
     cdef public long long epoch
+    cdef public long long fetched_ms
     cdef public long long generation
     cdef public long long id
     cdef public bint is_kept
@@ -37,12 +39,19 @@ cdef class FetchSession:
     cdef public long long looks
     cdef public dict partitions
     cdef public bint privileged
+    cdef public long long reader
+    cdef public long long reader_epoch
+    cdef public long long reader_live_epoch
     cdef public object topics
     cdef public bint uses_topic_ids
     cdef public dict waiting
 
     @cython.locals(cached=CachedPartition)
     cpdef update(self, requested, forgotten)
+
+    cpdef bint is_read_by(self, long long reader, long long epoch, long long live_epoch) except -1
+
+    cpdef set_reader(self, long long reader, long long epoch, long long live_epoch)
 
     cpdef move_to_end(self, CachedPartition cached)
 

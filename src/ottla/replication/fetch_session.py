@@ -1,8 +1,13 @@
-"""Incremental fetch sessions (KIP-227): a consumer names its partitions once and then only what changed.
+"""Incremental fetch sessions (KIP-227): a consumer or a follower names its partitions once and then only what changed.
 
 A session remembers each partition's request and what was last answered about it, so that a response leaves out what
 has nothing new. Sessions live in a cache of limited size (Kafka's FetchSessionCache, one shard); a client that gets no
 session simply sends full requests.
+
+An entry that has nothing new *watches* its partition, which tells it of the next change; until then requests do not
+look at it. A consumer's entry watches what consumers see, on leaders and on followers (KIP-392). A follower's watches
+the log end too, and only while it is in sync and has everything: then each request of the session counts as a fetch
+from the log end (`Replica.session`).
 """
 
 from __future__ import annotations
@@ -15,11 +20,17 @@ from typing import Any, Protocol
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis, Offset
 from ottla.replication.purgatory import EVERYBODY
+from ottla.replication.replica import NEVER, Replica
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
 FINAL_EPOCH = -1
 EPOCH_MAX = 2**31 - 1
+
+NOBODY = -3
+LEADERS_CONSUMER = -2
+"""A consumer of a version in which only leaders answer."""
+CONSUMER = -1
 
 EVICTION_MS = 120_000
 """A session this old, or unused for so long, may make room for another, as in Kafka."""
@@ -32,8 +43,11 @@ class Watchable(Protocol):
     """A partition as a session sees it."""
 
     sessions: dict[CachedPartition, None]
-    """Told once, of the next change that shows in a fetch (`CachedPartition.on_change`)."""
+    """Told once, of the next change that shows in a consumer's fetch (`CachedPartition.on_change`)."""
+    end_sessions: dict[CachedPartition, None]
+    """Told once, of the next change that shows in a fetch of a follower in sync."""
     waiters: dict[Any, None]
+    end_waiters: dict[Any, None]
     traffic: Any
 
 
@@ -41,8 +55,8 @@ class CachedPartition:
     """One partition of a fetch or of a session: what to fetch, and what the client was last sent."""
 
     __slots__ = (
-        "found", "generation", "high_watermark", "key", "log_start_offset", "looks", "order", "request", "session",
-        "watched",
+        "found", "generation", "high_watermark", "key", "log_start_offset", "looks", "order", "replica", "request",
+        "session", "watched",
     )  # fmt: skip
 
     def __init__(self, key: PartitionKey, request: Any) -> None:
@@ -58,8 +72,10 @@ class CachedPartition:
         self.order = 0
         """Its place in the round robin of the session: lower ones are read first."""
         self.watched: Watchable | None = None
-        """Where it waits to be told of a change. Invariant: then it is in `watched.sessions`, not in
-        `session.changed`, and a look at it would find nothing new."""
+        """Where it waits to be told of a change. Invariant: then it is in `watched.sessions` (a follower's in
+        `watched.end_sessions`), not in `session.changed`, and a look at it would find nothing new."""
+        self.replica: Replica | None = None
+        """The follower, while its entry watches: the session says when it has fetched."""
         self.looks = 0
         """`session.looks` when that began."""
 
@@ -90,16 +106,21 @@ class CachedPartition:
         """The client does not get the answer that said this; it is news still."""
         self.high_watermark = -1
 
-    def watch(self, partition: Watchable) -> bool:
+    def watch(self, partition: Watchable, replica: Replica | None = None) -> bool:
         """There is nothing new: look at it no more until the partition says that something has changed. Returns False
-        where it cannot be told."""
+        where it cannot be told. `replica` is the follower that fetches."""
         session = self.session
         if session is None or not session.is_kept:
             return False
         session.changed.pop(self, None)
         self.watched = partition
         self.looks = session.looks
-        partition.sessions[self] = None
+        if replica is None:
+            partition.sessions[self] = None
+        else:
+            self.replica = replica
+            replica.enter(session)
+            partition.end_sessions[self] = None
         return True
 
     def on_change(self, size_bytes: int) -> None:
@@ -107,10 +128,11 @@ class CachedPartition:
         change is to be seen. Those who wait wait for more of it now."""
         partition, session = self.watched, self.session
         assert partition is not None and session is not None
+        waiters = partition.waiters if self.replica is None else partition.end_waiters
         self.look_again()
         session.changes += 1
         for waiting in list(session.waiting):
-            waiting.join(partition.waiters)
+            waiting.join(waiters)
             waiting.on_bytes(size_bytes)
 
     def look_again(self) -> None:
@@ -119,22 +141,28 @@ class CachedPartition:
         if session is None:
             return
         if partition is not None:
-            partition.sessions.pop(self, None)
-            partition.traffic.fetches += session.looks - self.looks
+            if self.replica is None:
+                partition.sessions.pop(self, None)
+                partition.traffic.fetches += session.looks - self.looks
+            else:
+                partition.end_sessions.pop(self, None)
+                self.replica.leave(session)
+                self.replica = None
             self.watched = None
         session.changed[self] = None
 
 
 class FetchSession:
-    """The partitions of one consumer, which are read in the order of their `order`.
+    """The partitions of one consumer or follower, which are read in the order of their `order`.
 
     A request looks only at the partitions in `changed`. All others were found to have nothing new, and wait to be told
     by their `Partition` of the next change. So a request costs what has changed, not what is in the session.
     """
 
     __slots__ = (
-        "changed", "changes", "created_ms", "epoch", "generation", "id", "is_kept", "last_order", "last_used_ms",
-        "looks", "partitions", "privileged", "topics", "uses_topic_ids", "waiting",
+        "changed", "changes", "created_ms", "epoch", "fetched_ms", "generation", "id", "is_kept", "last_order",
+        "last_used_ms", "looks", "partitions", "privileged", "reader", "reader_epoch", "reader_live_epoch", "topics",
+        "uses_topic_ids", "waiting",
     )  # fmt: skip
 
     def __init__(self, session_id: int, now_ms: Millis, *, privileged: bool, uses_topic_ids: bool) -> None:
@@ -148,6 +176,16 @@ class FetchSession:
         self.partitions: dict[PartitionKey, CachedPartition] = {}
         self.changed: dict[CachedPartition, None] = {}
         """Partitions of `partitions` that may have something new."""
+        self.fetched_ms: Millis = NEVER
+        """When the latest request of a follower came: of the watched partitions it asked for what follows the log end.
+        By the clock of `Partition.on_follower_fetch`."""
+        self.reader = NOBODY
+        """Of what kind the latest request was: a node id, CONSUMER or LEADERS_CONSUMER. What watches, watches for it:
+        another one looks at everything."""
+        self.reader_epoch = -1
+        """The broker epoch that a follower claims (KIP-903)."""
+        self.reader_live_epoch = -1
+        """The broker epoch that the metadata knows of it; -1 for one that is not alive."""
         self.changes = 0
         """Number of times that a watched partition has changed."""
         self.generation = -1
@@ -196,6 +234,16 @@ class FetchSession:
             changed.sort(key=_order)
         return changed
 
+    def is_read_by(self, reader: int, epoch: int, live_epoch: int) -> bool:
+        """Whether the latest request came from the same reader (`reader`, `reader_epoch`, `reader_live_epoch`)."""
+        return self.reader == reader and self.reader_epoch == epoch and self.reader_live_epoch == live_epoch
+
+    def set_reader(self, reader: int, epoch: int, live_epoch: int) -> None:
+        """For another reader every partition is looked at again."""
+        if not self.is_read_by(reader, epoch, live_epoch):
+            self.reader, self.reader_epoch, self.reader_live_epoch = reader, epoch, live_epoch
+            self.generation = -1
+
     def known_topics(self) -> Collection[Any]:
         """Names or ids of the topics of its partitions."""
         if self.topics is None:
@@ -203,9 +251,9 @@ class FetchSession:
         return self.topics
 
     def count_fetches(self) -> None:
-        """Count the looks at partitions that were spared, as those that were not are counted."""
+        """Count the looks at partitions that were spared, as those of consumers that were not are counted."""
         for cached in self.partitions.values():
-            if cached.watched is not None:
+            if cached.watched is not None and cached.replica is None:
                 cached.watched.traffic.fetches += self.looks - cached.looks
                 cached.looks = self.looks
 

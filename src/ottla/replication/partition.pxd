@@ -11,8 +11,8 @@ cdef class Partition:
     cdef public object _live_epoch
     cdef public long long _now_ms
     cdef public object _pending_isr
-    cdef public object _remote
     cdef public object _sizes
+    cdef public dict end_sessions
     cdef public dict end_waiters
     cdef public long long epoch_start
     cdef public bint is_leader
@@ -24,6 +24,7 @@ cdef class Partition:
     cdef public long long min_isr
     cdef public long long node_id
     cdef public object on_caught_up
+    cdef public object others
     cdef public long long partition_epoch
     cdef public object replicas
     cdef public dict sessions

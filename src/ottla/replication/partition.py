@@ -35,10 +35,10 @@ class Partition:
     """State of one partition. Only the event loop's thread touches it."""
 
     __slots__ = (
-        "_commits", "_deletions", "_fsyncs", "_live_epoch", "_now_ms", "_pending_isr", "_remote", "_sizes",
-        "end_waiters", "epoch_start", "is_leader", "isr", "lag_ms_max", "leader_epoch", "leader_id", "log", "min_isr",
-        "node_id", "on_caught_up", "partition_epoch", "replicas", "sessions", "sole_in_sync", "topic_id",
-        "topic_partition", "traffic", "waiters",
+        "_commits", "_deletions", "_fsyncs", "_live_epoch", "_now_ms", "_pending_isr", "_sizes",
+        "end_sessions", "end_waiters", "epoch_start", "is_leader", "isr", "lag_ms_max", "leader_epoch", "leader_id",
+        "log", "min_isr", "node_id", "on_caught_up", "others", "partition_epoch", "replicas", "sessions", "sole_in_sync",
+        "topic_id", "topic_partition", "traffic", "waiters",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +67,7 @@ class Partition:
         """Invariant: while this node leads, it is a member."""
         self._pending_isr: tuple[NodeId, ...] = ()
         """Asked of the controller and not decided yet (KIP-497)."""
-        self._remote: dict[NodeId, Replica] = {}
+        self.others: dict[NodeId, Replica] = {}
         """The other replicas, while this node leads."""
         self.sole_in_sync = False
         """This node leads and is the only one in sync: every append is committed as soon as it is as safe as asked."""
@@ -84,6 +84,8 @@ class Partition:
         """Fetches of followers, waiting for more bytes below the log end."""
         self.sessions: dict[CachedPartition, None] = {}
         """Entries of fetch sessions that know all that a consumer can see: each is told once when that changes."""
+        self.end_sessions: dict[CachedPartition, None] = {}
+        """The same for followers that are in sync and at the log end."""
         self.on_caught_up: Callable[[Partition, tuple[NodeId, ...]], None] | None = None
         """Called with the in-sync set that there could be, when a follower has all it takes to join it."""
         self._commits = OffsetQueue()
@@ -107,22 +109,24 @@ class Partition:
         changed = new_epoch or registration.leader != self.leader_id
         self.partition_epoch = registration.partition_epoch
         self.replicas = registration.replicas
+        if registration.isr != self.isr:
+            tell(self.end_sessions, 0)  # a follower that is not in the new one asks to join it with its next fetch
         for replica_id in self.isr:
-            if replica_id not in registration.isr and replica_id in self._remote:
-                self._remote[replica_id].leave_isr()
+            if replica_id not in registration.isr and replica_id in self.others:
+                self.others[replica_id].leave_isr()
         self.isr = registration.isr
         self._pending_isr = ()  # the controller has decided (KIP-497)
         self.leader_id = registration.leader
         self.is_leader = registration.leader == self.node_id
         self.leader_epoch = registration.leader_epoch
         if changed:
-            self._remote.clear()  # followers may have truncated since: they show their log ends again
+            self.others.clear()  # followers may have truncated since: they show their log ends again
         if self.is_leader:
-            for replica_id in [each for each in self._remote if each not in registration.replicas]:
-                del self._remote[replica_id]
+            for replica_id in [each for each in self.others if each not in registration.replicas]:
+                del self.others[replica_id]
             for replica_id in registration.replicas:
-                if replica_id != self.node_id and replica_id not in self._remote:
-                    self._remote[replica_id] = Replica(AT_FIRST_LOOK if replica_id in registration.isr else NEVER)
+                if replica_id != self.node_id and replica_id not in self.others:
+                    self.others[replica_id] = Replica(AT_FIRST_LOOK if replica_id in registration.isr else NEVER)
             if new_epoch:
                 self.epoch_start = self.log.log_end_offset  # what joins the ISR has all below (KAFKA-7128)
                 self.log.assign_epoch(registration.leader_epoch)  # it begins here, before any append (KIP-101)
@@ -131,7 +135,7 @@ class Partition:
             self._sizes.clear()
             if self.is_leader and self.log.log_end_offset > self.log.high_watermark:
                 self._sizes.append((self.log.log_end_offset, EVERYBODY))
-            tell(self.sessions, EVERYBODY)
+            self._tell_sessions(EVERYBODY)
         self._count_in_sync()
         self._advance()
         if self.is_leader and self.log.safe_end_offset < self.log.log_end_offset:  # of an earlier epoch
@@ -165,6 +169,7 @@ class Partition:
         if self.is_leader and leader_epoch == self.leader_epoch and partition_epoch >= self.partition_epoch:
             self.partition_epoch = partition_epoch
             self.isr = isr
+            tell(self.end_sessions, 0)
             self.withdraw_isr()
 
     def withdraw_isr(self) -> None:
@@ -177,7 +182,7 @@ class Partition:
         """The partition is deleted or no longer here, or (by another error) its log is replaced."""
         self.is_leader = self.sole_in_sync = False
         self.leader_id = -1
-        self._remote.clear()
+        self.others.clear()
         self._pending_isr = ()
         self._fail_waits(error)
         self.wake()
@@ -198,10 +203,14 @@ class Partition:
         if self.is_leader and offset < self.epoch_start:  # elected during a cut, which now ends where a batch began
             self.epoch_start = offset
             self.log.assign_epoch(self.leader_epoch)
-        tell(self.sessions, EVERYBODY)
+        self._tell_sessions(EVERYBODY)
 
     def _on_start_moved(self) -> None:  # nobody waits for that, but the next fetch is to say it
-        tell(self.sessions, 0)
+        self._tell_sessions(0)
+
+    def _tell_sessions(self, size_bytes: int) -> None:
+        tell(self.sessions, size_bytes)
+        tell(self.end_sessions, size_bytes)
 
     def _on_offline(self) -> None:
         """The log can be used no more: its disk failed, or it is closed."""
@@ -268,6 +277,8 @@ class Partition:
             self._appended(info)
         if self.end_waiters and size:
             notify(self.end_waiters, size)
+        if self.end_sessions and size:
+            tell(self.end_sessions, size)
         return info
 
     def _repeated_or_refused(self, records: Any, now_ms: Millis, origin: Any) -> Appended:
@@ -305,7 +316,7 @@ class Partition:
             self._sizes.append((info.last_offset + 1, info.size_bytes))
         if info.needs_flush:
             self.log.begin_flush()
-        if self._remote:
+        if self.others:
             self._count_in_sync()  # one that lags for too long is waited for no more
         self._advance()
 
@@ -382,7 +393,7 @@ class Partition:
         broker, for one that is no replica, and OFFSET_OUT_OF_RANGE for what the leader does not have.
         """
         self.check_leader(leader_epoch)
-        replica = self._remote.get(replica_id)
+        replica = self.others.get(replica_id)
         if replica is None:  # a replica of a reassignment that this node has not heard of yet tries again
             claims = leader_epoch != NO_LEADER_EPOCH
             raise KafkaError(ErrorCode.unknown_leader_epoch if claims else ErrorCode.not_leader_or_follower)
@@ -402,6 +413,14 @@ class Partition:
             isr = self.grown_isr(replica_id)
             if isr is not None:
                 self.on_caught_up(self, isr)
+
+    def quiet_replica(self, replica_id: NodeId) -> Replica | None:
+        """A follower that is in sync and has fetched from the log end: until its session is told of a change, more
+        such fetches would change nothing here but their time. None for any other."""
+        replica = self.others.get(replica_id)
+        if replica is None or replica_id not in self.isr or self._deletions:  # brokers that die end those waits
+            return None
+        return replica if replica.end_offset == self.log.log_end_offset else None
 
     def reconsider(self, now_ms: Millis) -> None:
         """Time has passed, and brokers may be gone: a replica that was about to join may have to be waited for no more.
@@ -431,7 +450,7 @@ class Partition:
         self.sole_in_sync = (
             self.is_leader
             and not self.is_under_min_isr
-            and not any(self._counts(replica_id, replica) for replica_id, replica in self._remote.items())
+            and not any(self._counts(replica_id, replica) for replica_id, replica in self.others.items())
         )
 
     def _advance(self) -> None:
@@ -441,7 +460,7 @@ class Partition:
             return
         # The leader itself counts as far as its own disk is as safe as the topic asks.
         end = log.safe_end_offset
-        for replica_id, replica in self._remote.items():
+        for replica_id, replica in self.others.items():
             if replica.end_offset < end and self._counts(replica_id, replica):
                 end = replica.end_offset
         before = log.high_watermark
@@ -455,6 +474,8 @@ class Partition:
             notify(self.waiters, size or EVERYBODY)  # nothing is counted where a follower has part of an append
         if self.sessions and reached > before:
             tell(self.sessions, size or EVERYBODY)
+        if self.end_sessions and reached > before:
+            tell(self.end_sessions, 0)  # followers wait for the log end, but the next fetch is to say it
         if self._commits:
             self._commits.complete(reached, self._reached())
 
@@ -474,7 +495,7 @@ class Partition:
     def grown_isr(self, replica_id: NodeId) -> tuple[NodeId, ...] | None:
         """The in-sync set with a follower that has what is committed and what was there when this epoch began (KIP-279
         and KAFKA-7128); None where there is nothing to ask for, or a question is open."""
-        replica = self._remote.get(replica_id)
+        replica = self.others.get(replica_id)
         if replica is None or not self.is_leader or self._pending_isr or replica_id in self.isr:
             return None
         if replica.end_offset < max(self.log.high_watermark, self.epoch_start):
@@ -487,40 +508,20 @@ class Partition:
             return None
         self._now_ms = now_ms
         end = self.log.log_end_offset
-        for replica in self._remote.values():
-            if replica.caught_up_ms == AT_FIRST_LOOK:
-                replica.caught_up_ms = now_ms
+        for replica in self.others.values():
+            replica.first_look(now_ms)
         lagging = [  # by time alone, not by the number of records (KIP-16)
             replica_id
-            for replica_id, replica in self._remote.items()
+            for replica_id, replica in self.others.items()
             if replica_id in self.isr and not replica.is_caught_up(end, now_ms, self.lag_ms_max)
         ]
         return tuple(each for each in self.isr if each not in lagging) if lagging else None
 
-    def in_sync_with(self, offset: Offset) -> list[tuple[Offset, Millis, NodeId]]:
-        """(log end, when it was caught up, id) of the followers in sync that have the record at `offset`."""
-        return [
-            (replica.end_offset, replica.caught_up_ms, replica_id)
-            for replica_id, replica in self._remote.items()
-            if replica_id in self.isr and replica.log_start_offset <= offset <= replica.end_offset
-        ]
-
-    def end_of_replica(self, replica_id: NodeId) -> Offset | None:
-        """The end offset of a follower, up to which it has this leader's records; None for an unknown one, or if it has
-        not said it."""
-        replica = self._remote.get(replica_id)
-        return None if replica is None or replica.end_offset < 0 else replica.end_offset
-
     def is_followed(self, now_ms: Millis) -> bool:
         """Whether one of the others in sync has fetched lately, if there are any: one that does not may have another
         leader, of which this node has not heard. By the time of `on_follower_fetch`."""
-        others = [replica for replica_id, replica in self._remote.items() if replica_id in self.isr]
+        others = [replica for replica_id, replica in self.others.items() if replica_id in self.isr]
         return not others or any(now_ms - replica.fetched_ms < FOLLOWED_MS for replica in others)
-
-    def broker_epoch_of(self, replica_id: NodeId) -> int:
-        """Epoch of the broker that fetched last as this replica; -1 if it did not say."""
-        replica = self._remote.get(replica_id)
-        return -1 if replica is None else replica.broker_epoch
 
     # Following a leader.
 
@@ -540,8 +541,9 @@ class Partition:
         log.high_watermark = high_watermark  # a follower's is what its leader says, so it lags by a fetch (KIP-101)
         if log_start > log.log_start_offset:
             log.advance_log_start(min(log_start, log.high_watermark))  # records above may still be truncated
-        if self.waiters and log.high_watermark > before:
+        if log.high_watermark > before:
             notify(self.waiters, EVERYBODY)
+            tell(self.sessions, EVERYBODY)
 
     # Deleting records.
 
@@ -549,7 +551,7 @@ class Partition:
     def low_watermark(self) -> Offset:
         """Records below it are gone from every replica whose broker is alive."""
         low = self.log.log_start_offset
-        for replica_id, replica in self._remote.items():
+        for replica_id, replica in self.others.items():
             if replica.log_start_offset < low and (self._live_epoch is None or self._live_epoch(replica_id) >= 0):
                 low = replica.log_start_offset
         return low
@@ -568,6 +570,7 @@ class Partition:
         if not self.is_leader or self.low_watermark >= offset:
             done(ErrorCode.none if self.is_leader else ErrorCode.not_leader_or_follower)
             return None
+        tell(self.end_sessions, 0)
         return self._deletions.add(offset, done)
 
     # Fetches that wait.
@@ -576,7 +579,7 @@ class Partition:
         """Called after a change that shows in no bytes (leadership, deletion): every waiting fetch checks again."""
         notify(self.waiters, EVERYBODY)
         notify(self.end_waiters, EVERYBODY)
-        tell(self.sessions, EVERYBODY)
+        self._tell_sessions(EVERYBODY)
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """(epoch, end offset) for OffsetForLeaderEpoch: the current epoch ends at the log end (KIP-101, KIP-279)."""
@@ -590,11 +593,3 @@ def _count_append(traffic: TopicTraffic, size: int, first: Offset, last: Offset)
     traffic.bytes_in += size
     traffic.messages_in += last - first + 1
     traffic.produces += 1
-
-
-def nearest_replica(partition: Partition, rack: str, offset: Offset, rack_of: Callable[[NodeId], str | None]) -> NodeId:
-    """Where a consumer in `rack` reads from `offset` on, -1 for the leader (Kafka's `RackAwareReplicaSelector`)."""
-    if rack_of(partition.node_id) == rack:
-        return -1
-    near = [found for found in partition.in_sync_with(offset) if rack_of(found[2]) == rack]
-    return max(near)[2] if near else -1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from ottla.model import Millis, Offset
 
 UNKNOWN_OFFSET = -1
@@ -10,12 +12,19 @@ AT_FIRST_LOOK: Millis = -(1 << 61)
 """Start time of a follower that was in sync when the epoch began: set when lagging replicas are first looked for."""
 
 
+class Session(Protocol):
+    """A follower's fetch session."""
+
+    fetched_ms: Millis
+    """When its latest request came."""
+
+
 class Replica:
     """A follower, as its fetches show it. Forgotten with every change of the leader epoch: only fetches of the same
     epoch count."""
 
     __slots__ = (
-        "broker_epoch", "caught_up_ms", "end_offset", "fetched_at_end", "fetched_ms", "log_start_offset",
+        "_caught_up_ms", "_fetched_ms", "broker_epoch", "end_offset", "fetched_at_end", "log_start_offset", "session",
     )  # fmt: skip
 
     def __init__(self, caught_up_ms: Millis = NEVER) -> None:
@@ -25,30 +34,59 @@ class Replica:
         self.log_start_offset: Offset = UNKNOWN_OFFSET
         self.broker_epoch = -1
         """Epoch of the broker that fetched."""
-        self.caught_up_ms: Millis = caught_up_ms
-        """The latest time at which it had all that the leader had."""
-        self.fetched_ms: Millis = 0
+        self._caught_up_ms: Millis = caught_up_ms
+        self._fetched_ms: Millis = 0
         self.fetched_at_end: Offset = UNKNOWN_OFFSET
         """The leader's log end at its latest fetch: whoever reaches it was caught up then."""
+        self.session: Session | None = None
+        """Each request of this session is a fetch from the log end, though it does not name the partition. Invariant:
+        `end_offset` and `fetched_at_end` are the leader's log end."""
+
+    @property
+    def caught_up_ms(self) -> Millis:
+        """The latest time at which it had all that the leader had."""
+        return self._caught_up_ms if self.session is None else max(self._caught_up_ms, self.session.fetched_ms)
+
+    @property
+    def fetched_ms(self) -> Millis:
+        return self._fetched_ms if self.session is None else max(self._fetched_ms, self.session.fetched_ms)
 
     def on_fetch(
         self, end_offset: Offset, log_start_offset: Offset, broker_epoch: int, leader_end: Offset, now_ms: Millis
     ) -> None:
         """The follower has fetched from `end_offset`."""
+        if self.session is not None:
+            self.leave(self.session)
         if end_offset >= leader_end:
-            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+            self._caught_up_ms = max(self._caught_up_ms, now_ms)
         elif self.fetched_at_end != UNKNOWN_OFFSET and end_offset >= self.fetched_at_end:
-            self.caught_up_ms = max(self.caught_up_ms, self.fetched_ms)
+            self._caught_up_ms = max(self._caught_up_ms, self._fetched_ms)
         self.end_offset = end_offset
         self.log_start_offset = log_start_offset
         self.broker_epoch = broker_epoch
         self.fetched_at_end = leader_end
-        self.fetched_ms = now_ms
+        self._fetched_ms = now_ms
+
+    def enter(self, session: Session) -> None:
+        """It is at the log end, and fetches from there with each request of the session until `leave`."""
+        self.session = session
+
+    def leave(self, session: Session) -> None:
+        """The log end moves, or the follower fetches otherwise: keep what the requests so far have shown."""
+        if self.session is session:
+            self._caught_up_ms, self._fetched_ms = self.caught_up_ms, self.fetched_ms
+            self.session = None
+
+    def first_look(self, now_ms: Millis) -> None:
+        """Lagging replicas are looked for: one that was in sync when the epoch began has from now on time to fetch."""
+        if self._caught_up_ms == AT_FIRST_LOOK:
+            self._caught_up_ms = now_ms
 
     def leave_isr(self) -> None:
         """Whatever took it out of the in-sync set, a failed directory for one: it is not about to join before it
         fetches again."""
-        self.caught_up_ms = NEVER
+        self.session = None
+        self._caught_up_ms = NEVER
         self.fetched_at_end = UNKNOWN_OFFSET
 
     def is_caught_up(self, leader_end: Offset, now_ms: Millis, lag_ms_max: Millis) -> bool:

@@ -236,7 +236,7 @@ class Model:
         partition.epoch_start = disk.epoch_start
         partition._pending_isr = disk.pending
         for follower, end, epoch in disk.remote:
-            replica = partition._remote[follower] = Replica(NEVER)
+            replica = partition.others[follower] = Replica(NEVER)
             replica.end_offset, replica.broker_epoch = end, epoch
         partition._count_in_sync()
         return partition
@@ -246,7 +246,7 @@ class Model:
         disk = world.disks[node]
         new = Disk(
             tuple(log.records), tuple(log.epochs), log.high_watermark, disk.broker_epoch, disk.heard,
-            tuple((id_, each.end_offset, each.broker_epoch) for id_, each in sorted(partition._remote.items())),
+            tuple((id_, each.end_offset, each.broker_epoch) for id_, each in sorted(partition.others.items())),
             partition.epoch_start if partition.is_leader else 0, partition._pending_isr,
         )  # fmt: skip
         disks = (*world.disks[:node], new, *world.disks[node + 1 :])
@@ -336,8 +336,8 @@ class Model:
                 NODES, decision.isr, decision.leader, decision.leader_epoch, decision.partition_epoch, directories
             )
         )
-        for replica in partition._remote.values():
-            replica.caught_up_ms = NEVER
+        for replica in partition.others.values():
+            replica._caught_up_ms = NEVER
         partition._count_in_sync()
         if partition.is_leader and len(ModelLog(disk).records) > disk.high_watermark:
             self.seen["leaders with records that are not committed"] += 1
@@ -359,7 +359,7 @@ class Model:
     def ask(self, world: World, node: int, partition: Partition, isr: tuple[int, ...]) -> World:
         partition.propose_isr(isr)
         pairs = tuple(
-            (id_, world.disks[id_].broker_epoch if id_ == node else partition.broker_epoch_of(id_)) for id_ in isr
+            (id_, world.disks[id_].broker_epoch if id_ == node else partition.others[id_].broker_epoch) for id_ in isr
         )
         asked = Asked(node, partition.leader_epoch, partition.partition_epoch, pairs)
         return self.sent(self.frozen(world, node, partition), asked)
@@ -430,8 +430,8 @@ class Model:
         except KafkaError as refused:
             error = refused.code
             self.seen["refused fetches"] += 1
-        for replica in partition._remote.values():
-            replica.caught_up_ms = NEVER
+        for replica in partition.others.values():
+            replica._caught_up_ms = NEVER
         world = self.frozen(world, node, partition)
         answer = Answer(fetch, error, records, log.high_watermark, diverging)
         if wanted and world.now.partition_epoch < self.bounds.decisions and not self.is_asked(world):
@@ -562,7 +562,7 @@ class OldSetOnly(Partition):
 
 class EarlyJoiner(Partition):
     def grown_isr(self, replica_id: int) -> tuple[int, ...] | None:
-        replica = self._remote.get(replica_id)
+        replica = self.others.get(replica_id)
         if replica is None or self._pending_isr or replica_id in self.isr:
             return None
         return (*self.isr, replica_id)

@@ -163,4 +163,7 @@ class IsrUpdater:
         }
 
     def _epoch_of(self, partition: Partition, broker_id: NodeId) -> int:
-        return self._broker_epoch() if broker_id == self._node_id else partition.broker_epoch_of(broker_id)
+        if broker_id == self._node_id:
+            return self._broker_epoch()
+        replica = partition.others.get(broker_id)
+        return -1 if replica is None else replica.broker_epoch

@@ -1,4 +1,4 @@
-"""The partitions that a fetch asks for: each of them once, and which of them its client may read."""
+"""The partitions that a fetch asks for: each of them once, which of them its client may read, and their session."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from ottla.protocol import fetch
 from ottla.replication.fetch_session import CachedPartition, FetchSession
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.security.authorization import is_allowed, is_allowed_on_cluster
@@ -13,9 +14,14 @@ from ottla.server.security.permissions import Need, of_topics
 
 if TYPE_CHECKING:
     from ottla.server.api import RequestContext
+    from ottla.server.fetch.partition_read import Read
+    from ottla.server.replicas.replica_manager import ReplicaManager
 
 PARTITIONS_AT_ONCE: Final = 100
 """Partitions that are read in one step; each takes some microseconds."""
+
+STRANGERS_MAX: Final = 1000
+"""Partitions that are not here and that a session may have all the same: topics come and go."""
 
 NEEDS: Final = (
     of_topics(Operation.READ, "topics.topic", when="of consumers"),
@@ -97,3 +103,36 @@ def recheck(session: FetchSession, generation: int, permissions: Permissions | N
         for cached in again[start : start + PARTITIONS_AT_ONCE]:
             cached.look_again()
         yield PARTITIONS_AT_ONCE // 4
+
+
+def may_cache(replicas: ReplicaManager, count: int) -> bool:
+    """Whether a session may have so many partitions. It lasts, and its memory with it: so not many more than there are
+    here. A client without a session sends full requests."""
+    return count <= STRANGERS_MAX or count <= STRANGERS_MAX + sum(map(len, replicas.by_name.values()))
+
+
+def create_session(
+    context: RequestContext, entries: list[CachedPartition], reads: list[Read | None], *, privileged: bool
+) -> Generator[int, None, int]:
+    """The id of a new session with what was read; NO_SESSION where there is no room for it."""
+    node = context.node
+    if not may_cache(node.replicas, len(entries)):
+        return fetch.NO_SESSION
+    session = node.sessions.create(
+        len(entries),
+        node.clock.now_ms(),
+        privileged=privileged,
+        uses_topic_ids=context.api_version >= fetch.TOPIC_IDS_SINCE,
+    )
+    if session is None:
+        return fetch.NO_SESSION
+    for start in range(0, len(reads), PARTITIONS_AT_ONCE):
+        some = entries[start : start + PARTITIONS_AT_ONCE]
+        session.update([(cached.key, cached.request) for cached in some], ())
+        node.sessions.unwatch(2 * len(some))
+        for cached, read in zip(some, reads[start : start + PARTITIONS_AT_ONCE], strict=True):
+            assert read is not None  # there was no session yet
+            known = session.partitions[cached.key]
+            known.is_news(read.error, read.high_watermark, read.log_start_offset, False)
+        yield len(some) * 4
+    return session.id

@@ -12,6 +12,7 @@ from ottla.server.fetch.partition_read cimport (
     field_of,
     has_nothing_new,
     is_plain,
+    keeps_up,
     read as read_partition,
     read_as_follower,
     take_cached,
@@ -39,6 +40,9 @@ cdef class Fetch:
     cdef public object _node
     cdef public object _permissions
     cdef public object _rack
+    cdef public long long _reader
+    cdef public long long _reader_epoch
+    cdef public long long _reader_live_epoch
     cdef public object _replicas
     cdef public FetchRequest _request
     cdef public bint _scheduled
@@ -92,4 +96,5 @@ cdef class Fetch:
 
     cdef bint _is_news(self, FetchSession session, CachedPartition cached, Read read) except -1
 
+    @cython.locals(session=FetchSession)
     cpdef _look(self)

@@ -5,7 +5,8 @@ here, which beats a second system call for each. A slice that is not in the page
 so that other clients do not wait for this one's disk.
 
 A fetch in a session looks at the partitions that may have something new (`FetchSession.to_read`). While it waits, it is
-with the partitions that it has read (`Partition.waiters`), and for all others with the session.
+with the partitions that it has read (`Partition.waiters`), and for all others with the session. `fetch_entries.py`
+has what a session is opened and rechecked with.
 """
 
 from __future__ import annotations
@@ -19,16 +20,26 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import fetch
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.fetch_plain import encode_plain
-from ottla.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, CachedPartition, FetchSession
+from ottla.replication.fetch_session import (
+    CONSUMER,
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    LEADERS_CONSUMER,
+    CachedPartition,
+    FetchSession,
+)
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import DelayedFetch
 from ottla.server.api import Deferred, Handling, RequestContext, Response
 from ottla.server.connections.outbox import EncodedResponse
 from ottla.server.fetch.fetch_entries import (
     PARTITIONS_AT_ONCE,
+    STRANGERS_MAX,
     Permissions,
     cost_of_check,
+    create_session,
     distinct,
+    may_cache,
     recheck,
     without_session,
 )
@@ -40,6 +51,7 @@ from ottla.server.fetch.partition_read import (
     has_nothing_new,
     have_undecided,
     is_plain,
+    keeps_up,
     read_as_follower,
     take_cached,
     warm,
@@ -53,9 +65,6 @@ READ_COST = 8
 
 PREFERRED_REPLICA_SINCE = 11
 """The version from which on consumers may read from followers."""
-
-STRANGERS_MAX = 1000
-"""Partitions that are not here and that a session may have all the same: topics come and go."""
 
 COLD_READS_MAX = 8
 """Look-ups handed to a disk thread for one request; then memory is so short that waiting for the disk is no worse."""
@@ -82,7 +91,7 @@ class Fetch:
 
     __slots__ = ("_cold_reads", "_context", "_deferred", "_delayed", "_entries", "_expired", "_follower", "_max_bytes",
                  "_min_bytes", "_new_session", "_node", "_permissions", "_rack", "_replicas", "_request", "_scheduled",
-                 "_session", "_timer")  # fmt: skip
+                 "_reader", "_reader_epoch", "_reader_live_epoch", "_session", "_timer")  # fmt: skip
 
     def __init__(self, context: RequestContext, request: FetchRequest) -> None:
         self._context = context
@@ -107,11 +116,15 @@ class Fetch:
         self._rack: str | None = None
         """Where the consumer is, if replicas nearer than the leader are to be told of."""
         self._follower: Follower | None = None
+        self._reader = CONSUMER if context.api_version >= PREFERRED_REPLICA_SINCE else LEADERS_CONSUMER
+        self._reader_epoch = self._reader_live_epoch = -1
         if request.replica_id >= 0:
             now_ms = int(asyncio.get_running_loop().time() * 1000)
             metrics = context.node.metrics
             throttle, traffic = self._replicas.leader_throttle, metrics.replication
             self._follower = Follower(request.replica_id, request.replica_epoch, now_ms, traffic, throttle)
+            self._reader, self._reader_epoch = request.replica_id, request.replica_epoch
+            self._reader_live_epoch = self._replicas.live_epoch(request.replica_id)
         elif self._replicas.rack_aware and request.rack_id:
             self._rack = request.rack_id
         if context.node.authorizer is not None:
@@ -130,7 +143,9 @@ class Fetch:
             session = sessions.get(request.session_id)
             if session is not None:
                 generation = self._replicas.generation
-                if self._permissions is None and session.generation == generation:
+                if not session.is_read_by(self._reader, self._reader_epoch, self._reader_live_epoch):
+                    rows += len(session.partitions)
+                elif self._permissions is None and session.generation == generation:
                     rows += len(session.changed)
                 else:
                     rows += cost_of_check(session, generation, self._permissions)
@@ -194,7 +209,8 @@ class Fetch:
             sessions.remove(session.id)
             return False
         self._session = session
-        if not self._may_cache(len(session.partitions)):
+        session.set_reader(self._reader, self._reader_epoch, self._reader_live_epoch)
+        if len(session.partitions) > STRANGERS_MAX and not may_cache(self._replicas, len(session.partitions)):
             sessions.remove(session.id)  # answered once more; then the client begins a new one, or gets none
         return True
 
@@ -238,9 +254,13 @@ class Fetch:
             self._entries = yield from without_session(requested)
 
     def _look(self) -> None:
-        """Look at those partitions of a session that may have something new."""
-        if self._session is not None:
-            self._entries = self._session.to_read()
+        """Look at those partitions of a session that may have something new. A follower has fetched all others from
+        their log end; those that it names, or that are looked at for another reason, were watched until here."""
+        session = self._session
+        if session is not None:
+            if self._follower is not None and self._follower.now_ms > session.fetched_ms:
+                session.fetched_ms = self._follower.now_ms
+            self._entries = session.to_read()
 
     # Reading and waiting.
 
@@ -336,7 +356,10 @@ class Fetch:
                     read = read_as_follower(
                         partition, asked, min(remaining, field_of(asked, 2)), follower, not size, nowait
                     )
-                elif in_session and has_nothing_new(cached, partition) and cached.watch(partition):
+                    if in_session and keeps_up(cached, partition, read, follower):
+                        reads.append(None)
+                        continue
+                elif in_session and has_nothing_new(cached, partition, leader_only) and cached.watch(partition):
                     # KIP-227: left out of the answer
                     reads.append(None)
                     continue
@@ -534,7 +557,9 @@ class Fetch:
             rows = yield from self._news(session, reads)
         else:
             if self._new_session:
-                session_id = yield from self._create_session(reads)
+                session_id = yield from create_session(
+                    self._context, self._entries, reads, privileged=self._follower is not None
+                )
             rows = []
             for start in range(0, len(reads), PARTITIONS_AT_ONCE):
                 if start:
@@ -566,31 +591,3 @@ class Fetch:
             if read is not None and self._is_news(session, cached, read):
                 rows.append((cached.key, read))
         return rows
-
-    def _may_cache(self, count: int) -> bool:
-        """Whether a session may have so many partitions. It lasts, and its memory with it: so not many more than there
-        are here. A client without a session sends full requests."""
-        here = self._replicas.by_name.values()
-        return count <= STRANGERS_MAX or count <= STRANGERS_MAX + sum(map(len, here))
-
-    def _create_session(self, reads: list[Read | None]) -> Generator[int, None, int]:
-        if not self._may_cache(len(self._entries)):
-            return fetch.NO_SESSION
-        session = self._node.sessions.create(
-            len(self._entries),
-            self._node.clock.now_ms(),
-            privileged=self._follower is not None,
-            uses_topic_ids=self._context.api_version >= fetch.TOPIC_IDS_SINCE,
-        )
-        if session is None:
-            return fetch.NO_SESSION
-        for start in range(0, len(reads), PARTITIONS_AT_ONCE):
-            some = self._entries[start : start + PARTITIONS_AT_ONCE]
-            session.update([(cached.key, cached.request) for cached in some], ())
-            self._node.sessions.unwatch(2 * len(some))
-            for cached, read in zip(some, reads[start : start + PARTITIONS_AT_ONCE], strict=True):
-                assert read is not None  # there was no session yet
-                known = session.partitions[cached.key]
-                known.is_news(read.error, read.high_watermark, read.log_start_offset, False)
-            yield len(some) * 4
-        return session.id

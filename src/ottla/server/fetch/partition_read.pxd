@@ -21,7 +21,7 @@ cpdef long long field_of(asked, Py_ssize_t number) except? -2
 
 
 @cython.locals(epoch=cython.longlong, log=Log)
-cpdef bint has_nothing_new(CachedPartition cached, Partition partition) except -1
+cpdef bint has_nothing_new(CachedPartition cached, Partition partition, bint leader_only) except -1
 
 
 @cython.locals(log=Log, found=Read, high_watermark=cython.longlong, stable=cython.longlong, up_to=cython.longlong)
@@ -44,6 +44,9 @@ cdef class Follower:
 cpdef Read read_as_follower(
     Partition partition, object asked, long long max_bytes, Follower by, bint min_one_batch, bint nowait
 )
+
+
+cpdef bint keeps_up(CachedPartition cached, Partition partition, Read read, Follower by) except -1
 
 
 @cython.locals(read=Read, cold=list, records=LogSlice)

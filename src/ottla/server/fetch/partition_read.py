@@ -60,13 +60,14 @@ def field_of(asked: FetchPartition, number: int) -> int:
         return asked[number]  # type: ignore[return-value]
 
 
-def has_nothing_new(cached: CachedPartition, partition: Partition) -> bool:
-    """Whether a partition of a session has neither records nor anything else to tell: cheap, and False in doubt.
+def has_nothing_new(cached: CachedPartition, partition: Partition, leader_only: bool) -> bool:
+    """Whether a partition of a consumer's session has neither records nor anything else to tell: cheap, and False in
+    doubt.
 
     Most partitions of most fetches are like that.
     """
     asked: FetchPartition = cached.request
-    if not partition.is_leader:
+    if leader_only and not partition.is_leader:
         return False
     epoch = partition.leader_epoch
     if (field_of(asked, 3) >= 0 and field_of(asked, 3) != epoch) or (
@@ -197,6 +198,16 @@ def read_as_follower(
     except KafkaError as error:
         partition.traffic.failed_fetches += 1
         return Read(error.code)
+
+
+def keeps_up(cached: CachedPartition, partition: Partition, read: Read, by: Follower) -> bool:
+    """Whether a follower in sync has everything, watermarks too: then its session watches the partition."""
+    if read.records is not None or read.error or read.diverging is not None:
+        return False
+    if read.high_watermark != cached.high_watermark or read.log_start_offset != cached.log_start_offset:
+        return False
+    replica = partition.quiet_replica(by.node_id)
+    return replica is not None and cached.watch(partition, replica)
 
 
 def _divergence(partition: Partition, last_fetched_epoch: LeaderEpoch, offset: Offset) -> tuple[int, Offset] | None:

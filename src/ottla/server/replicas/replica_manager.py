@@ -19,7 +19,8 @@ from ottla.logs import fields
 from ottla.metadata.image import DIRECTORIES_RESERVED, DIRECTORY_LOST, NO_LEADER, BrokerRegistration, ConfigResourceType
 from ottla.metrics.instruments import NodeMetrics
 from ottla.model import METADATA_TOPIC, Millis, NodeId, Offset, TopicPartition
-from ottla.replication.partition import Partition, nearest_replica
+from ottla.replication.nearest_replica import nearest_replica
+from ottla.replication.partition import Partition
 from ottla.storage.config import LogConfig
 from ottla.storage.log.log import Log
 
@@ -254,7 +255,7 @@ class ReplicaManager:
         for partition in self.by_name.get(topic, NO_PARTITIONS).values():
             partition.set_min_isr(config.min_insync_replicas)
 
-    def _live_epoch(self, node_id: NodeId) -> int:
+    def live_epoch(self, node_id: NodeId) -> int:
         """The broker epoch of a node that may be in sync, -1 for one that may not."""
         broker = self._brokers.get(node_id)
         return broker.epoch if broker is not None and broker.active else -1
@@ -287,7 +288,7 @@ class ReplicaManager:
         config = self._topic_config(image, key.topic)
         log = self._open(key, topic_id, config, registration)
         self.missing.pop(key, None)
-        partition = Partition(self.node_id, key, topic_id, log, self._live_epoch)
+        partition = Partition(self.node_id, key, topic_id, log, self.live_epoch)
         self.logs.producers.refused.named(topic_id, *key)
         partition.min_isr = config.min_insync_replicas
         partition.traffic = self.metrics.topic(key.topic)

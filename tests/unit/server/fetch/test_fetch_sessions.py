@@ -10,7 +10,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
-from ottla.server.fetch.fetching import STRANGERS_MAX
+from ottla.server.fetch.fetch_entries import STRANGERS_MAX
 from tests.unit.server import stub
 from tests.unit.server.node import Client, batch, fetch_values, running
 

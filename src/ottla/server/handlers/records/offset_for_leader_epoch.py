@@ -47,9 +47,9 @@ def handle(context: RequestContext, request: OffsetForLeaderEpochRequest) -> Han
                 partition = context.node.replicas.find(topic.topic, asked.partition)
                 partition.check_leader(asked.current_leader_epoch)
                 epoch, end = partition.end_of_epoch(asked.leader_epoch)
-                follower_end = partition.end_of_replica(replica_id) if replica_id >= 0 else None
-                if follower_end is not None:
-                    partition.log.health.report(follower_end)
+                follower = partition.others.get(replica_id)
+                if follower is not None and follower.end_offset >= 0:
+                    partition.log.health.report(follower.end_offset)
             except KafkaError as refused:
                 error = refused.code
             answers.append(
