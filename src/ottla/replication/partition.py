@@ -35,10 +35,10 @@ class Partition:
     """State of one partition. Only the event loop's thread touches it."""
 
     __slots__ = (
-        "_commits", "_deletions", "_fsyncs", "_live_epoch", "_now_ms", "_pending_isr", "_sizes",
-        "end_sessions", "end_waiters", "epoch_start", "is_leader", "isr", "lag_ms_max", "leader_epoch", "leader_id",
-        "log", "min_isr", "node_id", "on_caught_up", "others", "partition_epoch", "replicas", "sessions", "sole_in_sync",
-        "topic_id", "topic_partition", "traffic", "waiters",
+        "_commits", "_deletions", "_fsyncs", "_live_epoch", "_now_ms", "_pending_isr", "_sizes", "end_sessions",
+        "end_waiters", "epoch_start", "is_leader", "isr", "lag_ms_max", "leader_epoch", "leader_id", "log", "min_isr",
+        "node_id", "on_caught_up", "others", "partition_epoch", "replicas", "sessions", "sole_in_sync", "topic_id",
+        "topic_partition", "traffic", "waiters",
     )  # fmt: skip
 
     def __init__(

@@ -90,8 +90,8 @@ class Fetch:
     """One fetch request from its first read to its answer."""
 
     __slots__ = ("_cold_reads", "_context", "_deferred", "_delayed", "_entries", "_expired", "_follower", "_max_bytes",
-                 "_min_bytes", "_new_session", "_node", "_permissions", "_rack", "_replicas", "_request", "_scheduled",
-                 "_reader", "_reader_epoch", "_reader_live_epoch", "_session", "_timer")  # fmt: skip
+                 "_min_bytes", "_new_session", "_node", "_permissions", "_rack", "_reader", "_reader_epoch",
+                 "_reader_live_epoch", "_replicas", "_request", "_scheduled", "_session", "_timer")  # fmt: skip
 
     def __init__(self, context: RequestContext, request: FetchRequest) -> None:
         self._context = context

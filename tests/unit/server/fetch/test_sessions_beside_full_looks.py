@@ -15,7 +15,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.replication.partition import Partition
 from ottla.server.node import Node
 from tests.unit.server import stub
-from tests.unit.server.node import Client, batch, fetch_values, running
+from tests.unit.server.node import TIME, Client, batch, fetch_values, running
 
 TURNS = 400
 TOPICS = ("a", "b", "c")
@@ -33,7 +33,7 @@ class Walk:
         self.ids = [0, 0]
         self.done: Counter[str] = Counter()
         self.ends: Counter[tuple[str, int]] = Counter()
-        self.spared = 0
+        self.spared = self.spared_of_followers = 0
 
     def partition(self) -> Partition | None:
         topic, number = self.random.choice(TOPICS), self.random.randrange(PARTITIONS)
@@ -41,7 +41,8 @@ class Walk:
 
     async def event(self) -> None:
         happens = self.random.choices(
-            ["append", "trim", "retain", "lead", "follow", "delete", "create", "wake"], [30, 4, 2, 3, 3, 1, 4, 1]
+            ["append", "trim", "retain", "lead", "follow", "replicate", "cut", "delete", "create", "wake"],
+            [30, 4, 2, 3, 3, 30, 1, 1, 4, 1],
         )[0]
         partition = self.partition()
         if happens == "create":
@@ -51,6 +52,15 @@ class Walk:
             await self.other.create(name, {"segment.bytes": "1048576", "retention.ms": "-1"}, PARTITIONS)
         elif partition is None:
             return
+        elif happens == "replicate":
+            if partition.is_leader:
+                return
+            self.replicate(partition)
+        elif happens == "cut":
+            if partition.is_leader or partition.log.high_watermark == partition.log.log_end_offset:
+                return
+            await self.node.logs.truncate({partition.log: partition.log.high_watermark})
+            self.ends[partition.topic_partition] = partition.log.log_end_offset
         elif happens == "append":
             topic, number = partition.topic_partition
             made = batch(self.random.choice([10, 400]), self.random.randrange(1, 4))
@@ -75,6 +85,15 @@ class Walk:
             await self.other.ask(ApiKey.DELETE_TOPICS, 6, values)
             self.ends = Counter({key: end for key, end in self.ends.items() if key[0] != topic})
         self.done[happens] += 1
+
+    def replicate(self, partition: Partition) -> None:
+        """What its leader says: records or not, and a high watermark."""
+        log = partition.log
+        if self.random.random() < 0.6:
+            made = batch(10, base_offset=log.log_end_offset, leader_epoch=partition.leader_epoch)
+            partition.append_as_follower(made, partition.leader_epoch, now_ms=TIME)
+            self.ends[partition.topic_partition] = log.log_end_offset
+        partition.follow(self.random.randint(log.high_watermark, log.log_end_offset), log.log_start_offset)
 
     def request(self) -> dict[str, Any]:
         """The partitions that a request names, a few of them forgotten."""
@@ -108,7 +127,9 @@ class Walk:
                 for cached in session.partitions.values():
                     cached.look_again()
             elif session is not None:
-                self.spared += len(session.partitions) - len(session.changed)
+                watched = [each for each in session.partitions.values() if each.watched is not None]
+                self.spared += len(watched)
+                self.spared_of_followers += sum(not each.watched.is_leader for each in watched)
             more = {**asked, "session_id": self.ids[which], "session_epoch": self.epochs[which]}
             answer = await client.ask(ApiKey.FETCH, 12, {**fetch_values("a", 0), **more})
             if not self.epochs[which]:
@@ -136,7 +157,8 @@ def test_a_session_that_looks_at_changes_answers_as_one_that_looks_at_everything
                 await walk.compare()
             for client in clients:
                 client.close()
-            assert len(walk.done) >= 7 and walk.done["append"] > 100, walk.done
+            assert len(walk.done) >= 9 and walk.done["append"] > 100 and walk.done["replicate"] > 10, walk.done
+            assert walk.spared_of_followers > TURNS // 10, walk.spared_of_followers
             assert walk.spared > TURNS // 2, walk.spared
             watched = {cached for session in node.sessions for cached in session.partitions.values()}
             for partition in node.replicas:
