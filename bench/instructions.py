@@ -52,16 +52,24 @@ def measure(
 
     Of this tree's node, or of the one whose package lies below `source`.
     """
-    node = CountedOttla(base / "data", SETTINGS, source)
     found = {}
-    try:
-        node.start()
-        with prepared(node) as broker:
-            for load in wanted:
-                share = 10 if load.is_large else 1
-                found[load.name] = count(node, load.requests(broker), max(3, warm // share), max(8, bursts // share))
-    finally:
-        node.stop_and_delete()
+    wanted = list(wanted)
+    for with_follower in (False, True):
+        some = [load for load in wanted if load.with_follower == with_follower]
+        if not some:
+            continue
+        node = CountedOttla(base / f"data-{with_follower}", SETTINGS, source)
+        if with_follower:
+            node.listen_for_controllers()
+        try:
+            node.start()
+            with prepared(node) as broker:
+                for load in some:
+                    share = 10 if load.is_large else 1
+                    requests = load.requests(broker)
+                    found[load.name] = count(node, requests, max(3, warm // share), max(8, bursts // share))
+        finally:
+            node.stop_and_delete()
     return found
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.method.brokers import Ottla
-from peers.kafka import wait_until_answering
+from peers.kafka import free_port, wait_until_answering
 
 WARM_BURSTS = 20
 WINDOWS = 4
@@ -44,6 +44,12 @@ class CountedOttla(Ottla):
         begin = time.perf_counter()
         wait_until_answering("127.0.0.1", self.port, 300, self.process)
         return time.perf_counter() - begin
+
+    def listen_for_controllers(self) -> None:
+        """Other brokers can register, at a listener that comes last."""
+        address = f"127.0.0.1:{free_port()}"
+        self.settings["listeners"] += f",CONTROLLER://{address}"
+        self.settings |= {"controller.listener.names": "CONTROLLER", "controller.quorum.voters": f"1@{address}"}
 
     def count(self, on: bool) -> None:
         self._control("-i", "on" if on else "off")

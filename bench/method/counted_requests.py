@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
@@ -24,6 +24,7 @@ from bench.workloads.group_requests import (
 from bench.workloads.group_requests import FETCH_VERSION as OFFSET_FETCH_VERSION
 from bench.workloads.share_groups import FETCH_VERSION, Queue, share_fetch_values
 from ottla.errors import ErrorCode
+from ottla.metadata.features import SUPPORTED
 from ottla.protocol import fetch, messages
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages import ApiKey
@@ -34,6 +35,7 @@ CACHED_BATCHES = 128
 """Number of batches of 60 KB each."""
 WIDE_PARTITIONS = 200
 SESSION_VERSION = 16
+NODE, FOLLOWER = 1, 2
 SESSION_REQUESTS = 3000
 """Each with an epoch of its own."""
 SHARED_REQUESTS = 100
@@ -56,6 +58,8 @@ class Load:
     requests: Callable[[Broker], Requests]
     is_large: bool = False
     """Much data, or many connections: a few are enough."""
+    with_follower: bool = False
+    """On a node of its own, with a listener for controllers, to which another broker can be registered."""
     in_suite: bool = False
     """Whether a test counts it too. It counts no load whose figure depends on how fast the client reads or writes."""
 
@@ -155,6 +159,68 @@ def _session(partitions: int, broker: Broker) -> Requests:
     return Requests([frames], 1, answer_bytes_min=60 << 10)
 
 
+def _follower_session(partitions: int, broker: Broker) -> Requests:
+    """A follower of as many partitions that are quiet but for one, of which it is sent 64 KB each time."""
+    topic, (batch, records) = f"followed-{partitions}", batch_of(60 << 10)
+    epoch = register_follower(broker.side)
+    rows = [{"partition_index": number, "broker_ids": [NODE, FOLLOWER]} for number in range(partitions)]
+    created = {"name": topic, "num_partitions": -1, "replication_factor": -1, "assignments": rows, "configs": ()}
+    values = {"topics": [created], "timeout": 120_000, "validate_only": False}
+    answer = broker.client.call(ApiKey.CREATE_TOPICS, 7, values)["topics"][0]
+    assert not answer["error_code"], answer
+    broker.client.wait_for_leaders(topic, partitions)
+    broker.client.socket.sendall(produce_frame(topic, 0, batch))  # answered when the follower has it
+
+    def request(session_id: int, session_epoch: int, wanted: list[FetchPartition]) -> bytes:
+        body = FetchRequest(
+            500, 1, 50 << 20, [FetchTopic(None, answer["topic_id"], wanted)], replica_id=FOLLOWER, replica_epoch=epoch,
+            session_id=session_id, session_epoch=session_epoch,
+        )  # fmt: skip
+        return frame(bytes(fetch.encode_request(SESSION_VERSION, 1, "bench", body)))
+
+    with closing(Client(broker.side.port)) as follower:
+        end = [FetchPartition(number, 0 if number else records, 1 << 20) for number in range(partitions)]
+        session_id = refused = 1
+        while refused:  # the batch is still on its way
+            follower.socket.sendall(request(0, 0, end))
+            _, found = fetch.decode_response(SESSION_VERSION, follower.receive_frame())
+            session_id, refused = (
+                found.session_id,
+                any(row.error_code for each in found.topics for row in each.partitions),
+            )
+    broker.client.receive_frame()
+    asked = [FetchPartition(0, 0, 1 << 20)]
+    frames = [request(session_id, turn, asked) for turn in range(1, SESSION_REQUESTS)]
+    return Requests([frames], 1, answer_bytes_min=60 << 10)
+
+
+def register_follower(side: Side) -> int:
+    """Register a broker that is not there, and unfence it; returns its epoch."""
+    port = int(side.settings["listeners"].rsplit(":", 1)[1])
+    with closing(Client(port)) as controller:
+        cluster_id = controller.call(ApiKey.DESCRIBE_CLUSTER, 1, {"endpoint_type": 2})["cluster_id"]
+        supported = [
+            {"name": name, "min_supported_version": low, "max_supported_version": high}
+            for name, (low, high) in SUPPORTED.items()
+        ]
+        listeners = [{"name": "PLAINTEXT", "host": "127.0.0.1", "port": 1, "security_protocol": 0}]
+        registration = {
+            "broker_id": FOLLOWER, "cluster_id": cluster_id, "incarnation_id": UUID(int=FOLLOWER), "rack": None,
+            "listeners": listeners, "features": supported, "is_migrating_zk_broker": False,
+            "log_dirs": [UUID(int=1000)], "previous_broker_epoch": -1,
+        }  # fmt: skip
+        registered = controller.call(ApiKey.BROKER_REGISTRATION, 4, registration)
+        assert not registered["error_code"], registered
+        epoch: int = registered["broker_epoch"]
+        beat = {
+            "broker_id": FOLLOWER, "broker_epoch": epoch, "current_metadata_offset": 1 << 40, "want_fence": False,
+            "want_shut_down": False,
+        }  # fmt: skip
+        while controller.call(ApiKey.BROKER_HEARTBEAT, 1, beat)["is_fenced"]:
+            time.sleep(0.05)
+    return epoch
+
+
 def _share_fetches(broker: Broker) -> Requests:
     """A member of a share group that keeps up: each request accepts what the one before brought."""
     queue = Queue(broker.side.port, SHARED, 1)
@@ -237,6 +303,9 @@ def loads() -> list[Load]:
     for partitions in (1, 20, WIDE_PARTITIONS):
         name = f"fetch, 64 KB of one partition, session of {partitions}"
         found.append(Load(name, partial(_session, partitions), in_suite=partitions == 20))
+    for partitions in (1, WIDE_PARTITIONS):
+        name = f"follower's fetch, 64 KB of one partition, session of {partitions}"
+        found.append(Load(name, partial(_follower_session, partitions), with_follower=True))
     for partitions in (1, 20):
         plural = "s" * (partitions > 1)
         found.append(Load(f"commit of {partitions} partition{plural}", partial(_commits, partitions), in_suite=True))

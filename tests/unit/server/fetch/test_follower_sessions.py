@@ -137,9 +137,7 @@ class Life:
                     epoch = self.random.choice([-1, -1, partition.leader_epoch])
                     row = {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
                     start = min(partition.log.log_start_offset, offset)
-                    rows.setdefault(topic, []).append(
-                        {**row, "current_leader_epoch": epoch, "log_start_offset": start}
-                    )
+                    rows.setdefault(topic, []).append({**row, "current_leader_epoch": epoch, "log_start_offset": start})
         return {"topics": [{"topic": topic, "partitions": some} for topic, some in rows.items()]}
 
     async def turn(self) -> None:
