@@ -180,7 +180,7 @@ class FetchSession:
         """When the latest request of a follower came: of the watched partitions it asked for what follows the log end.
         By the clock of `Partition.on_follower_fetch`."""
         self.reader = NOBODY
-        """Of what kind the latest request was: a node id, CONSUMER or LEADERS_CONSUMER. What watches, watches for it:
+        """Node id of the follower that asked last, CONSUMER or LEADERS_CONSUMER. Partitions are watched for this reader:
         another one looks at everything."""
         self.reader_epoch = -1
         """The broker epoch that a follower claims (KIP-903)."""

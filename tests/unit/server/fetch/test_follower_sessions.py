@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from ottla.errors import ErrorCode
 from ottla.metadata.image import PartitionRegistration
 from ottla.protocol.messages import ApiKey
 from ottla.replication.partition import Partition
@@ -56,8 +57,9 @@ class Side:
     async def ask(self, asked: dict[str, Any]) -> Any:
         """One request of the follower, in a millisecond of its own."""
         loop = asyncio.get_running_loop()
-        while int(loop.time() * 1000) <= self.answered_ms:
-            await asyncio.sleep(0)
+        passed = asyncio.Event()
+        loop.call_at((self.answered_ms + 2) / 1000, passed.set)
+        await passed.wait()
         self.asked_ms.append(int(loop.time() * 1000))
         more = {"session_id": self.session_id, "session_epoch": self.epoch, "replica_id": FOLLOWER}
         answer = await self.follower.ask(ApiKey.FETCH, 12, {**fetch_values("a", 0), **asked, **more})
@@ -182,5 +184,39 @@ def test_a_leader_knows_a_follower_as_if_every_request_named_every_partition(tmp
             for side in sides:
                 side.follower.close()
                 side.client.close()
+
+    stub.run(test())
+
+
+def test_a_follower_of_an_earlier_epoch_is_refused_though_nothing_else_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KIP-903: its requests name no partition, and none of these has told its session of a change."""
+
+    async def test() -> None:
+        async with running(str(tmp_path)) as node:
+            side = Side(node, await Client.connect(node), await Client.connect(node))
+            await side.client.create("t", partitions=3)
+            live = 5
+            monkeypatch.setattr(node.replicas, "live_epoch", lambda node_id: live)
+            for partition in node.replicas:
+                partition._live_epoch = lambda node_id: live
+                side.decide("t", partition.topic_partition.partition, (ME, FOLLOWER), ME, new_epoch=True)
+            rows = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for number in range(3)]
+            topics = [{"topic_id": node.replicas.ids["t"], "partitions": rows}]
+            state = {"replica_id": FOLLOWER, "replica_epoch": 5}
+            found = []
+            for turn in range(5):
+                named = {"topics": topics if turn == 0 else [], "replica_state": state}
+                session = {"session_id": side.session_id, "session_epoch": turn}
+                answer = await side.follower.ask(ApiKey.FETCH, 16, {**fetch_values("t", 0), **named, **session})
+                side.session_id = answer["session_id"]
+                found.append([row["error_code"] for topic in answer["responses"] for row in topic["partitions"]])
+                if turn == 2:
+                    assert all(partition.end_sessions for partition in node.replicas)
+                    live = 6
+            assert found == [[0] * 3, [], [], [ErrorCode.not_leader_or_follower] * 3] + found[3:4]
+            side.follower.close()
+            side.client.close()
 
     stub.run(test())
