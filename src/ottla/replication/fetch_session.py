@@ -180,8 +180,8 @@ class FetchSession:
         """When the latest request of a follower came: of the watched partitions it asked for what follows the log end.
         By the clock of `Partition.on_follower_fetch`."""
         self.reader = NOBODY
-        """Node id of the follower that asked last, CONSUMER or LEADERS_CONSUMER. Partitions are watched for this reader:
-        another one looks at everything."""
+        """Node id of the follower that asked last, CONSUMER or LEADERS_CONSUMER. Partitions are watched for it:
+        another reader looks at everything."""
         self.reader_epoch = -1
         """The broker epoch that a follower claims (KIP-903)."""
         self.reader_live_epoch = -1
