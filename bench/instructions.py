@@ -1,4 +1,5 @@
 """User instructions per request of Ottla, counted by Valgrind: the same on any machine, loaded or not, to a percent.
+Of a rebalance they are counted per member.
 
     python -m bench instructions               the table
     python -m bench.instructions --write       and keep it in bench/instructions.json, which a test compares with
@@ -31,6 +32,8 @@ from ottla.protocol.records import _records
 KEPT = Path(__file__).with_name("instructions.json")
 BURSTS = 40
 """Bursts that are counted; a tenth of it for requests with much data, but eight at least."""
+AT_ONCE = {"group.consumer.assignment.interval.ms": "0"}
+"""Assignments follow one another without a second between them."""
 TITLE = "User instructions per request, Ottla"
 NOTE = "Counted by Valgrind's callgrind; instructions in the kernel are not in it."
 
@@ -58,7 +61,7 @@ def measure(
         some = [load for load in wanted if load.with_follower == with_follower]
         if not some:
             continue
-        node = CountedOttla(base / f"data-{with_follower}", SETTINGS, source)
+        node = CountedOttla(base / f"data-{with_follower}", {**SETTINGS, **AT_ONCE}, source)
         if with_follower:
             node.listen_for_controllers()
         try:

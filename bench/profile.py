@@ -1,6 +1,6 @@
 """Where a node's time goes under one load: `python -m bench.profile LOAD [FILE]`.
 
-Loads: produce, small, fetch, round_trip, shared, jobs, members.
+Loads: produce, small, fetch, round_trip, shared, jobs, members, classic_members.
 
 Runs the node under cProfile, which slows it about threefold and makes small functions look dearer than they are; the
 order of the rows is what to read.
@@ -19,7 +19,8 @@ from pathlib import Path
 from bench.method.brokers import Ottla, Side
 from bench.method.counters import Meter
 from bench.method.load import Client, batch_of
-from bench.workloads.consumer_rebalances import PARTITIONS_A_MEMBER, SETTINGS, round_of, topic_of
+from bench.workloads import rebalances
+from bench.workloads.consumer_rebalances import PARTITIONS_A_MEMBER, SETTINGS, Place, round_of, topic_of
 from bench.workloads.group_requests import prepare
 from bench.workloads.latency import TOPIC, round_trips
 from bench.workloads.share_groups import LOADS as SHARED
@@ -27,7 +28,7 @@ from bench.workloads.share_groups import Queue
 from bench.workloads.throughput import CONNECTIONS, SMALL_LOG, fetch_frames, fetch_window, produce_window
 from peers.kafka import wait_until_answering
 
-ROWS = 30
+ROWS = 60
 SECONDS = 5.0
 
 
@@ -79,7 +80,13 @@ def _shared(side: Side, name: str) -> None:
 def _members(side: Side) -> None:
     """A group of KIP-848 of 1,000 members, which one joins and leaves."""
     prepare(side, topic_of(1000), PARTITIONS_A_MEMBER * 1000)
-    round_of(side, 1000, "profile")
+    round_of(Place([side.pid], side.port), 1000, "profile")
+
+
+def _classic_members(side: Side) -> None:
+    """The same with classic groups."""
+    prepare(side)
+    rebalances.round_of(side, 1000, "profile")
 
 
 LOADS: dict[str, Callable[[Side], None]] = {
@@ -89,6 +96,7 @@ LOADS: dict[str, Callable[[Side], None]] = {
     "round_trip": _round_trip,
     "shared": lambda side: _shared(side, "deliveries"),
     "members": _members,
+    "classic_members": _classic_members,
     "jobs": lambda side: _shared(side, "jobs"),
 }
 
@@ -96,7 +104,7 @@ LOADS: dict[str, Callable[[Side], None]] = {
 def profile(load: str) -> str:
     """The rows of the profile of one load, most own time first."""
     with tempfile.TemporaryDirectory(prefix="ottla-profile-") as base:
-        node = ProfiledOttla(Path(base) / "data", SETTINGS if load == "members" else {})
+        node = ProfiledOttla(Path(base) / "data", SETTINGS if load.endswith("members") else {})
         node.start()
         try:
             LOADS[load](node)

@@ -1,4 +1,4 @@
-"""A node under Valgrind's callgrind, and requests to it in bursts of one size, so that each count is repeatable."""
+"""A node under Valgrind's callgrind, and work for it in bursts of one size, so that each count is repeatable."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from bench.method.brokers import Ottla
 from peers.kafka import free_port, wait_until_answering
@@ -93,6 +94,16 @@ class Requests:
     """A smaller answer is an error."""
 
 
+class Burst(Protocol):
+    """Work that is counted burst by burst."""
+
+    units: int
+    """By which the instructions of one are divided."""
+
+    def burst(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class _Client:
     def __init__(self, port: int, frames: Sequence[bytes], scratch: memoryview) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=120)
@@ -128,36 +139,49 @@ class _Client:
         return got
 
 
-def bursts(node: CountedOttla, clients: Sequence[_Client], requests: Requests, count: int) -> None:
-    for _ in range(count):
+class _Bursts:
+    """`Requests` on connections to a node."""
+
+    def __init__(self, node: CountedOttla, requests: Requests) -> None:
+        scratch = memoryview(bytearray(DISCARD_BYTES))
+        self._node = node
+        self._requests = requests
+        self._clients = [_Client(node.port, frames, scratch) for frames in requests.frames]
+        self.units = requests.in_flight * len(self._clients)
+
+    def burst(self) -> None:
         # How many of them the node finds ready in one turn decides what each costs: it finds them all.
-        with node.paused() if len(clients) > 1 else nullcontext():
-            for client in clients:
-                client.ask(requests.in_flight)
-        for client in clients:
-            for _ in range(requests.in_flight):
-                client.take(requests.answer_bytes_min)
+        with self._node.paused() if len(self._clients) > 1 else nullcontext():
+            for client in self._clients:
+                client.ask(self._requests.in_flight)
+        for client in self._clients:
+            for _ in range(self._requests.in_flight):
+                client.take(self._requests.answer_bytes_min)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.socket.close()
 
 
-def count(node: CountedOttla, requests: Requests, warm: int, counted: int) -> float:
-    """User instructions per request, of `counted` bursts after `warm` that are not counted.
+def count(node: CountedOttla, work: Requests | Burst, warm: int, counted: int) -> float:
+    """User instructions per unit, of `counted` bursts after `warm` that are not counted.
 
     The least of some windows: clocks and the collection of garbage add to one now and then, and on a busy machine what
     is sent together comes in pieces.
     """
-    scratch = memoryview(bytearray(DISCARD_BYTES))
-    clients = [_Client(node.port, frames, scratch) for frames in requests.frames]
+    bursts = _Bursts(node, work) if isinstance(work, Requests) else work
     try:
-        bursts(node, clients, requests, warm)
+        for _ in range(warm):
+            bursts.burst()
         node.count(True)
         node.counted()
         least = math.inf
         share = max(1, counted // WINDOWS)
         for _ in range(WINDOWS):
-            bursts(node, clients, requests, share)
+            for _ in range(share):
+                bursts.burst()
             least = min(least, node.counted())
         node.count(False)
     finally:
-        for client in clients:
-            client.socket.close()
-    return least / (share * requests.in_flight * len(clients))
+        bursts.close()
+    return least / (share * bursts.units)

@@ -1,4 +1,4 @@
-"""The requests whose instructions are counted, on a broker that has what they ask for."""
+"""The work whose instructions are counted, on a broker that has what it asks for."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
-from bench.method.brokers import Side
-from bench.method.counted import Requests
+from bench.method.counted import Burst, CountedOttla, Requests
+from bench.method.counted_rebalances import ClassicRebalances, ConsumerRebalances
 from bench.method.load import Client, batch_of, fetch_frame, frame, produce_frame
 from bench.method.members import Group, Member, Swarm
 from bench.workloads.group_requests import (
@@ -42,11 +42,15 @@ SHARED_REQUESTS = 100
 SHARED_RECORDS = 500
 TRANSACTIONS = 200
 COMMIT_TURNS = 4
+REBALANCING = "rebalancing"
+REBALANCED_MEMBERS = 100
+PARTITIONS_A_MEMBER = 2
+"""As in the table of rebalances."""
 
 
 @dataclass
 class Broker:
-    side: Side
+    side: CountedOttla
     client: Client
     member: Member
     """Member of a group with committed offsets of 20 partitions."""
@@ -55,7 +59,7 @@ class Broker:
 @dataclass
 class Load:
     name: str
-    requests: Callable[[Broker], Requests]
+    requests: Callable[[Broker], Requests | Burst]
     is_large: bool = False
     """Much data, or many connections: a few are enough."""
     with_follower: bool = False
@@ -65,7 +69,7 @@ class Load:
 
 
 @contextmanager
-def prepared(side: Side) -> Iterator[Broker]:
+def prepared(side: CountedOttla) -> Iterator[Broker]:
     client = Client(side.port)
     client.create_topic(PRODUCED, 1)
     client.create_topic(CACHED, 1)
@@ -276,6 +280,16 @@ def _transactions(broker: Broker) -> Requests:
     return Requests([frames], 3)
 
 
+def _classic_rebalances(broker: Broker) -> Burst:
+    return ClassicRebalances(broker.side, REBALANCED_MEMBERS)
+
+
+def _consumer_rebalances(broker: Broker) -> Burst:
+    partitions = PARTITIONS_A_MEMBER * REBALANCED_MEMBERS
+    broker.client.create_topic(REBALANCING, partitions)
+    return ConsumerRebalances(broker.side, REBALANCED_MEMBERS, REBALANCING, partitions)
+
+
 def loads() -> list[Load]:
     found = []
     batches = {
@@ -313,6 +327,8 @@ def loads() -> list[Load]:
         found.append(Load(name, partial(_offset_fetches, partitions), in_suite=True))
     found.append(Load("heartbeat", _heartbeats, in_suite=True))
     found.append(Load("heartbeat of a consumer group", _consumer_heartbeats))
+    found.append(Load(f"rebalance of {REBALANCED_MEMBERS} members, classic", _classic_rebalances, is_large=True))
+    found.append(Load(f"rebalance of {REBALANCED_MEMBERS} members, KIP-848", _consumer_rebalances, is_large=True))
     found.append(Load("share fetch of 500 records", _share_fetches, in_suite=True))
     found.append(Load("request of a transaction of one record", _transactions, in_suite=True))
     return found
