@@ -198,13 +198,16 @@ class ConsumerRebalances(_Members):
         self._ask([member])
 
     def _settle(self) -> None:
+        """All learn of the new epoch; then those speak that have to revoke partitions or lack some."""
+        self._ask(self.members)
         for _ in range(ROUNDS_MAX):
-            self._ask(self.members)
-            owned = sum(len(member.owned) for member in self.members)
-            if owned == self.partitions and all(
-                member.epoch == self.epoch and not member.says_owned for member in self.members
-            ):
+            least = self.partitions // len(self.members)
+            asking = [
+                each for each in self.members if each.epoch < self.epoch or each.says_owned or len(each.owned) < least
+            ]
+            if not asking and sum(len(each.owned) for each in self.members) == self.partitions:
                 break
+            self._ask(asking or self.members)
         else:
             raise RuntimeError("a group did not settle")
         self._ask(self.members)

@@ -226,6 +226,13 @@ class RequestContext:
         self.in_steps = False
         """Whether the request is a long one, whose frame lies where it may stay."""
 
+    def of_another(self, correlation_id: int) -> RequestContext:
+        """The context of another request like this one on the same connection."""
+        return RequestContext(
+            self.node, self.api_key, self.api_version, correlation_id, self.client_id, self.client_host,
+            self.listener_name, self.principal, self.session,
+        )  # fmt: skip
+
     def count_error(self, error: int, times: int = 1) -> None:
         """Count errors of an answer that is encoded already; those in others are found when they are encoded."""
         self.node.metrics.api(self.api_key).failed(ErrorCode(error).name.upper(), times)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ottla.coordinator.config import GroupConfig
@@ -44,6 +45,8 @@ from ottla.replication.replica_log import Appended
 from ottla.storage.log.validation import COORDINATOR
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ottla.coordinator.group.group import Group
     from ottla.drivers.ports import CoordinatorHost, PublishedMetadata, Waiter
     from ottla.protocol.schemas.sent import ListedGroup
@@ -87,6 +90,13 @@ class GroupLed(Shard[GroupShard]):
         super().__init__(partition, core)
         self.commits = Commits()
         """Commits of this iteration of the loop that are not yet in the log."""
+
+
+@cache
+def _short_ways() -> ModuleType:
+    from ottla.coordinator.group.consumer import plain_heartbeat  # a node without such groups need not load it
+
+    return plain_heartbeat
 
 
 def _encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
@@ -184,15 +194,24 @@ class GroupCoordinatorDriver:
     def plain_heartbeat(self, heard: PlainHeartbeat) -> Millis | None:
         """The interval to the next heartbeat of a member that has said nothing new and to whom nothing new is to be
         said; None: that is for a ConsumerHeartbeat. Raises KafkaError."""
-        from ottla.coordinator.group.consumer.plain_heartbeat import plain_heartbeat
-
         shard = self._shard_of(heard.group_id, reads_offsets=False, flushes=False)
         if shard.pending or shard.collected:  # what the answer rests on may not be committed
             return None
-        interval_ms = shard.core.decide(lambda state: plain_heartbeat(state, heard), self._now())
+        interval_ms: Millis | None = shard.core.decide(
+            lambda state: _short_ways().plain_heartbeat(state, heard), self._now()
+        )
         if interval_ms is not None:
             self._shards.arm(shard)
         return interval_ms
+
+    def advancing_heartbeat(self, waiter: Waiter, heard: PlainHeartbeat) -> bool:
+        """The same where the member gets a new epoch and nothing else, or is told what is not committed yet: replies as
+        to a ConsumerHeartbeat. False: it is for one. Raises KafkaError."""
+        shard = self._shard_of(heard.group_id, flushes=False)
+        if not shard.core.decide(lambda state: _short_ways().advancing_heartbeat(state, waiter, heard), self._now()):
+            return False
+        self._shards.work(shard)
+        return True
 
     def streams_heartbeat_interval_ms(self, group_id: str) -> Millis:
         return self._config.of_streams_group(self._node.image, group_id).heartbeat_interval_ms

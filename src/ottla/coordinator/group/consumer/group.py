@@ -195,6 +195,18 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             old is not None and old.uses_classic_protocol
         )
 
+    def set_epoch_of(self, old: ConsumerMember, new: ConsumerMember) -> None:
+        """`set_member` where `new` differs from `old` in its epochs only."""
+        self.members[new.member_id] = new
+        self._state = None
+        before, epoch = old.epoch, new.epoch
+        for topic_id, partitions in new.assigned.items():
+            owned = self.partition_epochs.setdefault(topic_id, {})
+            for partition in partitions:
+                since = owned.get(partition)
+                if since is None or since < epoch or since == before:
+                    owned[partition] = epoch
+
     def set_resolved(self, pattern: str, resolved: ResolvedPattern | None) -> None:
         old = self.resolved.pop(pattern, None)
         if resolved is not None:

@@ -34,7 +34,7 @@ def update(
 ) -> Target:
     """The target of `new`, which will be in the place of `old`; with records of a new one for all where the group
     needs it. `epoch` is what the group will have."""
-    if group.assignment_epoch >= epoch or not _may_compute(state, group):
+    if group.assignment_epoch >= epoch or not may_compute(state, group):
         return Target(group.assignment_epoch, _last(group, new))
     before = group.static_members.get(new.instance_id or "", new.member_id)
     reads = _Subscribed(state.image, group)
@@ -61,7 +61,8 @@ def update(
     return Target(epoch, {topic_id: frozenset(numbers) for topic_id, numbers in found.items() if numbers})
 
 
-def _may_compute(state: GroupState, group: ConsumerGroup) -> bool:
+def may_compute(state: GroupState, group: ConsumerGroup) -> bool:
+    """Whether the time has come for a new target, where one is needed."""
     last_ms, interval_ms = group.assignment_timestamp_ms, state.consumer_config(group.group_id).assignment_interval_ms
     return last_ms == 0 or interval_ms == 0 or state.now.wall_ms >= last_ms + interval_ms
 

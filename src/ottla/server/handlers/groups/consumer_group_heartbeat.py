@@ -4,8 +4,9 @@
 Version 1 adds regular expressions, and has the client make the member id (KIP-1082). See
 `coordinator/group/consumer/heartbeat.py`.
 
-A member that has nothing new to say sends the same bytes every few seconds, but for the correlation id: they are
-decoded once in each of its epochs: 58,000 instructions in place of 254,000 (`docs/inside/benchmarks.md`).
+A member that has nothing new to say sends the same bytes every few seconds, but for the correlation id and its epoch:
+they are decoded once (`docs/inside/benchmarks.md`). In a rebalance most members keep what they have, and only learn
+their new epoch: that is short work, too (`coordinator/group/consumer/plain_heartbeat.py`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from uuid import UUID
 from ottla.coordinator.group.requests import ConsumerHeartbeat, PlainHeartbeat
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, Millis
+from ottla.protocol import messages
 from ottla.protocol.group_responses import encode_consumer_heartbeat
 from ottla.protocol.messages import ApiKey, response_header
+from ottla.protocol.varint import read_uvarint
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import Deferred, RequestContext, Response, api
+from ottla.server.api import Api, Call, Deferred, RequestContext, Response, api
 from ottla.server.coordinators.coordinator_replies import DeferredReply, encoded
 from ottla.server.coordinators.groups_enabled import check_enabled
 from ottla.server.security.authorization import allowed, authorize, refusal, visible_topics
@@ -48,6 +51,10 @@ BEAT_BYTES_MAX: Final = 1024
 PARTITIONS_AT_ONCE: Final = 1_000
 """An assignment of more is encoded in steps."""
 _INT32 = struct.Struct(">i")
+_START = struct.Struct(">ii")
+"""Length and correlation id of an answer."""
+_EPOCH_AND_REST = struct.Struct(">iibB")
+"""How an answer without an assignment ends: epoch, interval, null, no tagged fields."""
 
 
 def on_error(
@@ -59,46 +66,85 @@ def on_error(
     }  # fmt: skip
 
 
+class _Beat:
+    """The heartbeat of one member, whatever its epoch, and the answer where nothing is new."""
+
+    __slots__ = ("answer", "heard")
+
+    def __init__(self, heard: PlainHeartbeat, answer: bytes) -> None:
+        self.heard = heard
+        """As it came last."""
+        self.answer = answer
+        """What is between the correlation id and the epoch."""
+
+
 class _Beats:
     """The shortcut of one connection and version."""
 
-    def __init__(self, context: RequestContext) -> None:
+    def __init__(self, context: RequestContext, api: Api) -> None:
         self._context = context
-        self.known: dict[bytes, PlainHeartbeat] = {}
-        """Decoded heartbeats by the bytes behind the correlation id."""
-        self._answers: dict[PlainHeartbeat, tuple[Millis, bytes]] = {}
-        """The interval that was said last, and the whole answer behind its correlation id."""
+        self._api = api
+        self.known: dict[tuple[int, bytes], _Beat] = {}
+        """By the place of the epoch and all bytes behind the correlation id but those of the epoch: no two heartbeats
+        have the same that differ in more than these."""
+        self._places: dict[int, int] = {}
+        """Where the epoch is in frames of a length, if it is one that is known."""
 
-    def __call__(self, frame: memoryview, _: int) -> bytes | None:
-        heard = self.known.get(bytes(frame[8:]))
-        if heard is None:
+    def __call__(self, frame: memoryview, correlation_id: int) -> bytes | tuple[Call, Deferred] | None:
+        size = len(frame)
+        place = self._places.get(size, size)
+        beat = self.known.get((place, b"".join((frame[8:place], frame[place + 4 :]))))
+        if beat is None:
             return None
+        (epoch,) = _INT32.unpack_from(frame, place)
+        heard = beat.heard
+        if epoch != heard.member_epoch:
+            if epoch <= 0:
+                return None
+            heard = beat.heard = heard._replace(member_epoch=epoch)
         try:
             check_enabled(self._context, "consumer")
-            interval_ms = self._context.node.groups.plain_heartbeat(heard)
+            groups = self._context.node.groups
+            interval_ms = groups.plain_heartbeat(heard)
+            if interval_ms is not None:
+                return self._frame(correlation_id, beat, epoch, interval_ms)
+            call = Call(self._api, self._context.of_another(correlation_id), None)
+            waiter = DeferredReply(
+                lambda answer: self._frame(correlation_id, beat, answer["member_epoch"], answer["heartbeat_interval"])
+            )
+            return (call, waiter.deferred) if groups.advancing_heartbeat(waiter, heard) else None
         except KafkaError:
             return None  # said by the handler, which asks again
-        if interval_ms is None:
-            return None
-        said, answer = self._answers.get(heard, (-1, b""))
-        if said != interval_ms:
-            answer = self._encode(heard, interval_ms)
-            self._answers[heard] = interval_ms, answer
-        return b"".join((_INT32.pack(len(answer) + 4), frame[4:8], answer))
 
-    def _encode(self, heard: PlainHeartbeat, interval_ms: Millis) -> bytes:
-        response = {
-            "error_code": ErrorCode.none, "error_message": None, "member_id": heard.member_id,
-            "member_epoch": heard.member_epoch, "heartbeat_interval": interval_ms, "assignment": None,
-        }  # fmt: skip
-        header = response_header(ApiKey.CONSUMER_GROUP_HEARTBEAT, self._context.api_version, 0)
-        return bytes(encode_consumer_heartbeat(self._context.api_version, response, header[4:]))
+    def _frame(self, correlation_id: int, beat: _Beat, epoch: int, interval_ms: Millis) -> bytes:
+        head = beat.answer
+        length = len(head) + _EPOCH_AND_REST.size + 4
+        return b"".join((_START.pack(length, correlation_id), head, _EPOCH_AND_REST.pack(epoch, interval_ms, -1, 0)))
 
-    def learn(self, beat: bytes, heard: PlainHeartbeat) -> None:
+    def learn(self, frame: memoryview, heard: PlainHeartbeat) -> None:
         if len(self.known) >= BEATS_MAX:
             self.known.clear()
-            self._answers.clear()
-        self.known[beat] = heard
+            self._places.clear()
+        version = self._context.api_version
+        place = _place_of_epoch(frame)
+        self._places[len(frame)] = place
+        response = {
+            "error_code": ErrorCode.none, "error_message": None, "member_id": heard.member_id,
+            "member_epoch": 0, "heartbeat_interval": 0, "assignment": None,
+        }  # fmt: skip
+        header = response_header(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 0)
+        answer = bytes(encode_consumer_heartbeat(version, response, header[4:]))
+        key = place, b"".join((frame[8:place], frame[place + 4 :]))
+        self.known[key] = _Beat(heard, answer[: -_EPOCH_AND_REST.size])
+
+
+def _place_of_epoch(frame: memoryview) -> int:
+    """Where the member epoch is in a heartbeat: behind the ids of group and member, compact strings."""
+    place = messages.read_header(frame).body_offset
+    for _ in range(2):
+        length, place = read_uvarint(frame, place)
+        place += length - 1
+    return place
 
 
 def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame: memoryview) -> None:
@@ -108,10 +154,10 @@ def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame
     key = ApiKey.CONSUMER_GROUP_HEARTBEAT << 16 | context.api_version
     beats = shortcuts.get(key)
     if beats is None:
-        beats = shortcuts[key] = _Beats(context)
+        beats = shortcuts[key] = _Beats(context, handle.__ottla_api__)  # type: ignore[attr-defined]
     who = (context.client_id or "", f"/{context.client_host}")
     heard = PlainHeartbeat(request.group_id, request.member_id, request.instance_id, request.member_epoch, *who)
-    beats.learn(bytes(frame[8:]), heard)
+    beats.learn(frame, heard)
 
 
 def _says_more(request: ConsumerGroupHeartbeatRequest) -> bool:
