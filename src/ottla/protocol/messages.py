@@ -137,8 +137,6 @@ LONG_ROWS: Final = 250
 
 Steps = Generator[int, None, Any]
 
-_HEADER_START = struct.Struct(">hhi")
-_INT16 = struct.Struct(">h")
 _REQUEST_HEADER = struct.Struct(">hhih")
 _HEADER = struct.Struct(">i")
 _FLEXIBLE_HEADER = struct.Struct(">ix")
@@ -187,8 +185,7 @@ def read_header(frame: Buffer) -> RequestHeader:
     Raises MalformedRequest. The client id is a legacy string in both header versions.
     """
     try:
-        api_key, version, correlation_id = _HEADER_START.unpack_from(frame)
-        (length,) = _INT16.unpack_from(frame, 8)
+        api_key, version, correlation_id, length = _REQUEST_HEADER.unpack_from(frame)
         position = 10
         client_id: str | None = None
         if length >= 0:
@@ -199,8 +196,8 @@ def read_header(frame: Buffer) -> RequestHeader:
             if length > STRING_BYTES_MAX // 3 and len(client_id.encode()) > STRING_BYTES_MAX:
                 raise MalformedRequest("a long client id that is not UTF-8")
             position = end
-        if is_flexible(api_key, version):
-            position = skip_tagged_fields(frame, position)
+        if version >= FLEXIBLE_SINCE.get(api_key, 0):
+            position = skip_tagged_fields(frame, position) if frame[position] else position + 1
     except (struct.error, IndexError) as error:
         raise MalformedRequest(f"truncated or garbled request header: {error}") from error
     return RequestHeader(api_key, version, correlation_id, client_id, position)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.coordinator.effects import InTransaction, Marker
@@ -14,18 +15,17 @@ if TYPE_CHECKING:
     from ottla.protocol.internal.streams_group_records import StreamsEndpoint, StreamsGroupTopologyValue
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinGroup:
+class JoinGroup(NamedTuple):
     group_id: str
-    member_id: str = ""
-    instance_id: str | None = None
-    client_id: str = ""
-    client_host: str = ""
     session_timeout_ms: Millis
     rebalance_timeout_ms: Millis
     protocol_type: str
     protocols: dict[str, bytes]
     """Assignment strategies by name, in order of preference, each with the member's metadata for it."""
+    member_id: str = ""
+    instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
     require_known_member_id: bool = True
     """Since version 4 a new member gets its id first and joins with it in a second request (KIP-394)."""
     can_skip_assignment: bool = True
@@ -34,15 +34,17 @@ class JoinGroup:
     """The topics that the member may describe, for the patterns of others in its group; None: all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyncGroup:
+NO_ASSIGNMENTS: Final[Mapping[str, bytes]] = MappingProxyType({})
+
+
+class SyncGroup(NamedTuple):
     group_id: str
     generation: int
     member_id: str
     instance_id: str | None = None
     protocol_type: str | None = None
     protocol_name: str | None = None
-    assignments: dict[str, bytes] = field(default_factory=dict)
+    assignments: Mapping[str, bytes] = NO_ASSIGNMENTS
 
 
 class Leaving(NamedTuple):

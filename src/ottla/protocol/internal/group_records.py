@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -19,6 +19,8 @@ from ottla.protocol.internal.modern_group_records import ModernKey, decode_moder
 from ottla.protocol.varint import write_uvarint
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.protocol.internal.group_values import GroupValue
 
 
@@ -127,12 +129,18 @@ def encode_value(value: Value | None) -> bytes | None:
     if isinstance(value, OffsetCommitValue):
         return _encode_offset(value)
     if not isinstance(value, GroupMetadataValue):
-        from ottla.protocol.internal.group_values import encode_group_value
-
-        return encode_group_value(value)
+        return _of_newer_groups()(value)
     out = bytearray(_SHORT.pack(GROUP_METADATA_VERSION))
     encode_into(out, value, GROUP_METADATA_VERSION)
     return bytes(out)
+
+
+@cache
+def _of_newer_groups() -> Callable[[GroupValue], bytes]:
+    """Looked up once: an import inside a function takes longer than encoding a value."""
+    from ottla.protocol.internal.group_values import encode_group_value
+
+    return encode_group_value
 
 
 def decode_record(key: Buffer, value: Buffer | None) -> GroupRecord | None:

@@ -6,7 +6,7 @@ import struct
 from typing import Final
 
 from ottla.model import Buffer
-from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode
 from ottla.protocol.internal.consumer_group_records import CONSUMER_GROUP_VALUES, ConsumerGroupValue
 from ottla.protocol.internal.share_group_records import SHARE_GROUP_VALUES, ShareGroupValue
 from ottla.protocol.internal.streams_group_records import STREAMS_GROUP_VALUES, StreamsGroupValue
@@ -14,6 +14,7 @@ from ottla.protocol.internal.streams_group_records import STREAMS_GROUP_VALUES, 
 GroupValue = ConsumerGroupValue | ShareGroupValue | StreamsGroupValue
 VERSION: Final = 0
 _SHORT = struct.Struct(">h")
+_VERSION: Final = _SHORT.pack(VERSION)
 _VALUES: Final[dict[int, type[GroupValue]]] = {
     **CONSUMER_GROUP_VALUES,
     **SHARE_GROUP_VALUES,
@@ -22,9 +23,7 @@ _VALUES: Final[dict[int, type[GroupValue]]] = {
 
 
 def encode_group_value(value: GroupValue) -> bytes:
-    out = bytearray(_SHORT.pack(VERSION))
-    encode_into(out, value, VERSION)
-    return bytes(out)
+    return _VERSION + encode(value, VERSION)
 
 
 def decode_group_value(number: int, value: Buffer) -> GroupValue:

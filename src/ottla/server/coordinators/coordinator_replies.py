@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.protocol.messages import response_header
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response
 
+if TYPE_CHECKING:
+    from ottla.coordinator.group.requests import GroupRequest
+    from ottla.drivers.coordinators.group_coordinator import GroupCoordinatorDriver
+
 Finish = Callable[[Any], Response]
 Encode = Callable[[int, Mapping[str, Any], bytes], bytes]
 """Encoder of one API: writes a response in a version, after its header."""
+
+_INT32 = struct.Struct(">i")
 
 
 class DeferredReply:
@@ -26,19 +33,34 @@ class DeferredReply:
     def complete(self, result: Mapping[str, Any] | BaseException) -> None:
         self.deferred.complete(result if isinstance(result, BaseException) else self.finish(result))
 
+    def ask(self, groups: GroupCoordinatorDriver, request: GroupRequest) -> Deferred:
+        """Ask the group coordinator; an error that it raises is the answer, as one that a handler raises."""
+        try:
+            groups.ask(self, request)
+        except Exception as error:
+            self.deferred.complete(error)
+        return self.deferred
+
 
 def encoded(context: RequestContext, encode: Encode, response: Mapping[str, Any]) -> EncodedResponse:
     header = response_header(context.api_key, context.api_version, context.correlation_id)
     return EncodedResponse([encode(context.api_version, response, header)])
 
 
+def framed(context: RequestContext, encode: Encode, response: Mapping[str, Any]) -> bytes:
+    """The same as one whole frame, which is sent as it is."""
+    header = response_header(context.api_key, context.api_version, context.correlation_id)
+    body = encode(context.api_version, response, header)
+    return _INT32.pack(len(body)) + body
+
+
 def encoded_reply(context: RequestContext, encode: Encode) -> DeferredReply:
     """Encodes what the coordinator says, and counts the error in it."""
 
-    def finish(response: Mapping[str, Any]) -> EncodedResponse:
+    def finish(response: Mapping[str, Any]) -> bytes:
         if response["error_code"]:
             context.count_error(response["error_code"])
-        return encoded(context, encode, response)
+        return framed(context, encode, response)
 
     return DeferredReply(finish)
 

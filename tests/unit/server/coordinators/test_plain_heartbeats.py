@@ -9,6 +9,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
+from ottla.server.coordinators.known_requests import KNOWN_MAX
 from ottla.server.handlers.groups import consumer_group_heartbeat
 from ottla.server.node import Node
 from tests.unit.server.coordinators.test_repeated_commits import play
@@ -79,13 +80,13 @@ def test_errors_are_the_handlers(tmp_path: Path, taken: list[bool]) -> None:
 
 def test_many_beats_do_not_grow_what_is_kept(tmp_path: Path) -> None:
     async def scene(node: Node, client: Client) -> None:
-        for number in range(3 * consumer_group_heartbeat.BEATS_MAX):
+        for number in range(3 * KNOWN_MAX):
             await ask(client, {**JOINS, "member_id": f"m{number}"})
             epoch = (await ask(client, {**JOINS, "member_id": f"m{number}"}))["member_epoch"]
             await ask(client, {**NOTHING_NEW, "member_id": f"m{number}", "member_epoch": epoch})
         key = ApiKey.CONSUMER_GROUP_HEARTBEAT << 16 | 1
         (kept,) = [each.shortcuts[key] for each in node.listeners[0].connections if key in each.shortcuts]
         assert isinstance(kept, consumer_group_heartbeat._Beats)
-        assert 0 < len(kept.known) <= consumer_group_heartbeat.BEATS_MAX
+        assert 0 < len(kept.known.by_bytes) <= KNOWN_MAX
 
     play(tmp_path, scene)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.classic.group import ClassicGroup, State
@@ -67,7 +69,7 @@ def _checked_for_sync(group: ClassicGroup | None, request: SyncGroup) -> Member:
     return member
 
 
-def _store(state: GroupState, group: ClassicGroup, assignments: dict[str, bytes]) -> None:
+def _store(state: GroupState, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
     """Write the assignment. Should another rebalance have begun by the time it is written, it no longer counts."""
     generation = group.generation
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.effects import Reply, Token, Write
 from ottla.coordinator.group.consumer.group import MEMBER_CURRENT, ConsumerGroup
 from ottla.coordinator.group.consumer.member import ConsumerMember, MemberState
+from ottla.coordinator.group.consumer.reconcile import NO_NUMBERS
 from ottla.coordinator.group.consumer.target import may_compute
 from ottla.coordinator.group.consumer.timers import cancel_rebalance, start_session
 from ottla.coordinator.group.requests import PlainHeartbeat
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
 from ottla.model import Millis
-from ottla.protocol.internal.consumer_group_records import encode_current_assignment
 from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.internal.modern_group_records import ModernKey
 
@@ -55,8 +55,8 @@ def advancing_heartbeat(state: GroupState, token: Token, heard: PlainHeartbeat) 
         if member.state is not MemberState.STABLE or member.revoking or not _has_its_target(state, group, member):
             return False
         old, member = member, member.in_epoch(epoch)
-        value = encode_current_assignment(epoch, old.epoch, member.state, member.assigned)
-        records.append(GroupRecord(ModernKey(MEMBER_CURRENT, heard.group_id, heard.member_id), value))
+        key = ModernKey(MEMBER_CURRENT, heard.group_id, heard.member_id)
+        records.append(GroupRecord(key, member.to_current()))
         state.decisions += 1
         group.set_epoch_of(old, member)
         undo = partial(group.set_epoch_of, member, old)
@@ -99,7 +99,7 @@ def _has_its_target(state: GroupState, group: ConsumerGroup, member: ConsumerMem
         return False
     for topic_id, epochs in assigned.items():
         topic = state.image.topic_by_id(topic_id)
-        if topic is None or topic.name not in member.topics or target.get(topic_id) != epochs.keys():
+        if topic is None or topic.name not in member.topics or epochs.keys() != target.get(topic_id, NO_NUMBERS):
             return False
     return True
 

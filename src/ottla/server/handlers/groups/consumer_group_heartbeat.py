@@ -19,14 +19,13 @@ from uuid import UUID
 from ottla.coordinator.group.requests import ConsumerHeartbeat, PlainHeartbeat
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, Millis
-from ottla.protocol import messages
 from ottla.protocol.group_responses import encode_consumer_heartbeat
 from ottla.protocol.messages import ApiKey, response_header
-from ottla.protocol.varint import read_uvarint
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Api, Call, Deferred, RequestContext, Response, api
-from ottla.server.coordinators.coordinator_replies import DeferredReply, encoded
+from ottla.server.coordinators.coordinator_replies import DeferredReply, framed
 from ottla.server.coordinators.groups_enabled import check_enabled
+from ottla.server.coordinators.known_requests import Known, KnownRequests, behind_strings
 from ottla.server.security.authorization import allowed, authorize, refusal, visible_topics
 from ottla.server.security.permissions import Refused, of_groups, of_topics
 
@@ -44,13 +43,8 @@ if TYPE_CHECKING:
         assignment: Mapping[UUID, Collection[int]] | None
 
 
-BEATS_MAX: Final = 64
-"""Different heartbeats of one connection that are remembered; a consumer has one, a proxy many."""
-BEAT_BYTES_MAX: Final = 1024
-"""Longer ones, with tagged fields or names that nobody has, are decoded each time: a frame may have 100 MB."""
 PARTITIONS_AT_ONCE: Final = 1_000
 """An assignment of more is encoded in steps."""
-_INT32 = struct.Struct(">i")
 _START = struct.Struct(">ii")
 """Length and correlation id of an answer."""
 _EPOCH_AND_REST = struct.Struct(">iibB")
@@ -66,16 +60,22 @@ def on_error(
     }  # fmt: skip
 
 
-class _Beat:
+class _Beat(Known):
     """The heartbeat of one member, whatever its epoch, and the answer where nothing is new."""
 
     __slots__ = ("answer", "heard")
 
-    def __init__(self, heard: PlainHeartbeat, answer: bytes) -> None:
+    def __init__(self, place: int, heard: PlainHeartbeat, answer: bytes) -> None:
+        super().__init__(place)
         self.heard = heard
         """As it came last."""
         self.answer = answer
         """What is between the correlation id and the epoch."""
+
+    def frame(self, correlation_id: int, epoch: int, interval_ms: Millis) -> bytes:
+        head = self.answer
+        start = _START.pack(len(head) + _EPOCH_AND_REST.size + 4, correlation_id)
+        return b"".join((start, head, _EPOCH_AND_REST.pack(epoch, interval_ms, -1, 0)))
 
 
 class _Beats:
@@ -84,20 +84,13 @@ class _Beats:
     def __init__(self, context: RequestContext, api: Api) -> None:
         self._context = context
         self._api = api
-        self.known: dict[tuple[int, bytes], _Beat] = {}
-        """By the place of the epoch and all bytes behind the correlation id but those of the epoch: no two heartbeats
-        have the same that differ in more than these."""
-        self._places: dict[int, int] = {}
-        """Where the epoch is in frames of a length, if it is one that is known."""
+        self.known: KnownRequests[_Beat] = KnownRequests()
 
     def __call__(self, frame: memoryview, correlation_id: int) -> bytes | tuple[Call, Deferred] | None:
-        size = len(frame)
-        place = self._places.get(size, size)
-        beat = self.known.get((place, b"".join((frame[8:place], frame[place + 4 :]))))
+        beat = self.known.find(frame)
         if beat is None:
             return None
-        (epoch,) = _INT32.unpack_from(frame, place)
-        heard = beat.heard
+        heard, epoch = beat.heard, beat.number(frame)
         if epoch != heard.member_epoch:
             if epoch <= 0:
                 return None
@@ -107,49 +100,31 @@ class _Beats:
             groups = self._context.node.groups
             interval_ms = groups.plain_heartbeat(heard)
             if interval_ms is not None:
-                return self._frame(correlation_id, beat, epoch, interval_ms)
-            call = Call(self._api, self._context.of_another(correlation_id), None)
+                return beat.frame(correlation_id, epoch, interval_ms)
             waiter = DeferredReply(
-                lambda answer: self._frame(correlation_id, beat, answer["member_epoch"], answer["heartbeat_interval"])
+                lambda answer: beat.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
             )
-            return (call, waiter.deferred) if groups.advancing_heartbeat(waiter, heard) else None
+            if not groups.advancing_heartbeat(waiter, heard):
+                return None
         except KafkaError:
             return None  # said by the handler, which asks again
-
-    def _frame(self, correlation_id: int, beat: _Beat, epoch: int, interval_ms: Millis) -> bytes:
-        head = beat.answer
-        length = len(head) + _EPOCH_AND_REST.size + 4
-        return b"".join((_START.pack(length, correlation_id), head, _EPOCH_AND_REST.pack(epoch, interval_ms, -1, 0)))
+        return Call(self._api, self._context.of_another(correlation_id), None), waiter.deferred
 
     def learn(self, frame: memoryview, heard: PlainHeartbeat) -> None:
-        if len(self.known) >= BEATS_MAX:
-            self.known.clear()
-            self._places.clear()
         version = self._context.api_version
-        place = _place_of_epoch(frame)
-        self._places[len(frame)] = place
         response = {
             "error_code": ErrorCode.none, "error_message": None, "member_id": heard.member_id,
             "member_epoch": 0, "heartbeat_interval": 0, "assignment": None,
         }  # fmt: skip
         header = response_header(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 0)
-        answer = bytes(encode_consumer_heartbeat(version, response, header[4:]))
-        key = place, b"".join((frame[8:place], frame[place + 4 :]))
-        self.known[key] = _Beat(heard, answer[: -_EPOCH_AND_REST.size])
-
-
-def _place_of_epoch(frame: memoryview) -> int:
-    """Where the member epoch is in a heartbeat: behind the ids of group and member, compact strings."""
-    place = messages.read_header(frame).body_offset
-    for _ in range(2):
-        length, place = read_uvarint(frame, place)
-        place += length - 1
-    return place
+        answer = encode_consumer_heartbeat(version, response, header[4:])
+        place = behind_strings(frame, ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 2)
+        self.known.learn(frame, _Beat(place, heard, answer[: -_EPOCH_AND_REST.size]))
 
 
 def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame: memoryview) -> None:
     shortcuts = getattr(context.session, "shortcuts", None)
-    if shortcuts is None or len(frame) > BEAT_BYTES_MAX or _says_more(request):
+    if shortcuts is None or _says_more(request):
         return
     key = ApiKey.CONSUMER_GROUP_HEARTBEAT << 16 | context.api_version
     beats = shortcuts.get(key)
@@ -222,7 +197,7 @@ def _response(context: RequestContext, answer: _Answer) -> Response:
     assigned = answer["assignment"]
     response = {**answer, "error_message": None}
     if assigned is None or sum(map(len, assigned.values())) <= PARTITIONS_AT_ONCE:
-        return encoded(context, encode_consumer_heartbeat, response)
+        return framed(context, encode_consumer_heartbeat, response)
     rows = tuple({"topic_id": topic_id, "partitions": tuple(found)} for topic_id, found in assigned.items())
     response["assignment"] = {"topic_partitions": rows}
     return response

@@ -2,6 +2,8 @@
 
 Version 1 adds the rebalance timeout (KIP-62), 4 the two-step join (KIP-394), 5 static members (KIP-345), 9 that a
 returning static leader skips the assignment (KIP-814). See `coordinator/group/classic/join.py`.
+
+A member that joins again sends the same bytes, unless its subscription has changed: they are decoded once.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from ottla.errors import KafkaError
 from ottla.protocol.group_responses import encode_join
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import Deferred, EncodedResponse, RequestContext, api
+from ottla.server.api import Api, Call, Deferred, EncodedResponse, RequestContext, api
 from ottla.server.coordinators.coordinator_replies import encoded, encoded_reply
+from ottla.server.coordinators.known_requests import Known, KnownRequests
 from ottla.server.security.authorization import visible_topics
 from ottla.server.security.permissions import group
 
@@ -27,10 +30,52 @@ def on_error(context: RequestContext, request: JoinGroupRequest, error: KafkaErr
     return encoded(context, encode_join, replies.join_error(error.code))
 
 
-@api(ApiKey.JOIN_GROUP, versions=(0, 9), needs=(group(Operation.READ),), on_error=on_error)
+class _Join(Known):
+    """A member's request to join again."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self, place: int, asked: JoinGroup) -> None:
+        super().__init__(place)
+        self.asked = asked
+
+
+class _Joins:
+    """The shortcut of one connection and version."""
+
+    def __init__(self, context: RequestContext, api: Api) -> None:
+        self._context = context
+        self._api = api
+        self.known: KnownRequests[_Join] = KnownRequests()
+
+    def __call__(self, frame: memoryview, correlation_id: int) -> tuple[Call, Deferred] | None:
+        known = self.known.find(frame)
+        if known is None:
+            return None
+        context = self._context.of_another(correlation_id)
+        return Call(self._api, context, None), _ask(context, known.asked)
+
+
+def learn(context: RequestContext, request: JoinGroupRequest, frame: memoryview) -> None:
+    """A member that joins again in the next rebalance mostly has the same to say."""
+    shortcuts = getattr(context.session, "shortcuts", None)
+    if shortcuts is None or not request.member_id:
+        return
+    key = ApiKey.JOIN_GROUP << 16 | context.api_version
+    joins = shortcuts.get(key)
+    if joins is None:
+        joins = shortcuts[key] = _Joins(context, handle.__ottla_api__)  # type: ignore[attr-defined]
+    joins.known.learn(frame, _Join(len(frame), _asked(context, request)))
+
+
+@api(ApiKey.JOIN_GROUP, versions=(0, 9), needs=(group(Operation.READ),), on_error=on_error, learn=learn)
 def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred:
+    return _ask(context, _asked(context, request))
+
+
+def _asked(context: RequestContext, request: JoinGroupRequest) -> JoinGroup:
     session_timeout_ms = request.session_timeout
-    asked = JoinGroup(
+    return JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
@@ -44,6 +89,7 @@ def handle(context: RequestContext, request: JoinGroupRequest) -> Deferred:
         can_skip_assignment=context.api_version >= 9,
         visible=visible_topics(context),
     )
-    waiter = encoded_reply(context, encode_join)
-    context.node.groups.ask(waiter, asked)
-    return waiter.deferred
+
+
+def _ask(context: RequestContext, asked: JoinGroup) -> Deferred:
+    return encoded_reply(context, encode_join).ask(context.node.groups, asked)

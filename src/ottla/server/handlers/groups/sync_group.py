@@ -1,6 +1,8 @@
 """SyncGroup, versions 0-5: the leader brings the assignment, every member gets its part of it.
 
 Version 3 adds static members (KIP-345), version 5 requires the protocol's type and name (KIP-559).
+
+Members that bring none send the same bytes in each rebalance, but for their generation: they are decoded once.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_responses import encode_sync
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import Deferred, EncodedResponse, RequestContext, api
+from ottla.server.api import Api, Call, Deferred, EncodedResponse, RequestContext, api
 from ottla.server.coordinators.coordinator_replies import encoded, encoded_reply
+from ottla.server.coordinators.known_requests import Known, KnownRequests, behind_strings
 from ottla.server.security.authorization import authorize
 from ottla.server.security.permissions import Refused, of_groups
 
@@ -29,22 +32,63 @@ def on_error(context: RequestContext, request: SyncGroupRequest, error: KafkaErr
 NEEDS = (of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),)
 
 
-@api(ApiKey.SYNC_GROUP, versions=(0, 5), needs=NEEDS, on_error=on_error)
+class _Sync(Known):
+    """The request of a member that is not the leader, whatever its generation."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self, place: int, asked: SyncGroup) -> None:
+        super().__init__(place)
+        self.asked = asked
+
+
+class _Syncs:
+    """The shortcut of one connection and version."""
+
+    def __init__(self, context: RequestContext, api: Api) -> None:
+        self._context = context
+        self._api = api
+        self.known: KnownRequests[_Sync] = KnownRequests()
+
+    def __call__(self, frame: memoryview, correlation_id: int) -> tuple[Call, Deferred] | None:
+        known = self.known.find(frame)
+        if known is None:
+            return None
+        context = self._context.of_another(correlation_id)
+        return Call(self._api, context, None), _ask(context, known.asked._replace(generation=known.number(frame)))
+
+
+def learn(context: RequestContext, request: SyncGroupRequest, frame: memoryview) -> None:
+    shortcuts = getattr(context.session, "shortcuts", None)
+    if shortcuts is None or request.assignments:
+        return
+    key = ApiKey.SYNC_GROUP << 16 | context.api_version
+    syncs = shortcuts.get(key)
+    if syncs is None:
+        syncs = shortcuts[key] = _Syncs(context, handle.__ottla_api__)  # type: ignore[attr-defined]
+    place = behind_strings(frame, ApiKey.SYNC_GROUP, context.api_version, 1)
+    syncs.known.learn(frame, _Sync(place, _asked(request)))
+
+
+@api(ApiKey.SYNC_GROUP, versions=(0, 5), needs=NEEDS, on_error=on_error, learn=learn)
 def handle(context: RequestContext, request: SyncGroupRequest) -> Deferred:
-    protocol_type = request.protocol_type
-    protocol_name = request.protocol_name
-    if context.api_version >= 5 and None in (protocol_type, protocol_name):
+    if context.api_version >= 5 and None in (request.protocol_type, request.protocol_name):
         raise KafkaError(ErrorCode.inconsistent_group_protocol)
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
-    asked = SyncGroup(
+    return _ask(context, _asked(request))
+
+
+def _asked(request: SyncGroupRequest) -> SyncGroup:
+    return SyncGroup(
         group_id=request.group_id,
         generation=request.generation_id,
         member_id=request.member_id,
         instance_id=request.group_instance_id,
-        protocol_type=protocol_type,
-        protocol_name=protocol_name,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
         assignments={each.member_id: each.assignment for each in request.assignments},
     )
-    waiter = encoded_reply(context, encode_sync)
-    context.node.groups.ask(waiter, asked)
-    return waiter.deferred
+
+
+def _ask(context: RequestContext, asked: SyncGroup) -> Deferred:
+    return encoded_reply(context, encode_sync).ask(context.node.groups, asked)
