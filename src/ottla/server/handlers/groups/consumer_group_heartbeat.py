@@ -22,10 +22,10 @@ from ottla.model import ZERO_UUID, Millis
 from ottla.protocol.group_responses import encode_consumer_heartbeat
 from ottla.protocol.messages import ApiKey, response_header
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import Api, Call, Deferred, RequestContext, Response, api
+from ottla.server.api import Api, Call, Deferred, RequestContext, Response, api, load
 from ottla.server.coordinators.coordinator_replies import DeferredReply, framed
 from ottla.server.coordinators.groups_enabled import check_enabled
-from ottla.server.coordinators.known_requests import Known, KnownRequests, behind_strings
+from ottla.server.coordinators.known_requests import Known, KnownRequests, behind_strings, shortcut_for
 from ottla.server.security.authorization import allowed, authorize, refusal, visible_topics
 from ottla.server.security.permissions import Refused, of_groups, of_topics
 
@@ -123,16 +123,13 @@ class _Beats:
 
 
 def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame: memoryview) -> None:
-    shortcuts = getattr(context.session, "shortcuts", None)
-    if shortcuts is None or _says_more(request):
+    if _says_more(request):
         return
-    key = ApiKey.CONSUMER_GROUP_HEARTBEAT << 16 | context.api_version
-    beats = shortcuts.get(key)
-    if beats is None:
-        beats = shortcuts[key] = _Beats(context, handle.__ottla_api__)  # type: ignore[attr-defined]
-    who = (context.client_id or "", f"/{context.client_host}")
-    heard = PlainHeartbeat(request.group_id, request.member_id, request.instance_id, request.member_epoch, *who)
-    beats.learn(frame, heard)
+    beats = shortcut_for(context, frame, lambda: _Beats(context, load(ApiKey.CONSUMER_GROUP_HEARTBEAT)))
+    if beats is not None:
+        who = (context.client_id or "", f"/{context.client_host}")
+        heard = PlainHeartbeat(request.group_id, request.member_id, request.instance_id, request.member_epoch, *who)
+        beats.learn(frame, heard)
 
 
 def _says_more(request: ConsumerGroupHeartbeatRequest) -> bool:

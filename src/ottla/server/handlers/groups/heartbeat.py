@@ -15,7 +15,7 @@ from ottla.protocol.group_responses import encode_heartbeat
 from ottla.protocol.messages import ApiKey, response_header
 from ottla.security.acls import Operation
 from ottla.server.api import EncodedResponse, RequestContext, api
-from ottla.server.coordinators.known_requests import Known, KnownRequests, behind_strings
+from ottla.server.coordinators.known_requests import Known, KnownRequests, behind_strings, shortcut_for
 from ottla.server.security.permissions import group
 
 if TYPE_CHECKING:
@@ -61,15 +61,10 @@ class _Beats:
 
 
 def learn(context: RequestContext, request: HeartbeatRequest, frame: memoryview) -> None:
-    shortcuts = getattr(context.session, "shortcuts", None)
-    if shortcuts is None:
-        return
-    key = ApiKey.HEARTBEAT << 16 | context.api_version
-    beats = shortcuts.get(key)
-    if beats is None:
-        beats = shortcuts[key] = _Beats(context)
-    place = behind_strings(frame, ApiKey.HEARTBEAT, context.api_version, 1)
-    beats.known.learn(frame, _Beat(place, request))
+    beats = shortcut_for(context, frame, lambda: _Beats(context))
+    if beats is not None:
+        place = behind_strings(frame, ApiKey.HEARTBEAT, context.api_version, 1)
+        beats.known.learn(frame, _Beat(place, request))
 
 
 def on_error(context: RequestContext, request: HeartbeatRequest, error: KafkaError) -> EncodedResponse:

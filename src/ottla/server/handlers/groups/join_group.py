@@ -16,9 +16,9 @@ from ottla.errors import KafkaError
 from ottla.protocol.group_responses import encode_join
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import Api, Call, Deferred, EncodedResponse, RequestContext, api
+from ottla.server.api import Api, Call, Deferred, EncodedResponse, RequestContext, api, load
 from ottla.server.coordinators.coordinator_replies import encoded, encoded_reply
-from ottla.server.coordinators.known_requests import Known, KnownRequests
+from ottla.server.coordinators.known_requests import Known, KnownRequests, shortcut_for
 from ottla.server.security.authorization import visible_topics
 from ottla.server.security.permissions import group
 
@@ -58,14 +58,11 @@ class _Joins:
 
 def learn(context: RequestContext, request: JoinGroupRequest, frame: memoryview) -> None:
     """A member that joins again in the next rebalance mostly has the same to say."""
-    shortcuts = getattr(context.session, "shortcuts", None)
-    if shortcuts is None or not request.member_id:
+    if not request.member_id:
         return
-    key = ApiKey.JOIN_GROUP << 16 | context.api_version
-    joins = shortcuts.get(key)
-    if joins is None:
-        joins = shortcuts[key] = _Joins(context, handle.__ottla_api__)  # type: ignore[attr-defined]
-    joins.known.learn(frame, _Join(len(frame), _asked(context, request)))
+    joins = shortcut_for(context, frame, lambda: _Joins(context, load(ApiKey.JOIN_GROUP)))
+    if joins is not None:
+        joins.known.learn(frame, _Join(len(frame), _asked(context, request)))
 
 
 @api(ApiKey.JOIN_GROUP, versions=(0, 9), needs=(group(Operation.READ),), on_error=on_error, learn=learn)

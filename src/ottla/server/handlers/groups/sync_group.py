@@ -15,9 +15,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_responses import encode_sync
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import Api, Call, Deferred, EncodedResponse, RequestContext, api
+from ottla.server.api import Api, Call, Deferred, EncodedResponse, RequestContext, api, load
 from ottla.server.coordinators.coordinator_replies import encoded, encoded_reply
-from ottla.server.coordinators.known_requests import Known, KnownRequests, behind_strings
+from ottla.server.coordinators.known_requests import Known, KnownRequests, behind_strings, shortcut_for
 from ottla.server.security.authorization import authorize
 from ottla.server.security.permissions import Refused, of_groups
 
@@ -59,15 +59,12 @@ class _Syncs:
 
 
 def learn(context: RequestContext, request: SyncGroupRequest, frame: memoryview) -> None:
-    shortcuts = getattr(context.session, "shortcuts", None)
-    if shortcuts is None or request.assignments:
+    if request.assignments:
         return
-    key = ApiKey.SYNC_GROUP << 16 | context.api_version
-    syncs = shortcuts.get(key)
-    if syncs is None:
-        syncs = shortcuts[key] = _Syncs(context, handle.__ottla_api__)  # type: ignore[attr-defined]
-    place = behind_strings(frame, ApiKey.SYNC_GROUP, context.api_version, 1)
-    syncs.known.learn(frame, _Sync(place, _asked(request)))
+    syncs = shortcut_for(context, frame, lambda: _Syncs(context, load(ApiKey.SYNC_GROUP)))
+    if syncs is not None:
+        place = behind_strings(frame, ApiKey.SYNC_GROUP, context.api_version, 1)
+        syncs.known.learn(frame, _Sync(place, _asked(request)))
 
 
 @api(ApiKey.SYNC_GROUP, versions=(0, 5), needs=NEEDS, on_error=on_error, learn=learn)
