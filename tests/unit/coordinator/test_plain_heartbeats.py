@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
+from ottla.coordinator.group.consumer.plain_heartbeat import advancing_heartbeat
 from ottla.coordinator.group.consumer.plain_heartbeat import plain_heartbeat as decide
 from ottla.coordinator.group.requests import PlainHeartbeat
+from ottla.errors import ErrorCode
 from ottla.model import Millis
+from ottla.protocol.internal.group_records import encode_key, encode_value
 from tests.unit.coordinator.consumer_groups import Groups
 
 
@@ -119,3 +123,82 @@ def _compare(groups: Groups, name: str, rng: Random) -> bool:
     }  # fmt: skip
     assert len(groups.driver.log) == written and dict(timers._deadlines) == deadlines
     return True
+
+
+def advance(groups: Groups, member_id: str, epoch: int, instance_id: str | None) -> Any:
+    """The answer of the short way to a new epoch; None where it leaves the heartbeat to the long one."""
+    heard, driver = PlainHeartbeat("g", member_id, instance_id, epoch, "c", "/h"), groups.driver
+    before = len(driver.replies)
+    if not driver.shard.decide(lambda state: advancing_heartbeat(state, member_id, heard), driver.now):
+        return None
+    driver.run()
+    return driver.replies[before][1] if len(driver.replies) > before else "held"
+
+
+def seen(groups: Groups) -> dict[str, Any]:
+    """All that can be seen of a group, and what its next decisions rest on."""
+    driver = groups.driver
+    state, group = driver.shard.state, groups.group() if "g" in driver.shard.state.groups else None
+    return {
+        "log": [[(encode_key(each.key), encode_value(each.value)) for each in batch] for batch in driver.log],
+        "replies": driver.replies,
+        "timers": dict(state.timers._deadlines),
+        "members": group and group.members,
+        "owners": group and group.partition_epochs,
+        "state": group and group.shown_state,
+        "soft": group and (group.refresh_deadline_ms, group.refresh_epoch, group.fence_epochs),
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_members_that_advance_by_the_short_way_do_so_as_by_the_long_one(seed: int) -> None:
+    """Two groups live through the same; in one of them plain heartbeats try the short way first."""
+    rng, interval_ms = Random(seed), (0, 1000)[seed % 2]
+    short, long = (Groups(consumer_assignment_interval_ms=interval_ms) for _ in range(2))
+    for groups in (short, long):
+        groups.create(t=6, u=3)
+    advanced = 0
+    for turn in range(500):
+        happens, name = rng.random(), rng.choice("abcdef")
+        topics = rng.sample(["t", "u", "v"], rng.randint(1, 3))
+        wait, grown = rng.choice([100, 1000, 20_000]), {rng.choice("tuv"): 6 + turn // 100}
+        fails, brings_instance = rng.random() < 0.1, rng.random() < 0.7
+        ways = []
+        for groups in (short, long):
+            driver = groups.driver
+            members = groups.group().members if "g" in driver.shard.state.groups else {}
+            if happens < 0.05:
+                groups.join(name, *topics, **({"instance_id": "i"} if name == "e" else {}))
+            elif happens < 0.06:
+                groups.send(name, -1)
+            elif happens < 0.07:
+                groups.create(**grown)
+            elif happens < 0.12:
+                driver.wait(wait)
+            elif happens < 0.125:
+                driver.restart()
+            elif happens < 0.3 and name in members:
+                groups.poll(name)
+            elif name in members:
+                member = members[name]
+                instance_id = member.instance_id if brings_instance else None
+                driver.next_failure = ErrorCode.not_enough_replicas if fails else None
+                answer = advance(groups, name, member.epoch, instance_id) if groups is short else None
+                ways.append(answer is not None and driver.log[-1][0].key.type == 8)
+                if answer is None:
+                    groups.send(name, member.epoch, instance_id=instance_id)
+                driver.next_failure = None
+        advanced += ways[:1] == [True]
+        assert seen(short) == seen(long), f"turn {turn}"
+    assert advanced >= 20
+
+
+def test_what_a_short_way_answers_waits_for_what_was_written_before() -> None:
+    groups = settled()
+    epoch = groups.group().epoch
+    groups.driver.holding = True
+    assert advance(groups, "a", epoch, None) == "held"
+    groups.driver.release()
+    assert groups.driver.replies[-1] == ("a", {
+        "error_code": 0, "member_id": "a", "member_epoch": epoch, "heartbeat_interval": 5_000, "assignment": None,
+    })  # fmt: skip
