@@ -28,7 +28,7 @@ from bench.workloads.share_groups import Queue
 from bench.workloads.throughput import CONNECTIONS, SMALL_LOG, fetch_frames, fetch_window, produce_window
 from peers.kafka import wait_until_answering
 
-ROWS = 60
+ROWS = 30
 SECONDS = 5.0
 
 

@@ -14,11 +14,11 @@ from bench.method.steady import Rule, Window, warm_up
 from bench.method.three_nodes import Topic, WarmClusters, wait_until
 from bench.tables import Run, Section, table
 from bench.workloads.group_requests import SETTINGS, wait_for_coordinator
-from bench.workloads.rebalances import wanted
+from bench.workloads.rebalances import LARGE, rounds_of, wanted
 from bench.workloads.throughput import preheat
 from ottla.protocol.messages import ApiKey
 
-SIZES = (10, 100, 1000)
+SIZES = (10, 100, 1000, 5000)
 WARM_SIZE = 100
 PARTITIONS_A_MEMBER = 2
 """So that one that joins takes partitions of others, who have to give them up first."""
@@ -31,6 +31,11 @@ INTERVAL_S = 1.05
 """group.consumer.assignment.interval.ms is 1 s on either side: who wants to measure a rebalance, not that, waits."""
 
 Figures = dict[str, float]
+
+
+def partitions_of(size: int) -> int:
+    """Partitions of the topic of a group; a topic of 10,000 is more than a broker makes at once and has files for."""
+    return PARTITIONS_A_MEMBER * size if size < LARGE else size + size // 10
 
 
 def topic_of(size: int) -> str:
@@ -84,7 +89,7 @@ def round_of(place: Place, size: int, name: str) -> dict[str, Figures]:
     """Every event once, with a new group of `size`; each begins after a second in which nothing was assigned."""
     watch = Stopwatch(place)
     swarm = ConsumerSwarm(place.coordinator_port(name))
-    group = ConsumerGroup(name, topic_of(size), PARTITIONS_A_MEMBER * size)
+    group = ConsumerGroup(name, topic_of(size), partitions_of(size))
 
     def settle() -> None:
         swarm.settle(group)
@@ -148,7 +153,7 @@ def _section(run: Run, places: Mapping[str, Place], where: str, warm_up_s: float
     note = f"Warm-up: {', '.join(_warm(side, place, rule) for side, place in places.items())}."
     found: dict[str, dict[str, list[Figures]]] = {}
     for size in wanted(run, SIZES):
-        for number in range(run.rounds):
+        for number in range(rounds_of(run, size)):
             for side, place in places.items():
                 for event, figures in round_of(place, size, f"new-{size}-{number}").items():
                     found.setdefault(f"{event}, {size:,}", {}).setdefault(side, []).append(figures)
@@ -158,7 +163,7 @@ def _section(run: Run, places: Mapping[str, Place], where: str, warm_up_s: float
     return Section(title, rows, note, f"{'cluster-' * bool(where)}consumer-rebalances", kept)
 
 
-@table("consumer-rebalances", "rebalances of groups of KIP-848 of 10 to 1,000")
+@table("consumer-rebalances", "rebalances of groups of KIP-848 of 10 to 5,000")
 def rebalances(run: Run) -> Iterator[Section]:
     warm = run.warm(SETTINGS)
     preheat(run, warm)
@@ -166,7 +171,7 @@ def rebalances(run: Run) -> Iterator[Section]:
     for place in places.values():
         client = Client(place.port)
         for size in {WARM_SIZE, *wanted(run, SIZES)}:
-            client.create_topic(topic_of(size), PARTITIONS_A_MEMBER * size)
+            client.create_topic(topic_of(size), partitions_of(size))
         client.close()
     yield _section(run, places, "")
 
@@ -178,7 +183,7 @@ def cluster_rebalances(run: Run) -> Iterator[Section]:
     try:
         for cluster in warm.clusters.values():
             for size in {WARM_SIZE, *wanted(run, SIZES)}:
-                Topic(cluster, topic_of(size), [[number % 3 + 1] for number in range(PARTITIONS_A_MEMBER * size)], {})
+                Topic(cluster, topic_of(size), [[number % 3 + 1] for number in range(partitions_of(size))], {})
         places = {side: Place(each.pids, each.ports[0]) for side, each in warm.clusters.items()}
         yield _section(run, places, " on three nodes", run.first_warm_up_s)
     finally:

@@ -18,7 +18,9 @@ from bench.tables import Run, Section, table
 from bench.workloads.group_requests import SETTINGS, prepare
 from bench.workloads.throughput import preheat
 
-SIZES = (10, 100, 500, 1000)
+SIZES = (10, 100, 500, 1000, 5000)
+LARGE = 5000
+"""Groups of so many rebalance in one round only, which takes as long as all others together."""
 MANY = "1,000 groups of 3 join at once"
 EVENTS = ("first join", "one joins", "one leaves", "static one restarts")
 RULE = Rule(windows=3, window_s=0.0, spread_max=0.25, seconds_min=10.0, requests_min=20, seconds_max=30.0)
@@ -125,7 +127,11 @@ def wanted(run: Run, sizes: Sequence[int]) -> list[int]:
     return [size for size in sizes if run.wants(f"groups of {size:,} members")]
 
 
-@table("rebalances", "rebalances of groups of 10 to 1,000")
+def rounds_of(run: Run, size: int) -> int:
+    return run.rounds if size < LARGE else 1
+
+
+@table("rebalances", "rebalances of groups of 10 to 5,000")
 def rebalances(run: Run) -> Iterator[Section]:
     warm = run.warm(SETTINGS)
     sides = list(warm.brokers.values())
@@ -136,7 +142,7 @@ def rebalances(run: Run) -> Iterator[Section]:
     note = f"Warm-up: {', '.join(_warm(side, rule) for side in sides)}."
     found: Found = {}
     for size in wanted(run, SIZES):
-        for number in range(run.rounds):
+        for number in range(rounds_of(run, size)):
             for side in sides:
                 for event, figures in round_of(side, size, f"group-{size}-{number}").items():
                     _add(found, f"{event}, {size:,}", side, figures)
