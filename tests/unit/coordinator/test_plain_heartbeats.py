@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ottla.coordinator.effects import Write
 from ottla.coordinator.group.consumer.plain_heartbeat import advancing_heartbeat
 from ottla.coordinator.group.consumer.plain_heartbeat import plain_heartbeat as decide
 from ottla.coordinator.group.requests import PlainHeartbeat
@@ -128,9 +129,11 @@ def _compare(groups: Groups, name: str, rng: Random) -> bool:
 def advance(groups: Groups, member_id: str, epoch: int, instance_id: str | None) -> Any:
     """The answer of the short way to a new epoch; None where it leaves the heartbeat to the long one."""
     heard, driver = PlainHeartbeat("g", member_id, instance_id, epoch, "c", "/h"), groups.driver
-    before = len(driver.replies)
+    before, decisions = len(driver.replies), driver.shard.state.decisions
     if not driver.shard.decide(lambda state: advancing_heartbeat(state, member_id, heard), driver.now):
         return None
+    writes = any(isinstance(each, Write) and each.records for each in driver.shard.state.effects)
+    assert (driver.shard.state.decisions > decisions) == writes, "commits are checked again against the new epoch"
     driver.run()
     return driver.replies[before][1] if len(driver.replies) > before else "held"
 
@@ -161,7 +164,7 @@ def test_members_that_advance_by_the_short_way_do_so_as_by_the_long_one(seed: in
     for turn in range(500):
         happens, name = rng.random(), rng.choice("abcdef")
         topics = rng.sample(["t", "u", "v"], rng.randint(1, 3))
-        wait, grown = rng.choice([100, 1000, 20_000]), {rng.choice("tuv"): 6 + turn // 100}
+        wait, grown = rng.choice([100, 1000, 1000, 20_000]), {rng.choice("tuv"): 6 + turn // 100}
         fails, brings_instance = rng.random() < 0.1, rng.random() < 0.7
         ways = []
         for groups in (short, long):
@@ -177,6 +180,11 @@ def test_members_that_advance_by_the_short_way_do_so_as_by_the_long_one(seed: in
                 driver.wait(wait)
             elif happens < 0.125:
                 driver.restart()
+            elif happens < 0.13:
+                if "v" in groups.topics:
+                    groups.delete("v")
+            elif happens < 0.15 and name in members:
+                groups.poll(name, topics=topics)
             elif happens < 0.3 and name in members:
                 groups.poll(name)
             elif name in members:
@@ -202,3 +210,25 @@ def test_what_a_short_way_answers_waits_for_what_was_written_before() -> None:
     assert groups.driver.replies[-1] == ("a", {
         "error_code": 0, "member_id": "a", "member_epoch": epoch, "heartbeat_interval": 5_000, "assignment": None,
     })  # fmt: skip
+
+
+def test_a_topic_that_is_gone_is_not_kept_with_an_older_target() -> None:
+    groups = Groups(consumer_assignment_interval_ms=1000)
+    groups.create(t=4, w=1, v=4)
+    for name in "ab":
+        groups.driver.wait(1000)
+        groups.join(name, "t", "v")
+        groups.settle()
+    groups.driver.wait(1000)
+    groups.settle()
+    before = groups.group().members["b"]
+    assert [*groups.assigned("b")] == ["v"] and before.epoch == groups.group().epoch
+    groups.driver.wait(1000)
+    groups.join("c", "w")
+    groups.delete("v")
+    groups.poll("a")
+    assert groups.group().epoch > groups.group().assignment_epoch > before.epoch
+    assert groups.group().target("b").keys() == before.assigned.keys()
+    assert advance(groups, "b", before.epoch, None) is None
+    groups.send("b", before.epoch, owned=groups.owned())
+    assert groups.group().members["b"].assigned == {}
