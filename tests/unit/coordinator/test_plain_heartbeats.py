@@ -155,7 +155,7 @@ def seen(groups: Groups) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_members_that_advance_by_the_short_way_do_so_as_by_the_long_one(seed: int) -> None:
-    """Two groups live through the same; in one of them plain heartbeats try the short way first."""
+    """The same happens to two groups; in one of them plain heartbeats try the short way first."""
     rng, interval_ms = Random(seed), (0, 1000)[seed % 2]
     short, long = (Groups(consumer_assignment_interval_ms=interval_ms) for _ in range(2))
     for groups in (short, long):

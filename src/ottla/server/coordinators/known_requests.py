@@ -46,7 +46,7 @@ S = TypeVar("S")
 
 
 class KnownRequests(Generic[K]):
-    """Those of one connection, API and version."""
+    """Repeated requests of one connection, API and version."""
 
     __slots__ = ("_places", "by_bytes")
 

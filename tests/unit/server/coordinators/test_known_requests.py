@@ -71,7 +71,7 @@ def test_many_requests_do_not_grow_what_is_kept() -> None:
 def taken(monkeypatch: Any) -> list[str]:
     """The kinds of requests that a shortcut has answered, in their order."""
     found: list[str] = []
-    for kind in (join_group._Joins, sync_group._Syncs):
+    for kind in (join_group._Joins, sync_group._KnownRequests):
 
         def counted(self: Any, frame: memoryview, correlation_id: int, *, ask: Any = kind.__call__) -> Any:
             answer = ask(self, frame, correlation_id)
@@ -84,14 +84,14 @@ def taken(monkeypatch: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(("join_version", "sync_version"), [(3, 1), (5, 3), (9, 5)])
-def test_a_member_joins_and_syncs_again_as_before(
+def test_a_member_joins_and_wants_part_again_as_before(
     tmp_path: Path, taken: list[str], join_version: int, sync_version: int
 ) -> None:
     joins = {"group_id": "g", "session_timeout": 6000, "rebalance_timeout": 6000, "member_id": "",
              "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"x"}]}  # fmt: skip
-    syncs: dict[str, Any] = {"group_id": "g", "assignments": []}
+    wants_part: dict[str, Any] = {"group_id": "g", "assignments": []}
     if sync_version >= 5:
-        syncs |= {"protocol_type": "consumer", "protocol_name": "range"}
+        wants_part |= {"protocol_type": "consumer", "protocol_name": "range"}
 
     async def scene(node: Node, client: Client) -> None:
         first = await client.ask(ApiKey.JOIN_GROUP, join_version, joins)
@@ -103,13 +103,13 @@ def test_a_member_joins_and_syncs_again_as_before(
             else:
                 joined = await client.ask(ApiKey.JOIN_GROUP, join_version, again)
             assert joined["generation_id"] == generation
-            values = {**syncs, "generation_id": generation, "member_id": first["member_id"]}
+            values = {**wants_part, "generation_id": generation, "member_id": first["member_id"]}
             answers.append((joined | {"generation_id": 0}, await client.ask(ApiKey.SYNC_GROUP, sync_version, values)))
         assert answers[1:] == answers[:1] * 4
-        assert taken.count("_Syncs") == 4 and taken.count("_Joins") >= 3
-        wrong = {**syncs, "generation_id": 4, "member_id": first["member_id"]}
+        assert taken.count("_KnownRequests") == 4 and taken.count("_Joins") >= 3
+        wrong = {**wants_part, "generation_id": 4, "member_id": first["member_id"]}
         refused = await client.ask(ApiKey.SYNC_GROUP, sync_version, wrong)
-        assert refused["error_code"] == ErrorCode.illegal_generation and taken[-1] == "_Syncs"
+        assert refused["error_code"] == ErrorCode.illegal_generation and taken[-1] == "_KnownRequests"
         for shard in node.groups._by_number.values():
             shard.error = ErrorCode.not_coordinator
         for api, version, asked in (
@@ -117,6 +117,6 @@ def test_a_member_joins_and_syncs_again_as_before(
             (ApiKey.SYNC_GROUP, sync_version, wrong),
         ):
             assert (await client.ask(api, version, asked))["error_code"] == ErrorCode.not_coordinator
-        assert taken[-2:] == ["_Joins", "_Syncs"]
+        assert taken[-2:] == ["_Joins", "_KnownRequests"]
 
     play(tmp_path, scene)

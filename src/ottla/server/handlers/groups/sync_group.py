@@ -42,7 +42,7 @@ class _Sync(Known):
         self.asked = asked
 
 
-class _Syncs:
+class _KnownRequests:
     """The shortcut of one connection and version."""
 
     def __init__(self, context: RequestContext, api: Api) -> None:
@@ -61,10 +61,10 @@ class _Syncs:
 def learn(context: RequestContext, request: SyncGroupRequest, frame: memoryview) -> None:
     if request.assignments:
         return
-    syncs = shortcut_for(context, frame, lambda: _Syncs(context, load(ApiKey.SYNC_GROUP)))
-    if syncs is not None:
+    shortcut = shortcut_for(context, frame, lambda: _KnownRequests(context, load(ApiKey.SYNC_GROUP)))
+    if shortcut is not None:
         place = behind_strings(frame, ApiKey.SYNC_GROUP, context.api_version, 1)
-        syncs.known.learn(frame, _Sync(place, _asked(request)))
+        shortcut.known.learn(frame, _Sync(place, _asked(request)))
 
 
 @api(ApiKey.SYNC_GROUP, versions=(0, 5), needs=NEEDS, on_error=on_error, learn=learn)
