@@ -225,7 +225,8 @@ class ConsumerSwarm:
         if error in _RETRY:
             return
         if error != 0:
-            raise RuntimeError(f"ConsumerGroupHeartbeat: error {error}")
+            what = f"{member.member_id} in epoch {member.epoch}, port {self.port}"
+            raise RuntimeError(f"ConsumerGroupHeartbeat: error {error} to {what}")
         _, position = _text(answer, 11)
         _, position = _text(answer, position)
         (epoch,) = struct.unpack_from(">i", answer, position)
