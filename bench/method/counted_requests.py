@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
+from bench.method.brokers import Side
 from bench.method.counted import Burst, CountedOttla, Requests
 from bench.method.counted_rebalances import ClassicRebalances, ConsumerRebalances
 from bench.method.load import Client, batch_of, fetch_frame, frame, produce_frame
