@@ -67,6 +67,8 @@ class Load:
     """On a node of its own, with a listener for controllers, to which another broker can be registered."""
     in_suite: bool = False
     """Whether a test counts it too. It counts no load whose figure depends on how fast the client reads or writes."""
+    with_follower: bool = False
+    """On a node of its own, with a listener for controllers, to which another broker can be registered."""
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from ottla.filesystem import OsFileSystem
 from ottla.protocol.records.record_batch import iterate_batches, iterate_records
 from ottla.storage.recovery.conversion import convert_segment, formats_of, is_old, remove_old_files
-from peers.kafka import START_FAST, cache, install, java
+from peers.kafka import START_FAST, install, java
 
 # Sets of all codecs, of one record and of many, with offsets that are missing, nulls, and both kinds of time; then each
 # file as Kafka reads it: offset, time, kind of time, codec, key, value.
@@ -91,7 +91,6 @@ def run(directory: Path, *arguments: str) -> list[str]:
 
 def test_kafka_reads_the_same_before_and_after(tmp_path: Path) -> None:
     install()
-    assert cache().is_dir()
     (tmp_path / "OldLogs.java").write_text(PROGRAM)
     directories = [tmp_path / "v0-0", tmp_path / "v1-0"]
     files = [directory / f"{0:020d}.log" for directory in directories]

@@ -28,7 +28,7 @@ def convert(
     Offsets, keys, values, timestamps and compression stay. Each segment is rewritten next to the old one, read back
     and compared record by record before it takes its place; the old segments are removed when their partition is done.
     An interrupted run is taken up by the same command. Partitions without old messages are not touched. Exit code 1 if
-    a partition cannot be converted; it stays as it was.
+    a segment cannot be converted: it and those behind it in its partition stay as they were.
 
     Parameters
     ----------

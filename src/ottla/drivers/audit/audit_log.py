@@ -222,6 +222,8 @@ class AuditFiles:
         assert file is not None
         try:
             file.pwrite([batch.data], self.size)
+            if batch.deletes:
+                file.fsync()  # the line that tells of a deleted file must not be lost where the deletion is kept
         except OSError:
             with contextlib.suppress(OSError):
                 file.truncate(self.size)
@@ -229,8 +231,12 @@ class AuditFiles:
         self.size += len(batch.data)
         for name in batch.deletes:
             self.names.remove(name)
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 self._fs.remove(posixpath.join(self.directory, name))
+            except FileNotFoundError:
+                pass
+            except OSError as error:  # the lines are written: to raise would write them twice
+                _LOG.error("a file of the audit log cannot be deleted", extra=fields(file=name, error=error.strerror))
 
     def fsync(self, head: Head) -> None:
         """Raises OSError."""

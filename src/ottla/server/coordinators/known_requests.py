@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ottla.protocol import messages
 from ottla.protocol.varint import read_uvarint
+from ottla.server.api import Call
 
 if TYPE_CHECKING:
     from ottla.model import Buffer
-    from ottla.server.api import RequestContext
+    from ottla.server.api import Api, Deferred, RequestContext
 
 KNOWN_MAX: Final = 64
 """Different requests of one API and connection that are remembered; a consumer has one, a proxy many."""
@@ -43,6 +44,7 @@ class Known:
 
 K = TypeVar("K", bound=Known)
 S = TypeVar("S")
+A = TypeVar("A")
 
 
 class KnownRequests(Generic[K]):
@@ -69,6 +71,38 @@ class KnownRequests(Generic[K]):
         place = known.place
         self._places[len(frame)] = place
         self.by_bytes[place, b"".join((frame[8:place], frame[place + 4 :]))] = known
+
+
+class AskedBefore(Known, Generic[A]):
+    """A request to a coordinator that came before."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self, place: int, asked: A) -> None:
+        super().__init__(place)
+        self.asked = asked
+
+
+class DeferredShortcut(Generic[A]):
+    """The shortcut of one connection and version for requests that are answered later."""
+
+    def __init__(
+        self,
+        context: RequestContext,
+        api: Api,
+        ask: Callable[[RequestContext, AskedBefore[A], memoryview], Deferred],
+    ) -> None:
+        self._context = context
+        self._api = api
+        self._ask = ask
+        self.known: KnownRequests[AskedBefore[A]] = KnownRequests()
+
+    def __call__(self, frame: memoryview, correlation_id: int) -> tuple[Call, Deferred] | None:
+        known = self.known.find(frame)
+        if known is None:
+            return None
+        context = self._context.of_another(correlation_id)
+        return Call(self._api, context, None), self._ask(context, known, frame)
 
 
 def shortcut_for(context: RequestContext, frame: memoryview, make: Callable[[], S]) -> S | None:

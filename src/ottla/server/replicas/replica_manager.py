@@ -19,7 +19,6 @@ from ottla.logs import fields
 from ottla.metadata.image import DIRECTORIES_RESERVED, DIRECTORY_LOST, NO_LEADER, BrokerRegistration, ConfigResourceType
 from ottla.metrics.instruments import NodeMetrics
 from ottla.model import METADATA_TOPIC, Millis, NodeId, Offset, TopicPartition
-from ottla.replication.nearest_replica import nearest_replica
 from ottla.replication.partition import Partition
 from ottla.storage.config import LogConfig
 from ottla.storage.log.log import Log
@@ -322,6 +321,8 @@ class ReplicaManager:
         """The replica in a consumer's rack that has most, -1 where it is the leader or there is none (KIP-392)."""
         if not partition.is_leader:
             return -1
+        from ottla.replication.nearest_replica import nearest_replica  # only where racks are used
+
         return nearest_replica(partition, rack, offset, lambda node_id: self._rack_of(node_id))
 
     def _rack_of(self, node_id: NodeId) -> str | None:

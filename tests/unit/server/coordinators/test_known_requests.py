@@ -10,8 +10,13 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.server.coordinators.known_requests import KNOWN_MAX, Known, KnownRequests, behind_strings
-from ottla.server.handlers.groups import join_group, sync_group
+from ottla.server.coordinators.known_requests import (
+    KNOWN_MAX,
+    DeferredShortcut,
+    Known,
+    KnownRequests,
+    behind_strings,
+)
 from ottla.server.node import Node
 from tests.unit.server.coordinators.test_repeated_commits import play
 from tests.unit.server.node import Client
@@ -68,24 +73,24 @@ def test_many_requests_do_not_grow_what_is_kept() -> None:
 
 
 @pytest.fixture
-def taken(monkeypatch: Any) -> list[str]:
-    """The kinds of requests that a shortcut has answered, in their order."""
-    found: list[str] = []
-    for kind in (join_group._Joins, sync_group._KnownRequests):
+def taken(monkeypatch: Any) -> list[ApiKey]:
+    """The APIs of the requests that a shortcut has answered, in their order."""
+    found: list[ApiKey] = []
+    ask = DeferredShortcut.__call__
 
-        def counted(self: Any, frame: memoryview, correlation_id: int, *, ask: Any = kind.__call__) -> Any:
-            answer = ask(self, frame, correlation_id)
-            if answer is not None:
-                found.append(type(self).__name__)
-            return answer
+    def counted(self: DeferredShortcut[Any], frame: memoryview, correlation_id: int) -> Any:
+        answer = ask(self, frame, correlation_id)
+        if answer is not None:
+            found.append(ApiKey(answer[0].context.api_key))
+        return answer
 
-        monkeypatch.setattr(kind, "__call__", counted)
+    monkeypatch.setattr(DeferredShortcut, "__call__", counted)
     return found
 
 
 @pytest.mark.parametrize(("join_version", "sync_version"), [(3, 1), (5, 3), (9, 5)])
 def test_a_member_joins_and_wants_part_again_as_before(
-    tmp_path: Path, taken: list[str], join_version: int, sync_version: int
+    tmp_path: Path, taken: list[ApiKey], join_version: int, sync_version: int
 ) -> None:
     joins = {"group_id": "g", "session_timeout": 6000, "rebalance_timeout": 6000, "member_id": "",
              "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"x"}]}  # fmt: skip
@@ -106,10 +111,10 @@ def test_a_member_joins_and_wants_part_again_as_before(
             values = {**wants_part, "generation_id": generation, "member_id": first["member_id"]}
             answers.append((joined | {"generation_id": 0}, await client.ask(ApiKey.SYNC_GROUP, sync_version, values)))
         assert answers[1:] == answers[:1] * 4
-        assert taken.count("_KnownRequests") == 4 and taken.count("_Joins") >= 3
+        assert taken.count(ApiKey.SYNC_GROUP) == 4 and taken.count(ApiKey.JOIN_GROUP) >= 3
         wrong = {**wants_part, "generation_id": 4, "member_id": first["member_id"]}
         refused = await client.ask(ApiKey.SYNC_GROUP, sync_version, wrong)
-        assert refused["error_code"] == ErrorCode.illegal_generation and taken[-1] == "_KnownRequests"
+        assert refused["error_code"] == ErrorCode.illegal_generation and taken[-1] == ApiKey.SYNC_GROUP
         for shard in node.groups._by_number.values():
             shard.error = ErrorCode.not_coordinator
         for api, version, asked in (
@@ -117,6 +122,6 @@ def test_a_member_joins_and_wants_part_again_as_before(
             (ApiKey.SYNC_GROUP, sync_version, wrong),
         ):
             assert (await client.ask(api, version, asked))["error_code"] == ErrorCode.not_coordinator
-        assert taken[-2:] == ["_Joins", "_KnownRequests"]
+        assert taken[-2:] == [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP]
 
     play(tmp_path, scene)

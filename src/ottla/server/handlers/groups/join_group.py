@@ -16,9 +16,9 @@ from ottla.errors import KafkaError
 from ottla.protocol.group_responses import encode_join
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
-from ottla.server.api import Api, Call, Deferred, EncodedResponse, RequestContext, api, load
+from ottla.server.api import Deferred, EncodedResponse, RequestContext, api, load
 from ottla.server.coordinators.coordinator_replies import encoded, encoded_reply
-from ottla.server.coordinators.known_requests import Known, KnownRequests, shortcut_for
+from ottla.server.coordinators.known_requests import AskedBefore, DeferredShortcut, shortcut_for
 from ottla.server.security.authorization import visible_topics
 from ottla.server.security.permissions import group
 
@@ -30,39 +30,13 @@ def on_error(context: RequestContext, request: JoinGroupRequest, error: KafkaErr
     return encoded(context, encode_join, replies.join_error(error.code))
 
 
-class _Join(Known):
-    """A member's request to join again."""
-
-    __slots__ = ("asked",)
-
-    def __init__(self, place: int, asked: JoinGroup) -> None:
-        super().__init__(place)
-        self.asked = asked
-
-
-class _Joins:
-    """The shortcut of one connection and version."""
-
-    def __init__(self, context: RequestContext, api: Api) -> None:
-        self._context = context
-        self._api = api
-        self.known: KnownRequests[_Join] = KnownRequests()
-
-    def __call__(self, frame: memoryview, correlation_id: int) -> tuple[Call, Deferred] | None:
-        known = self.known.find(frame)
-        if known is None:
-            return None
-        context = self._context.of_another(correlation_id)
-        return Call(self._api, context, None), _ask(context, known.asked)
-
-
 def learn(context: RequestContext, request: JoinGroupRequest, frame: memoryview) -> None:
     """A member that joins again in the next rebalance mostly has the same to say."""
     if not request.member_id:
         return
-    joins = shortcut_for(context, frame, lambda: _Joins(context, load(ApiKey.JOIN_GROUP)))
-    if joins is not None:
-        joins.known.learn(frame, _Join(len(frame), _asked(context, request)))
+    shortcut = shortcut_for(context, frame, lambda: DeferredShortcut(context, load(ApiKey.JOIN_GROUP), _ask_again))
+    if shortcut is not None:
+        shortcut.known.learn(frame, AskedBefore(len(frame), _asked(context, request)))
 
 
 @api(ApiKey.JOIN_GROUP, versions=(0, 9), needs=(group(Operation.READ),), on_error=on_error, learn=learn)
@@ -90,3 +64,7 @@ def _asked(context: RequestContext, request: JoinGroupRequest) -> JoinGroup:
 
 def _ask(context: RequestContext, asked: JoinGroup) -> Deferred:
     return encoded_reply(context, encode_join).ask(context.node.groups, asked)
+
+
+def _ask_again(context: RequestContext, known: AskedBefore[JoinGroup], _frame: memoryview) -> Deferred:
+    return _ask(context, known.asked)

@@ -15,9 +15,9 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.group_responses import encode_sync
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
-from ottla.server.api import Api, Call, Deferred, EncodedResponse, RequestContext, api, load
+from ottla.server.api import Deferred, EncodedResponse, RequestContext, api, load
 from ottla.server.coordinators.coordinator_replies import encoded, encoded_reply
-from ottla.server.coordinators.known_requests import Known, KnownRequests, behind_strings, shortcut_for
+from ottla.server.coordinators.known_requests import AskedBefore, DeferredShortcut, behind_strings, shortcut_for
 from ottla.server.security.authorization import authorize
 from ottla.server.security.permissions import Refused, of_groups
 
@@ -32,39 +32,13 @@ def on_error(context: RequestContext, request: SyncGroupRequest, error: KafkaErr
 NEEDS = (of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),)
 
 
-class _Sync(Known):
-    """The request of a member that is not the leader, whatever its generation."""
-
-    __slots__ = ("asked",)
-
-    def __init__(self, place: int, asked: SyncGroup) -> None:
-        super().__init__(place)
-        self.asked = asked
-
-
-class _KnownRequests:
-    """The shortcut of one connection and version."""
-
-    def __init__(self, context: RequestContext, api: Api) -> None:
-        self._context = context
-        self._api = api
-        self.known: KnownRequests[_Sync] = KnownRequests()
-
-    def __call__(self, frame: memoryview, correlation_id: int) -> tuple[Call, Deferred] | None:
-        known = self.known.find(frame)
-        if known is None:
-            return None
-        context = self._context.of_another(correlation_id)
-        return Call(self._api, context, None), _ask(context, known.asked._replace(generation=known.number(frame)))
-
-
 def learn(context: RequestContext, request: SyncGroupRequest, frame: memoryview) -> None:
     if request.assignments:
         return
-    shortcut = shortcut_for(context, frame, lambda: _KnownRequests(context, load(ApiKey.SYNC_GROUP)))
+    shortcut = shortcut_for(context, frame, lambda: DeferredShortcut(context, load(ApiKey.SYNC_GROUP), _ask_again))
     if shortcut is not None:
         place = behind_strings(frame, ApiKey.SYNC_GROUP, context.api_version, 1)
-        shortcut.known.learn(frame, _Sync(place, _asked(request)))
+        shortcut.known.learn(frame, AskedBefore(place, _asked(request)))
 
 
 @api(ApiKey.SYNC_GROUP, versions=(0, 5), needs=NEEDS, on_error=on_error, learn=learn)
@@ -89,3 +63,8 @@ def _asked(request: SyncGroupRequest) -> SyncGroup:
 
 def _ask(context: RequestContext, asked: SyncGroup) -> Deferred:
     return encoded_reply(context, encode_sync).ask(context.node.groups, asked)
+
+
+def _ask_again(context: RequestContext, known: AskedBefore[SyncGroup], frame: memoryview) -> Deferred:
+    """Whatever its generation."""
+    return _ask(context, known.asked._replace(generation=known.number(frame)))
