@@ -63,8 +63,6 @@ class Load:
     requests: Callable[[Broker], Requests | Burst]
     is_large: bool = False
     """Much data, or many connections: a few are enough."""
-    with_follower: bool = False
-    """On a node of its own, with a listener for controllers, to which another broker can be registered."""
     in_suite: bool = False
     """Whether a test counts it too. It counts no load whose figure depends on how fast the client reads or writes."""
     with_follower: bool = False
