@@ -76,7 +76,10 @@ SENTENCES = (
     "refused are Ottla's own; the error codes are Kafka's."
 )
 NAMED_ERRORS = "Where Kafka answers UNKNOWN_SERVER_ERROR to a request that makes no sense, Ottla names the error."
-EMPTY_GROUPS = "The epoch of an empty consumer, share or streams group is that of its assignment (KAFKA-20442)."
+OWN_SETTINGS = (
+    "DescribeConfigs of a group shows Ottla's own settings, and those of warm-up tasks and task offsets, which are "
+    "internal in Kafka."
+)
 MISSING_TOPICS = "A streams group continues if a topic of its tasks is missing or was deleted."
 NEGATIVE_SIZES = "Sizes below zero in a Fetch count as zero."
 TIMEOUTS = "Administrative requests are answered when they are done; their time limits are ignored."
@@ -92,6 +95,9 @@ LARGEST_TIME = (
     "ListOffsets for the largest timestamp considers records that can be "
     "read and have a timestamp; Kafka may name one below the log start."
 )
+INTERNAL_IN_KAFKA = {
+    "streams.num.warmup.replicas", "streams.acceptable.recovery.lag", "streams.task.offset.interval.ms",
+}  # fmt: skip
 OF_EACH = ""
 """Fields that differ between any two brokers; nothing to explain."""
 TELEMETRY = (
@@ -112,19 +118,10 @@ def _fails_only_there(seen: Seen) -> bool:
     return _kafka_fails(seen) and seen.row()[0]["error_code"] == "none"
 
 
-def _group_is_empty(seen: Seen) -> bool:
-    """And its assignment has the epoch that it has itself."""
-    mine, _ = seen.row()
-    return mine["members"] == [] and mine["assignment_epoch"] == mine["group_epoch"]
-
-
-def _joined_an_empty_group(seen: Seen) -> bool:
-    """The first member that joins is assigned to at the next interval only, and has the epoch of the assignment."""
-    mine, theirs = seen.row()
-    if isinstance(seen.mine, str):
-        return "greater member epoch" in seen.mine and "greater member epoch" in str(seen.theirs)
-    joined = seen.request["instance_id"] and seen.request["member_epoch"] == 0 and seen.mine > seen.theirs
-    return bool(joined and mine["error_code"] == theirs["error_code"] == "none")
+def _is_our_own_setting(seen: Seen) -> bool:
+    mine = seen.mine if isinstance(seen.mine, dict) else {}
+    name = str(mine.get("name"))
+    return seen.theirs == MISSING and (name.startswith("ottla.") or name in INTERNAL_IN_KAFKA)
 
 
 def _isolation_is_unknown(seen: Seen) -> bool:
@@ -227,9 +224,7 @@ EXEMPTIONS = [
            _both_explain, used_by="log"),
     Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "error_message", SENTENCES,
            lambda seen: seen.request.get("subscribed_topic_regex") and _both_explain(seen)),
-    Exempt(ApiKey.CONSUMER_GROUP_DESCRIBE, "groups.assignment_epoch", EMPTY_GROUPS, _group_is_empty),
-    Exempt(ApiKey.SHARE_GROUP_DESCRIBE, "groups.assignment_epoch", EMPTY_GROUPS, _group_is_empty),
-    Exempt(ApiKey.CONSUMER_GROUP_HEARTBEAT, "member_epoch error_message", EMPTY_GROUPS, _joined_an_empty_group),
+    Exempt(ApiKey.DESCRIBE_CONFIGS, "results.configs", OWN_SETTINGS, _is_our_own_setting),
     Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "error_code error_message", NAMED_ERRORS,
            lambda seen: _kafka_fails(seen) and not _fails_only_there(seen), used_by="streams"),
     Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "error_code member_id member_epoch heartbeat_interval task_offset_interval "

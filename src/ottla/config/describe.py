@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from ottla.config import definitions, foreign
+from ottla.config import definitions, foreign, group_settings
 from ottla.config.checks import InvalidValue
 from ottla.config.effective import EffectiveConfig
 from ottla.config.setting import Mode, Setting
@@ -114,8 +114,14 @@ def cluster_entries(config: EffectiveConfig) -> Iterator[Entry]:
 def group_entries(config: EffectiveConfig, overrides: Mapping[str, str]) -> Iterator[Entry]:
     """Every setting of a group, given its own; the defaults are the node's `group.` settings of the same name."""
     for name, setting in definitions.GROUP.items():
+        if setting.internal and name not in overrides:
+            continue
         broker_name = f"group.{name}"
-        if broker_name in definitions.BROKER:
+        default: str | None
+        if name == "streams.assignor.name":
+            default = group_settings.task_assignors(config)[0]
+            synonyms = _broker_synonyms(config, "group.streams.assignors")
+        elif broker_name in definitions.BROKER:
             default = config.text(broker_name)
             synonyms = _broker_synonyms(config, broker_name)
         else:

@@ -175,19 +175,26 @@ def validate_group_configs(configs: Mapping[str, str], config: Mapping[str, Any]
             values[name] = setting.parse(text)
         except InvalidValue as error:
             raise _invalid(str(error)) from error
-    for name in _BOUNDED:
+    for name in filter(configs.__contains__, _BOUNDED):
         _, low, high = BOUNDS[name]
-        if low is not None and values[name] < config[low]:
-            raise _invalid(f"{name} must be greater than or equal to {low}")
-        if high is not None and values[name] > config[high]:
-            raise _invalid(f"{name} must be less than or equal to {high}")
+        _check_bounds(name, values[name], None if low is None else config[low], None if high is None else config[high])
     _check_task_assignor(configs.get("streams.assignor.name"), config)
     for kind in ("consumer", "share", "streams"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
-        if values[session] <= values[heartbeat]:
+        if not configs.keys().isdisjoint((session, heartbeat)) and values[session] <= values[heartbeat]:
             raise _invalid(f"{session} must be greater than {heartbeat}")
     if str(values.get("errors.deadletterqueue.topic.name", "")).startswith("__"):
         raise _invalid("errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'")
+
+
+def _check_bounds(name: str, value: int, low: int | None, high: int | None) -> None:
+    if (low is None or value >= low) and (high is None or value <= high):
+        return
+    if low is None:
+        raise _invalid(f"{name} must be less than or equal to {high}")
+    if high is None:
+        raise _invalid(f"{name} must be greater than or equal to {low}")
+    raise _invalid(f"{name} must be in the range {low} to {high} inclusive.")
 
 
 def _check_repeated_tags(text: str) -> None:

@@ -277,7 +277,7 @@ def _merged(rows: list[Any]) -> list[Any]:
     """Rows of a Fetch answer with one per topic: their order, and so how often a topic begins, has no meaning."""
     topics: dict[str, Any] = {}
     for row in rows:
-        name = str(row.get("topic") or row.get("topic_id"))
+        name = str(row.get("topic") or row.get("topic_name") or row.get("topic_id"))
         if name in topics and "partitions" in row:
             topics[name]["partitions"] = sorted(
                 topics[name]["partitions"] + row["partitions"], key=lambda each: str(each["partition_index"])

@@ -38,7 +38,7 @@ def txn_offset_commit(w: World, version: int) -> Requests:
         partitions = [{"partition_index": each, "committed_offset": 5, "committed_metadata": "m"} for each in rows]
         base = {
             "transactional_id": f"{w.prefix}t", "group_id": f"{w.prefix}x", "producer_id": 8_000_006,
-            "producer_epoch": 0, "generation_id": -1, "member_id": "", "group_instance_id": None,
+            "producer_epoch": 0, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
         }  # fmt: skip
         return {**base, "topics": [{"name": name, "partitions": partitions}], **more}
 

@@ -11,6 +11,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
+from tests.conformance.exemptions import INTERNAL_IN_KAFKA
 from tests.conformance.pair import Pair, comparable
 from tests.node import NodeProcess
 
@@ -93,13 +94,24 @@ def describe(resource_type: int, name: str, *keys: str, synonyms: bool = True) -
 def test_settings_of_topics(pair: Pair, topics: list[str], version: int) -> None:
     for name in topics:
         answer = pair.same(ApiKey.DESCRIBE_CONFIGS, version, describe(TOPIC, name))
-        assert len(answer["results"][0]["configs"]) == 33
+        assert len(answer["results"][0]["configs"]) == 37
         pair.same(ApiKey.DESCRIBE_CONFIGS, version, describe(TOPIC, name, "retention.ms", "x", synonyms=False))
+
+
+def same_settings_of_group(pair: Pair, name: str) -> list[dict[str, Any]]:
+    """Ottla has more, and shows what is internal in Kafka and has an effect here."""
+    found = pair.both(ApiKey.DESCRIBE_CONFIGS, 4, describe(GROUP, name))
+    mine, theirs = ([comparable(each) for each in answer["results"][0]["configs"]] for answer in found)
+    more = [each["name"] for each in mine if each["name"] not in {each["name"] for each in theirs}]
+    assert {each for each in more if not each.startswith("ottla.")} == INTERNAL_IN_KAFKA
+    kept = sorted((each for each in mine if each["name"] not in more), key=str)
+    assert kept == sorted(theirs, key=str)
+    return kept
 
 
 def test_settings_of_groups_and_subscriptions(pair: Pair) -> None:
     name = f"group-{time.time_ns()}"
-    assert pair.same(ApiKey.DESCRIBE_CONFIGS, 4, describe(GROUP, name))["results"][0]["configs"]
+    assert same_settings_of_group(pair, name)
     assert pair.same(ApiKey.DESCRIBE_CONFIGS, 4, describe(METRICS, name))["results"][0]["configs"]
 
 
@@ -119,6 +131,11 @@ def test_settings_of_a_broker(pair: Pair) -> None:
         for answer in pair.both(ApiKey.DESCRIBE_CONFIGS, 4, describe(BROKER, "1"))
     )
     mine = {name: each for name, each in mine.items() if not name.startswith("ottla.")}
+    warm_up = {f"group.{each}" for each in INTERNAL_IN_KAFKA} | {
+        "group.streams.max.warmup.replicas", "group.streams.min.task.offset.interval.ms",
+    }  # fmt: skip
+    assert mine.keys() - theirs.keys() == warm_up, "internal in Kafka, where they have no effect"
+    mine = {name: each for name, each in mine.items() if name not in warm_up}
     static = {name for found in (mine, theirs) for name, each in found.items() if each["config_source"] == 4}
     assert mine.keys() == theirs.keys()
     assert {name: each for name, each in mine.items() if name not in static} == {
@@ -149,7 +166,7 @@ def test_settings_that_change(pair: Pair, topics: list[str]) -> None:
         pair.same(ApiKey.DESCRIBE_CONFIGS, 4, describe(BROKER, "", *names))
         for topic in topics:
             pair.same(ApiKey.DESCRIBE_CONFIGS, 4, describe(TOPIC, topic))
-        pair.same(ApiKey.DESCRIBE_CONFIGS, 4, describe(GROUP, "group-of-a-test"))
+        same_settings_of_group(pair, "group-of-a-test")
         pair.same(ApiKey.DESCRIBE_CONFIGS, 4, describe(METRICS, "subscription-of-a-test"))
         for kind in (METRICS, BROKER, LOGGER):
             pair.same(ApiKey.LIST_CONFIG_RESOURCES, 1, {"resource_types": [kind]})

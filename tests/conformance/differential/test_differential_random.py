@@ -40,6 +40,7 @@ NOT_DRAWN = {
     ApiKey.SHARE_GROUP_HEARTBEAT: "partitions are initialized while the next request comes",
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: "Kafka loses a group that has nothing but offsets",
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: "Kafka fails over topics without partitions",
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: "needs a plug-in in Kafka; test_streams_like_kafka.py",
     ApiKey.SHARE_FETCH: "says nothing without a session; its own cases and walks are better",
     ApiKey.SHARE_ACKNOWLEDGE: "says nothing without a session; its own cases and walks are better",
     ApiKey.WRITE_SHARE_GROUP_STATE: "Kafka's coordinator believes what no leader would write",

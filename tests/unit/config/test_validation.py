@@ -80,11 +80,11 @@ REFUSED: list[tuple[Validate, dict[str, str], ErrorCode, str]] = [
     (group, {"bogus": "1"}, INVALID, "Unknown group config name: bogus"),
     (
         group, {"consumer.session.timeout.ms": "1"}, INVALID,
-        "consumer.session.timeout.ms must be greater than or equal to group.consumer.min.session.timeout.ms",
+        "consumer.session.timeout.ms must be in the range 45000 to 60000 inclusive.",
     ),
     (
         group, {"share.heartbeat.interval.ms": "99999"}, INVALID,
-        "share.heartbeat.interval.ms must be less than or equal to group.share.max.heartbeat.interval.ms",
+        "share.heartbeat.interval.ms must be in the range 5000 to 15000 inclusive.",
     ),
     (metrics, {"bogus": "1"}, REQUEST, "Unknown client metrics configuration: bogus"),
     (metrics, {"interval.ms": "x"}, INVALID, "Invalid value x for configuration interval.ms: Not a number of type INT"),

@@ -86,6 +86,8 @@ def refusals(answer: Any) -> set[ErrorCode]:
 def requests(key: int, version: int, topic_id: UUID) -> Iterator[dict[str, Any]]:
     """Requests in good form, about the topic `t`."""
     values = filled(kio_oracle.request_class(key, version), (), True)
+    if key == ApiKey.TXN_OFFSET_COMMIT:  # kio has the field's name before Kafka 4.4
+        values["generation_id_or_member_epoch"] = values.pop("generation_id", -1)
     _of_topic(values, topic_id)
     values.update({name: value for name, value in _OWN.get(ApiKey(key), {}).items() if name in values})
     if key == ApiKey.PRODUCE:

@@ -51,8 +51,7 @@ _PRUNE: Final = ("prune",)
 
 _MESSAGES: Final = {
     ErrorCode.fenced_leader_epoch: "The leader epoch in the request is older than the epoch on the broker.",
-    ErrorCode.fenced_state_epoch:
-        "The share coordinator rejected the request because the share-group state epoch did not match.",
+    ErrorCode.fenced_state_epoch: "The coordinator rejected the request because the state epoch did not match.",
     ErrorCode.unknown_topic_or_partition: "This server does not host this topic-partition.",
 }  # fmt: skip
 
@@ -233,10 +232,11 @@ class ShareShard:
 
     def _initialize(self, token: Token, request: InitializeState) -> None:
         key, entry = request.key, self._entries.get(request.key)
-        if entry is not None and UNCHANGED != request.state_epoch < entry.state_epoch_max:
-            self._reply(token, _result(key, ErrorCode.fenced_state_epoch))
-            return
-        if (error := self._error(key)) is not None:
+        error = _negative(key, state_epoch=request.state_epoch)
+        if error is None and entry is not None and request.state_epoch < entry.state_epoch_max:
+            error = _result(key, ErrorCode.fenced_state_epoch)
+        error = error or self._error(key)
+        if error is not None:
             self._reply(token, error)
             return
         now_ms = self._now.wall_ms
@@ -254,15 +254,17 @@ class ShareShard:
 
     def _read(self, token: Token, request: ReadState) -> None:
         key, entry = request.key, self._entries.get(request.key)
-        error = self._uninitialized(key, "Read") if entry is None else None
-        if entry is not None and request.leader_epoch < entry.leader_epoch_max:
+        error = _negative(key, leader_epoch=request.leader_epoch)
+        if error is None and entry is None:
+            error = _uninitialized(key, "Read")
+        elif error is None and entry is not None and request.leader_epoch < entry.leader_epoch_max:
             error = _result(key, ErrorCode.fenced_leader_epoch)
         error = error or self._error(key)
         if entry is None or error is not None:
             self._reply(token, error or {})
             return
         known = entry.value
-        if request.leader_epoch not in (NO_LEADER_EPOCH, entry.leader_epoch_max):
+        if request.leader_epoch != entry.leader_epoch_max:
             # From now on the leaders before it are fenced.
             change = WriteState(
                 key, known.state_epoch, request.leader_epoch, known.start_offset, (), known.delivery_complete_count
@@ -280,11 +282,14 @@ class ShareShard:
 
     def _change(self, token: Token, request: WriteState) -> None:
         key, entry = request.key, self._entries.get(request.key)
-        error = self._uninitialized(key, "Write") if entry is None else None
-        if entry is not None and NO_LEADER_EPOCH != request.leader_epoch < entry.leader_epoch_max:
-            error = _result(key, ErrorCode.fenced_leader_epoch)
-        elif entry is not None and UNCHANGED != request.state_epoch < entry.state_epoch_max:
-            error = _result(key, ErrorCode.fenced_state_epoch)
+        error = _negative(key, leader_epoch=request.leader_epoch, state_epoch=request.state_epoch)
+        if error is None and entry is None:
+            error = _uninitialized(key, "Write")
+        elif error is None and entry is not None:
+            if request.leader_epoch < entry.leader_epoch_max:
+                error = _result(key, ErrorCode.fenced_leader_epoch)
+            elif request.state_epoch < entry.state_epoch_max:
+                error = _result(key, ErrorCode.fenced_state_epoch)
         error = error or self._error(key)
         if entry is None or error is not None:
             self._reply(token, error or {})
@@ -303,13 +308,18 @@ class ShareShard:
             self._log([ShareRecord(key, None)])
 
     def _record(self, entry: _Entry, change: WriteState, leader_epoch: int) -> ShareRecord:
-        """An update, or a snapshot where there were enough of them."""
+        """An update, or a snapshot where there were enough of them. A write that comes late moves nothing back: neither
+        the start nor how much is complete (as in Kafka 4.4)."""
         known, complete = entry.value, change.delivery_complete_count
+        start_offset = max(change.start_offset, known.start_offset)
+        if change.start_offset < known.start_offset:
+            complete = known.delivery_complete_count
+        elif change.start_offset == known.start_offset:
+            complete = max(complete, known.delivery_complete_count)
         if entry.updates < self.config.updates_per_snapshot:
-            batches = combine((), change.state_batches, change.start_offset)
-            update = ShareUpdateValue(known.snapshot_epoch, leader_epoch, change.start_offset, complete, batches)
+            batches = combine((), change.state_batches, start_offset)
+            update = ShareUpdateValue(known.snapshot_epoch, leader_epoch, start_offset, complete, batches)
             return ShareRecord(change.key, update)
-        start_offset = known.start_offset if change.start_offset == UNCHANGED else change.start_offset
         snapshot = ShareSnapshotValue(
             snapshot_epoch=known.snapshot_epoch + 1,
             state_epoch=known.state_epoch,
@@ -328,12 +338,6 @@ class ShareShard:
         if key.partition >= self._partition_count(key.topic_id):
             return _result(key, ErrorCode.unknown_topic_or_partition)
         return None
-
-    def _uninitialized(self, key: SharePartitionKey, what: str) -> dict[str, Any]:
-        if key.partition < 0:
-            return _result(key, ErrorCode.invalid_request, "The partition id cannot be a negative number.")
-        message = f"{what} operation on uninitialized share partition not allowed."
-        return _result(key, ErrorCode.invalid_request, message)
 
     # What nobody asks for
 
@@ -405,3 +409,17 @@ class ShareShard:
 def _result(key: SharePartitionKey, error: ErrorCode = ErrorCode.none, message: str | None = None) -> dict[str, Any]:
     text = message if message is not None else _MESSAGES.get(error)
     return {"partition": key.partition, "error_code": error, "error_message": text}
+
+
+def _negative(key: SharePartitionKey, *, leader_epoch: int = 0, state_epoch: int = 0) -> dict[str, Any] | None:
+    """The error of a request with a number that cannot be; since Kafka 4.4 epochs are among them."""
+    numbers = (("partition id", key.partition), ("leader epoch", leader_epoch), ("state epoch", state_epoch))
+    for name, number in numbers:
+        if number < 0:
+            return _result(key, ErrorCode.invalid_request, f"The {name} cannot be a negative number.")
+    return None
+
+
+def _uninitialized(key: SharePartitionKey, what: str) -> dict[str, Any]:
+    message = f"{what} operation on uninitialized share partition not allowed."
+    return _result(key, ErrorCode.invalid_request, message)

@@ -34,7 +34,8 @@ def test_a_followers_connections_have_the_receive_buffer_that_the_settings_name(
         return int(sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
 
     async def main() -> None:
-        async with peer_and_client() as (_, other, address):
+        async with peer_and_client() as (peer, other, address):
+            peer.me = ("", 1)
             client = Replication._client(cast(Replication, SimpleNamespace(_node=node)), 1, 0)
             try:
                 found = option(await client.connection(address))

@@ -137,6 +137,7 @@ def test_every_metric_of_the_table_and_no_other_with_its_type_and_labels(tmp_pat
         async with running(str(tmp_path / "data"), settings | AUTHORIZED) as node:
             await busy(node)
             member = await share(node)
+            node.share.partitions.metrics.letters_of("g").records += 1
             await limit(node)
             text = await page(node, openmetrics=openmetrics)
             member.client.close()

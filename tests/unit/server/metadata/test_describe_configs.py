@@ -111,7 +111,7 @@ def test_settings_outside_the_table_do_not_show_their_value() -> None:
 
 def test_a_group() -> None:
     found = entries(node(), GROUP, "g")
-    assert sum(not name.startswith("ottla.") for name in found) == 26
+    assert sum(not name.startswith("ottla.") for name in found) == 24
     assert rows(found["consumer.session.timeout.ms"]) == [
         ("consumer.session.timeout.ms", "46000", 8),
         ("consumer.session.timeout.ms", "46000", 8),

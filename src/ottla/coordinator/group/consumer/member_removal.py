@@ -70,8 +70,8 @@ def fence(state: GroupState, group: ConsumerGroup, members: Sequence[ConsumerMem
 
 def emptied(group: ConsumerGroup) -> list[GroupRecord]:
     """The target assignment of a group whose last member goes is up to date, for there is nobody to assign to
-    (KAFKA-20442). Its time stays: the next member waits no longer for it than it would have."""
-    written = ConsumerGroupTargetAssignmentMetadataValue(group.epoch + 1, group.assignment_timestamp_ms)
+    (KAFKA-20442). It has no time: the next member does not wait for it."""
+    written = ConsumerGroupTargetAssignmentMetadataValue(group.epoch + 1, 0)
     return [put(group.key(TARGET), written)]
 
 

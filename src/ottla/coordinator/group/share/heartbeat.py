@@ -296,8 +296,8 @@ def remove(state: GroupState, group: ShareGroup, member_ids: Iterable[str]) -> N
         found = hash_of(group.topics_of(without=member_id), group.image)
         epoch += 1
         records.append(group.record(SHARE.metadata, ShareGroupMetadataValue(epoch, found)))
-    if not left:  # nobody to assign to: the target assignment is up to date (KAFKA-20442), and its time stays
-        value = ShareGroupTargetAssignmentMetadataValue(epoch, group.assignment_ms)
+    if not left:  # nobody to assign to: the target assignment is up to date (KAFKA-20442), and the next need not wait
+        value = ShareGroupTargetAssignmentMetadataValue(epoch, 0)
         records.append(group.record(SHARE.target, value))
     group.seen = {}
     write(state, group, records)
