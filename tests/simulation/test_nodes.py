@@ -222,8 +222,8 @@ NEEDED["groups"] = tuple(
     (each,)
     for each in (
         "consumer heartbeats", "consumer group assignments", "consumer group commits", "share deliveries",
-        "share acknowledgements", "share redeliveries", "coordinators compared", "jobs checked", "fault",
-        "leaders elected",
+        "share acknowledgements", "share redeliveries", "coordinators compared", "jobs checked", "dead letters",
+        "fault", "leaders elected",
     )
 )  # fmt: skip
 
