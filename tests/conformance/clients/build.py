@@ -28,7 +28,7 @@ TOOLCHAINS = {
     "tools-4.4": ["javac"],
 }
 
-OF_BOTH_RELEASES = ("CodecLines", "GroupCoordinatorLines", "ShareConsumerLines")
+OF_BOTH_RELEASES = ("AssignorLines", "CodecLines", "GroupCoordinatorLines", "ShareConsumerLines")
 """Programs of `tools` that are built and run with the jars of 4.4 too. The others walk beside classes of 4.3 alone."""
 
 

@@ -21,7 +21,7 @@ LEAST = {"same": 400, "mixed": 400, "kept": 5_000, "moved": 500, "static": 300, 
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Lines]:
-    started = Lines("org.apache.kafka.coordinator.group.assignor.AssignorLines")
+    started = Lines("org.apache.kafka.coordinator.group.assignor.AssignorLines", "4.4")
     yield started
     started.close()
 

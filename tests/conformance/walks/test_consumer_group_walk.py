@@ -21,8 +21,6 @@ import pytest
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.group.admin import list_groups
-from ottla.coordinator.group.consumer import heartbeat
-from ottla.coordinator.group.consumer import member_removal as fence
 from ottla.coordinator.group.consumer.consumer_protocol import Assignment, Subscription, TopicNumbers, decode_assignment
 from ottla.coordinator.group.consumer.describe import describe as describe_consumer
 from ottla.coordinator.group.consumer.group import ConsumerGroup
@@ -81,7 +79,7 @@ PATTERNS = ("t.*", "[tu]1", "t[23]", "none", "u.+")
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Lines]:
-    started = Lines("org.apache.kafka.coordinator.group.GroupCoordinatorLines")
+    started = Lines("org.apache.kafka.coordinator.group.GroupCoordinatorLines", "4.4")
     yield started
     started.close()
 
@@ -573,16 +571,7 @@ class Walk:
         self.both(f"delete {group}", ours)
 
 
-def as_kafka_43(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Ottla is ahead of Kafka 4.3 on purpose (KAFKA-20442, KAFKA-20601)."""
-    monkeypatch.setattr(fence, "emptied", lambda group: [])
-    monkeypatch.setattr(
-        heartbeat, "would_grow", lambda group, member_id, instance_id, joins=True: member_id not in group.members
-    )
-
-
-def test_walks(kafka: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
-    as_kafka_43(monkeypatch)
+def test_walks(kafka: Lines) -> None:
     done: Counter[str] = Counter()
     for seed in range(FIRST_SEED, FIRST_SEED + WALKS):
         walk = Walk(seed, kafka)

@@ -30,15 +30,15 @@ WALKS = 40
 STEPS = 120
 INTERVAL_MS = 300_000
 LEAST = {
-    "NONE": 1_000, "INVALID_REQUEST": 50, "FENCED_LEADER_EPOCH": 50, "FENCED_STATE_EPOCH": 20,
-    "UNKNOWN_TOPIC_OR_PARTITION": 50, "records": 1_000, "same bytes": 900, "restart": 50,
+    "NONE": 900, "INVALID_REQUEST": 50, "FENCED_LEADER_EPOCH": 50, "FENCED_STATE_EPOCH": 20,
+    "UNKNOWN_TOPIC_OR_PARTITION": 50, "records": 900, "same bytes": 800, "restart": 50,
 }  # fmt: skip
 """Minimum counts of events, or the walks prove little."""
 
 
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[Lines]:
-    started = Lines("org.apache.kafka.coordinator.share.ShareCoordinatorLines")
+    started = Lines("org.apache.kafka.coordinator.share.ShareCoordinatorLines", "4.4")
     yield started
     started.close()
 

@@ -299,8 +299,8 @@ def test_a_static_member_has_its_place_in_a_full_group() -> None:
     assert groups.join("a2", "t", instance_id="i")["error_code"] is ErrorCode.none
     assert sorted(groups.group().members) == ["a2", "b"]
     for member_id, instance_id, code in (
-        ("a", "i", ErrorCode.fenced_instance_id), ("x", None, ErrorCode.unknown_member_id),
-        ("x", "k", ErrorCode.unknown_member_id),
+        ("a", "i", ErrorCode.fenced_instance_id), ("x", None, ErrorCode.group_max_size_reached),
+        ("x", "k", ErrorCode.group_max_size_reached),
     ):  # fmt: skip
         assert groups.send(member_id, 5, instance_id=instance_id) is code, "whoever does not join is refused as itself"
     assert_reloads(groups)

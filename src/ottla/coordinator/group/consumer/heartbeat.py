@@ -101,7 +101,7 @@ class _Heartbeat:
         conversion = migration.consumer_group(state, request.group_id, create=self._joins)
         group = conversion.group
         self._records += conversion.records
-        if would_grow(group, request.member_id, request.instance_id, joins=self._joins):
+        if would_grow(group, request.member_id, request.instance_id):
             check_size(state, group)
         member_id = request.member_id or state.new_uuid_text()
         old = self._member(group, member_id)
@@ -285,10 +285,10 @@ class Step:
             patterns.request(self._state, self._group.group_id, self._to_resolve, visible)
 
 
-def would_grow(group: ConsumerGroup, member_id: str, instance_id: str | None, *, joins: bool = True) -> bool:
+def would_grow(group: ConsumerGroup, member_id: str, instance_id: str | None) -> bool:
     """Whether a request is of one more member. A static member that comes back under another id takes its own place
-    (KAFKA-20601); who does not join is refused by its identity."""
-    return joins and member_id not in group.members and instance_id not in group.static_members
+    (KAFKA-20601)."""
+    return member_id not in group.members and instance_id not in group.static_members
 
 
 def check_size(state: GroupState, group: ConsumerGroup) -> None:

@@ -20,7 +20,7 @@ import org.apache.kafka.common.message.ReadShareGroupStateSummaryRequestData;
 import org.apache.kafka.common.message.ReadShareGroupStateSummaryResponseData;
 import org.apache.kafka.common.message.WriteShareGroupStateRequestData;
 import org.apache.kafka.common.protocol.Errors;
-import org.apache.kafka.common.utils.LogContext;
+import org.apache.kafka.common.utils.internals.LogContext;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.common.utils.Utils;
 import org.apache.kafka.coordinator.common.runtime.CoordinatorMetadataImage;
@@ -165,6 +165,7 @@ public class ShareCoordinatorLines {
                 case "topicMetadata" -> TOPIC.equals(values[0])
                     ? Optional.of(port(CoordinatorMetadataImage.TopicMetadata.class)) : Optional.empty();
                 case "partitionCount" -> PARTITIONS;
+                case "name" -> "t";
                 default -> throw new UnsupportedOperationException(method.getName());
             });
     }
