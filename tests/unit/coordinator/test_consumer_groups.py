@@ -302,7 +302,7 @@ def test_a_static_member_has_its_place_in_a_full_group() -> None:
         ("a", "i", ErrorCode.fenced_instance_id), ("x", None, ErrorCode.group_max_size_reached),
         ("x", "k", ErrorCode.group_max_size_reached),
     ):  # fmt: skip
-        assert groups.send(member_id, 5, instance_id=instance_id) is code, "whoever does not join is refused as itself"
+        assert groups.send(member_id, 5, instance_id=instance_id) is code, "one more, whether it joins or not"
     assert_reloads(groups)
 
 
