@@ -15,10 +15,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.protocol.messages import ApiKey
-from peers.kafka import START_FAST, install, java, tool
+from peers.kafka import install, java, start_fast, tool
 from tests.conformance.clients import build
 from tests.conformance.compatibility import Ran
 from tests.conformance.pair import Wire
+from tests.oracle import RELEASE
 
 TOOLS = "org.apache.kafka.tools"
 TEXT = ["the", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog"]
@@ -110,7 +111,7 @@ def test_verifiable_consumer_reads_commits_and_resumes(bootstrap: str, topic: st
         return events(
             tool(
                 f"{TOOLS}.VerifiableConsumer", "--bootstrap-server", bootstrap, "--topic", topic, "--group-id",
-                f"group-{topic}", "--max-messages", str(count), "--reset-policy", "earliest",
+                f"group-{topic}", "--max-messages", str(count), "--reset-policy", "earliest", release=RELEASE,
             ).stdout
         )  # fmt: skip
 
@@ -143,7 +144,7 @@ def test_verifiable_share_consumer_accepts_what_it_reads(bootstrap: str, topic: 
             tool(
                 f"{TOOLS}.VerifiableShareConsumer", "--bootstrap-server", bootstrap, "--topic", topic, "--group-id",
                 f"shared-{topic}", "--max-messages", str(count), "--acknowledgement-mode", mode,
-                "--offset-reset-strategy", "earliest",
+                "--offset-reset-strategy", "earliest", release=RELEASE,
             ).stdout
         )  # fmt: skip
 
@@ -185,7 +186,8 @@ def _compatibility_test(bootstrap: str, topic: str) -> subprocess.CompletedProce
             "--offsets-for-times-supported", "true", "--cluster-id-supported", "true",
             "--expect-record-too-large-exception", "false", "--num-cluster-nodes", "1",
             "--create-topics-supported", "true", "--describe-acls-supported", str(acls).lower(),
-            "--describe-configs-supported", "true", "--idempotent-producer-supported", "true", check=False,
+            "--describe-configs-supported", "true", "--idempotent-producer-supported", "true",
+            check=False, release=RELEASE,
         )  # fmt: skip
     finally:
         delete_if_there(bootstrap, "newtopic")
@@ -196,11 +198,11 @@ def test_replica_verification(bootstrap: str, topic: str) -> None:
     """It fetches as a replica does, and runs until it is stopped: a report at the end of each partition is enough."""
     create(bootstrap, topic, partitions=2)
     produce(bootstrap, topic, ["x"] * 200)
-    install()
+    install(RELEASE)
     process = subprocess.Popen(
         java(f"{TOOLS}.ReplicaVerificationTool", "--broker-list", bootstrap, "--topics-include", re.escape(topic),
              "--time", "-2", "--report-interval-ms", "200", "--max-wait-ms", "100",
-             flags=START_FAST),
+             flags=start_fast(RELEASE), release=RELEASE),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     stop = threading.Timer(300, process.kill)

@@ -24,12 +24,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.protocol.messages import ApiKey
 from ottla.testing import Cluster
-from peers.kafka import START_FAST, java
+from peers.kafka import java, start_fast
 from tests.cluster.admin import ask, in_sync, until
 from tests.conformance.clients import build
 from tests.conformance.clients.test_java import TEXT, last_of_each_key, produce, word_count
 from tests.conformance.clients.test_rounds import CASES, Client, GaveUp, judge, round_of
 from tests.conformance.compatibility import Ran
+from tests.oracle import RELEASE
 
 PYTHON = Path(__file__).parent / "python"
 OTHERS = [
@@ -223,9 +224,11 @@ def test_java(cluster: Cluster, topic: str, tmp_path: Path) -> None:
     again = tmp_path / "again"
     again.write_text("retries=2147483647\nenable.idempotence=true\n")  # this producer does not by itself
     writer = java(f"{tools}.VerifiableProducer", *common, "--throughput", "1000", "--acks", "-1", "--repeating-keys",
-                  "60", "--command-config", str(again), heap="256m", flags=START_FAST)  # fmt: skip
+                  "60", "--command-config", str(again), heap="256m",
+                  flags=start_fast(RELEASE), release=RELEASE)  # fmt: skip
     reader = java(f"{tools}.VerifiableConsumer", *common, "--group-id", f"group-{topic}", "--reset-policy", "earliest",
-                  "--verbose", heap="256m", flags=START_FAST)  # fmt: skip
+                  "--verbose", heap="256m",
+                  flags=start_fast(RELEASE), release=RELEASE)  # fmt: skip
     written: dict[tuple[int, int], str] = {}
     with subprocess.Popen(writer, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as writing:
         for event in events(writing):

@@ -23,9 +23,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
-from peers.kafka import START_FAST, install, java
+from peers.kafka import install, java, start_fast
 from tests.conformance.clients import build
 from tests.conformance.pair import Wire
+from tests.oracle import RELEASE
 
 CLIENTS = Path(build.__file__).parent
 PARTITIONS, RECORDS = 12, 3
@@ -50,7 +51,7 @@ def command(client: str, bootstrap: str, topic: str, group: str, strategy: str, 
     if client in PYTHON:
         return [sys.executable, str(CLIENTS / "python" / "member.py"), client, bootstrap, topic, group, strategy]
     if client == "VerifiableConsumer":
-        install()
+        install(RELEASE)
         settings = folder / "consumer.properties"
         if strategy == NEW:  # the broker says how often to ask
             settings.write_text("client.id=VerifiableConsumer\n")
@@ -62,7 +63,7 @@ def command(client: str, bootstrap: str, topic: str, group: str, strategy: str, 
         return java(
             "org.apache.kafka.tools.VerifiableConsumer", "--bootstrap-server", bootstrap, "--topic", topic,
             "--group-id", group, "--verbose", "--reset-policy", "earliest", "--command-config", str(settings),
-            *arguments, flags=START_FAST,
+            *arguments, flags=start_fast(RELEASE), release=RELEASE,
         )  # fmt: skip
     language, *words = BINARIES[client]
     if reason := build.missing(language):

@@ -17,6 +17,7 @@ from ottla.protocol.messages import ApiKey
 from tests.conformance.clients import build
 from tests.conformance.pair import Wire
 from tests.conformance.share_process import Program, java_program
+from tests.oracle import RELEASE
 
 LIMIT_S = 120.0
 GROUP = 32
@@ -45,7 +46,7 @@ class ClientFails(Exception):
 def program(client: str) -> Program:
     """A process for consumers of one kind. Skips the test where its language is not installed."""
     if client == JAVA:
-        return Program(java_program("ShareConsumerLines"))
+        return Program(java_program("ShareConsumerLines", RELEASE))
     if reason := build.missing("go"):
         pytest.skip(reason)
     return Program([f"{build.build('go')}/bin/franz-share"])

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla.testing import Broker
 from peers.kafka import java
 from tests.conformance.clients import build
+from tests.oracle import RELEASE
 
 PYTHON = Path(__file__).parent.parent / "clients" / "python"
 COUNT = 400
@@ -34,7 +35,7 @@ def java_copier(bootstrap: str) -> list[str]:
         "org.apache.kafka.tools.TransactionalMessageCopier", "--broker-list", bootstrap, "--transactional-id", "copier",
         "--consumer-group", "copier", "--input-topic", "in", "--input-partition", "0", "--output-topic", "out",
         "--max-messages", str(COUNT), "--transaction-size", "20", "--transaction-timeout", "10000",
-        "--enable-random-aborts",
+        "--enable-random-aborts", release=RELEASE,
     )  # fmt: skip
 
 
