@@ -106,6 +106,11 @@ class Link:
         """The newest version of an API that the broker has, -1 for none."""
         return self._connection.newest(key)
 
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """The first and the last version of each API that the broker has."""
+        return self._connection.versions
+
     def close(self) -> None:
         self._connection.close()
 
