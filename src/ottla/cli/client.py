@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from ottla.client.connection import Connection
     from ottla.client.security import Security
+    from ottla.model import MeantNode
 
 CLIENT_ID = "ottla-cli"
 """The software's name too, by which nodes of Ottla know that it may be offered APIs of their own."""
@@ -160,10 +161,11 @@ def _failure_at(address: str, error: OSError) -> str:
 
 
 def connection(
-    address: str, secured: Security, timeout_s: float = REQUEST_TIMEOUT_S, connect_s: float = SECURE_TIMEOUT_S
-) -> Connection:
-    """A connection of our own client to HOST:PORT, encrypted and logged in as `secured` says. Raises OSError,
-    CommandFailed."""
+    address: str, secured: Security, timeout_s: float = REQUEST_TIMEOUT_S, connect_s: float = SECURE_TIMEOUT_S,
+    meant: MeantNode | None = None,
+) -> Connection:  # fmt: skip
+    """A connection of our own client to HOST:PORT, encrypted and logged in as `secured` says, to the node that is meant
+    (None: whoever is there). Raises OSError, CommandFailed."""
     from ottla.client.config import ClientConfig
     from ottla.client.connection import Connection
     from ottla.client.security import SecurityFailure
@@ -172,7 +174,7 @@ def connection(
     opened = connect(address, min(CONNECT_TIMEOUT_S, timeout_s))
     host, _, port = address.rpartition(":")
     try:
-        return Connection(host.strip("[]"), int(port), config, opened)
+        return Connection(host.strip("[]"), int(port), config, opened, meant)
     except SecurityFailure as failure:
         raise client_security.failed(failure) from None
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from ottla.cli import wire
-from ottla.cli.client import nobody_answers, reason_of
 from ottla.cli.client_security import ClientFile
 from ottla.cli.cluster.members import Member, members
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
@@ -165,7 +164,7 @@ def _ask(broker: Member, key: ApiKey, values: Mapping[str, Any]) -> dict[str, An
         finally:
             link.close()
     except OSError as error:
-        raise nobody_answers(f"broker {broker.id} at {broker.address}: {reason_of(broker.address, error)}") from error
+        raise wire.no_answer(f"broker {broker.id} at {broker.address}", broker.address, error) from error
     wire.ensure_none(answer, f"broker {broker.id}")
     return answer
 

@@ -286,9 +286,9 @@ def _running(kind: str, words: Sequence[str]) -> list[Offer]:
             names = {each["name"] for each in metadata["topics"] if internal or not each["is_internal"]}
         else:
             names = set()
-            for broker in metadata["brokers"]:
+            for address in wire.broker_addresses(metadata).values():
                 with suppress(CommandFailed):  # it is away: the others may have taken over what it had
-                    names |= _known_to(f"{broker['host']}:{broker['port']}", kind)
+                    names |= _known_to(address, kind)
     except (CommandFailed, OSError, ValueError):
         return []
     return [Offer(name) for name in sorted(names)]

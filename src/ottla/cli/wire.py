@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.cli import client_security
 from ottla.cli.client import CLIENT_ID, REQUEST_TIMEOUT_S, addresses, connection, explain, nobody_answers, reason_of
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
+from ottla.model import MeantNode
 from ottla.protocol.messages import ApiKey
 from ottla.version import VERSION
 
@@ -76,13 +77,50 @@ _VERSIONS = {
 _WHO_ASKS = {"client_software_name": CLIENT_ID, "client_software_version": VERSION}
 
 
+class NodeAddress(str):
+    """HOST:PORT of a node as its cluster named it. A connection to it says which node is meant (KIP-1242): by now
+    another cluster may have the port. Addresses of --bootstrap are plain text, and mean whoever answers."""
+
+    __slots__ = ("meant",)
+    meant: MeantNode
+
+    def __new__(cls, host: str, port: int, meant: MeantNode) -> NodeAddress:
+        made = super().__new__(cls, plain_address(host, port))
+        made.meant = meant
+        return made
+
+
+def plain_address(host: str, port: int) -> str:
+    """HOST:PORT, IPv6 in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def node_address(host: str, port: int, node_id: int, cluster_id: str | None) -> str:
+    """The address of a node that a cluster has named; a NodeAddress unless the cluster has not said its id."""
+    if cluster_id is None:
+        return plain_address(host, port)
+    return NodeAddress(host, port, MeantNode(cluster_id, node_id))
+
+
+def broker_addresses(metadata: Mapping[str, Any]) -> dict[int, str]:
+    """The addresses of the brokers in an answer to Metadata."""
+    cluster_id = metadata.get("cluster_id")
+    return {
+        each["node_id"]: node_address(each["host"], each["port"], each["node_id"], cluster_id)
+        for each in metadata["brokers"]
+    }
+
+
 class Link:
-    """A connection to one broker, secured as the command says. Requests are answered in order. Raises OSError, and
-    CommandFailed where security forbids it."""
+    """A connection to one broker, secured as the command says. Requests are answered in order. Raises OSError
+    (OtherNode where the address has come to another node than a NodeAddress means), and CommandFailed where security
+    forbids it."""
 
     def __init__(self, address: str, timeout_s: float = REQUEST_TIMEOUT_S, secured: Security | None = None) -> None:
         """`secured` is for another cluster than that of --bootstrap."""
-        self._connection = connection(address, client_security.current() if secured is None else secured, timeout_s)
+        meant = address.meant if isinstance(address, NodeAddress) else None
+        known = client_security.current() if secured is None else secured
+        self._connection = connection(address, known, timeout_s, meant=meant)
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -106,6 +144,11 @@ class Link:
         """The newest version of an API that the broker has, -1 for none."""
         return self._connection.newest(key)
 
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """The first and the last version of each API that the broker has."""
+        return self._connection.versions
+
     def close(self) -> None:
         self._connection.close()
 
@@ -115,17 +158,35 @@ def ask(
     secured: Security | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """One request to the first address that answers. Raises CommandFailed."""
+    from ottla.client.connection import OtherNode
+
     failure: str | None = None
-    for address in addresses(bootstrap):
+    for address in [bootstrap] if isinstance(bootstrap, NodeAddress) else addresses(bootstrap):
         try:
             link = Link(address, timeout_s, secured)
             try:
                 return link.ask(key, values)
             finally:
                 link.close()
+        except OtherNode as error:
+            raise no_answer(address, address, error) from error
         except OSError as error:
             failure = reason_of(address, error)
     raise nobody_answers(f"{bootstrap}: {failure or 'no address given'}")
+
+
+def no_answer(subject: str, address: str, error: OSError) -> CommandFailed:
+    """The error where one node did not answer, or its address has come to another node."""
+    from ottla.client.connection import OtherNode
+
+    if not isinstance(error, OtherNode):
+        return nobody_answers(f"{subject}: {reason_of(address, error)}")
+    return CommandFailed(
+        f"{error}, and was not used\n"
+        "  try again in a moment: a node that moved, or restarted at another port, is known soon\n"
+        "  see where the nodes are with: ottla cluster describe",
+        UNREACHABLE,
+    )
 
 
 def ensure_answer(bootstrap: str, secured: Security | None = None) -> None:

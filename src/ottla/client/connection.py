@@ -145,6 +145,11 @@ class Connection:
             )
         return chosen
 
+    @property
+    def versions(self) -> Mapping[int, tuple[int, int]]:
+        """The first and the last version of each API that the broker has, as it said when the connection was made."""
+        return self._versions
+
     def newest(self, api_key: int) -> int:
         """The newest version of an API that the broker has, -1 for none."""
         return self._versions.get(api_key, (0, -1))[1]

@@ -103,6 +103,7 @@ VALID: dict[str, list[str]] = {
     "token renew": ["AAAAAAAAAAAAAAAAAAAAAQ"],
     "token expire": ["AAAAAAAAAAAAAAAAAAAAAQ"],
     "cluster describe": [],
+    "cluster api-versions": [],
     "cluster up": ["1", "cluster", "--port", "0"],
     "cluster add": ["added"],
     "cluster restart": ["--command", "true {id}"],

@@ -83,6 +83,7 @@ COMMANDS: dict[str, list[str]] = {
     "ottla token renew": ["AAAAAAAAAAAAAAAAAAAAAQ"],
     "ottla token expire": ["AAAAAAAAAAAAAAAAAAAAAQ"],
     "ottla cluster describe": [],
+    "ottla cluster api-versions": [],
     "ottla cluster balance": ["--sample", "0.1"],
     "ottla cluster drain": ["1", "--dry-run"],
     "ottla cluster remove": ["77"],

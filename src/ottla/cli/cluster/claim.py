@@ -51,7 +51,7 @@ def claim(
     who know nodes by their certificates, and not the administrator who runs this. Raises CommandFailed."""
     incarnation_id = uuid4()
     for _ in range(TRIES_MAX):
-        address = _controller(bootstrap)
+        address = _controller(bootstrap, cluster_id)
         if wire.version_max(address, ApiKey.BROKER_REGISTRATION, node) < NAMES_DIRECTORIES:
             return Claim(None)
         code = _claim_at(address, cluster_id, wanted, endpoints, incarnation_id, node)
@@ -98,13 +98,13 @@ def _claim_at(
     return int(wire.ask(address, ApiKey.BROKER_HEARTBEAT, beat, secured=node)["error_code"])
 
 
-def _controller(bootstrap: str) -> str:
+def _controller(bootstrap: str, cluster_id: str) -> str:
     """Where the leader of the quorum listens. Raises CommandFailed."""
     quorum: Mapping[str, Any] = quorum_of(bootstrap)
     leader = quorum["topics"][0]["partitions"][0]["leader_id"]
     for node in quorum["nodes"] or ():
         for place in node["listeners"][:1] if node["node_id"] == leader else ():
-            return f"{place['host']}:{place['port']}"
+            return wire.node_address(place["host"], place["port"], leader, cluster_id)
     raise wire.failure_of(ErrorCode.leader_not_available, "the quorum")
 
 

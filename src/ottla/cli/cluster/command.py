@@ -5,6 +5,7 @@ from __future__ import annotations
 from cyclopts import App
 
 from ottla.cli.cluster.add import add
+from ottla.cli.cluster.api_versions import api_versions
 from ottla.cli.cluster.describe import describe
 from ottla.cli.cluster.moves import balance, drain, remove
 from ottla.cli.cluster.restart import restart
@@ -18,3 +19,4 @@ app.command(balance, sort_key=4)
 app.command(drain, sort_key=5)
 app.command(remove, sort_key=6)
 app.command(restart, sort_key=7)
+app.command(api_versions, sort_key=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,10 +26,12 @@ class Member:
     port: int
     rack: str | None
     fenced: bool
+    cluster_id: str | None = None
+    """None where the cluster has not said it."""
 
     @property
     def address(self) -> str:
-        return f"{self.host}:{self.port}"
+        return wire.node_address(self.host, self.port, self.id, self.cluster_id)
 
 
 @dataclass(frozen=True)
@@ -44,19 +47,20 @@ def members(bootstrap: str) -> Members:
     CommandFailed."""
     if wire.version_max(bootstrap, ApiKey.DESCRIBE_CLUSTER) < INCLUDES_FENCED:
         answer = wire.ask(bootstrap, ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False})
-        listed = sorted((_member(each, "node_id") for each in answer["brokers"]), key=lambda each: each.id)
+        listed = sorted((_member(each, "node_id", answer) for each in answer["brokers"]), key=lambda each: each.id)
         return Members(answer["cluster_id"] or "", listed, None)
     values = {"include_cluster_authorized_operations": False, "endpoint_type": 1, "include_fenced_brokers": True}
     answer = wire.ask(bootstrap, ApiKey.DESCRIBE_CLUSTER, values)
     wire.ensure_none(answer, bootstrap)
-    found = sorted((_member(each, "broker_id") for each in answer["brokers"]), key=lambda each: each.id)
+    found = sorted((_member(each, "broker_id", answer) for each in answer["brokers"]), key=lambda each: each.id)
     return Members(
         answer["cluster_id"], [each for each in found if not each.fenced], [each for each in found if each.fenced]
     )
 
 
-def _member(row: dict[str, Any], name: str) -> Member:
-    return Member(row[name], row["host"], row["port"], row["rack"], bool(row.get("is_fenced", False)))
+def _member(row: Mapping[str, Any], name: str, answer: Mapping[str, Any]) -> Member:
+    fenced = bool(row.get("is_fenced", False))
+    return Member(row[name], row["host"], row["port"], row["rack"], fenced, answer.get("cluster_id"))
 
 
 def quorum_leader(bootstrap: str) -> int | None:

@@ -11,7 +11,6 @@ from typing import Annotated, Any, NamedTuple
 from cyclopts import App, Parameter
 
 from ottla.cli import wire
-from ottla.cli.client import admin_client, wait
 from ottla.cli.client import settings as checked_settings
 from ottla.cli.client_security import ClientFile
 from ottla.cli.config.view import (
@@ -327,21 +326,22 @@ def _address(bootstrap: str, resource: Resource) -> str:
     checked_settings(bootstrap)
     if resource.kind != BROKER or not resource.name:
         return bootstrap
-    nodes = _nodes(bootstrap)
-    for node in nodes:
-        if str(node.id) == resource.name:
-            return f"{node.host}:{node.port}"
-    known = ", ".join(str(node.id) for node in sorted(nodes, key=lambda each: int(each.id)))
+    nodes = _brokers(bootstrap)
+    for node_id, address in nodes.items():
+        if str(node_id) == resource.name:
+            return address
+    known = ", ".join(map(str, sorted(nodes)))
     raise CommandFailed(f"there is no broker {resource.name}; there are: {known}")
 
 
 def _first_broker(bootstrap: str) -> int:
-    return min(int(node.id) for node in _nodes(bootstrap))
+    return min(_brokers(bootstrap))
 
 
-def _nodes(bootstrap: str) -> list[Any]:
-    client = admin_client(bootstrap)  # its requests die with it, so it has to have a name
-    return list(wait(client.describe_cluster()).nodes)
+def _brokers(bootstrap: str) -> dict[int, str]:
+    """The addresses of the brokers by id. Raises CommandFailed."""
+    metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False})
+    return wire.broker_addresses(metadata)
 
 
 @app.command(name="explain", sort_key=4)

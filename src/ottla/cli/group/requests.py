@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.cli import wire
-from ottla.cli.client import REQUEST_TIMEOUT_S, nobody_answers, reason_of
+from ottla.cli.client import REQUEST_TIMEOUT_S, nobody_answers
 from ottla.cli.exits import UNREACHABLE, CommandFailed
 from ottla.cli.group import shares as group_shares
 from ottla.cli.group.shares import Place, Shared
@@ -78,7 +78,7 @@ def _all_coordinators(bootstrap: str) -> list[str]:
     asked = [{"topic_id": None, "name": OFFSETS_TOPIC}]
     metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": asked, "allow_auto_topic_creation": False})
     leaders = {part["leader_id"] for topic in metadata["topics"] for part in topic["partitions"]}
-    return [f"{each['host']}:{each['port']}" for each in metadata["brokers"] if each["node_id"] in leaders]
+    return [address for node_id, address in wire.broker_addresses(metadata).items() if node_id in leaders]
 
 
 def _listed(address: str, deadline: float) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ def ask(bootstrap: str, names: Sequence[str]) -> dict[str, Answer]:
             try:
                 found |= _answers(address, theirs, failures)
             except OSError as error:
-                failures.append(nobody_answers(f"{address}: {reason_of(address, error)}"))
+                failures.append(wire.no_answer(address, address, error))
         if failures:
             if time.monotonic() >= deadline:
                 raise failures[0]

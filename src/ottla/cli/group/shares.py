@@ -104,7 +104,8 @@ def in_flight(bootstrap: str) -> dict[tuple[str, str, int], InFlight]:
         metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False})
     except CommandFailed:
         return {}
-    nodes = [(each["node_id"], each["host"], each["port"]) for each in metadata["brokers"]]
+    addresses = wire.broker_addresses(metadata)
+    nodes = [(each["node_id"], each["host"], addresses[each["node_id"]]) for each in metadata["brokers"]]
     found: dict[tuple[str, str, int], dict[str, int]] = {}
     known = client_security.current()
     with ThreadPoolExecutor(NODES_AT_ONCE) as pool:
@@ -123,19 +124,19 @@ def _unescape(escaped: re.Match[str]) -> str:
     return "\n" if escaped[1] == "n" else escaped[1]
 
 
-def _metrics(node: tuple[int, str, int], known: Security) -> str:
+def _metrics(node: tuple[int, str, str], known: Security) -> str:
     """The answer of a node's /metrics; empty if it has no HTTP port, or none that can be asked from here."""
     from http.client import HTTPException
 
     from ottla.client import http
     from ottla.client.security import SecurityFailure
 
-    node_id, host, port = node
-    listener = wire.broker_setting(f"{host}:{port}", node_id, _LISTENER, HTTP_TIMEOUT_S)
+    node_id, host, address = node
+    listener = wire.broker_setting(address, node_id, _LISTENER, HTTP_TIMEOUT_S)
     own, _, number = (listener or "").rpartition(":")
     if not number.isdecimal():
         return ""
-    protocol = wire.broker_setting(f"{host}:{port}", node_id, _PROTOCOL, HTTP_TIMEOUT_S) or ""
+    protocol = wire.broker_setting(address, node_id, _PROTOCOL, HTTP_TIMEOUT_S) or ""
     place = host if own in _ANY_HOST else own.strip("[]")
     try:
         answer = http.get(

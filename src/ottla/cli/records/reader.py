@@ -87,7 +87,7 @@ class Reader:
         answer = wire.ask(known, ApiKey.METADATA, values)
         (found,) = answer["topics"]
         wire.ensure_none(found, f"topic {self.topic!r}")
-        self._addresses = {each["node_id"]: f"{each['host']}:{each['port']}" for each in answer["brokers"]}
+        self._addresses = wire.broker_addresses(answer)
         self._leaders = {each["partition_index"]: each["leader_id"] for each in found["partitions"]}
         return sorted(self._leaders)
 

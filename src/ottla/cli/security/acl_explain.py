@@ -110,7 +110,9 @@ def _settings(bootstrap: str) -> dict[str, str | None]:
             "resource_type": BROKER, "resource_name": str(broker["broker_id"]), "configuration_keys": list(_SETTINGS),
         }  # fmt: skip
         values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
-        (found,) = wire.ask(f"{broker['host']}:{broker['port']}", ApiKey.DESCRIBE_CONFIGS, values)["results"]
+        cluster_id = nodes.get("cluster_id")
+        address = wire.node_address(broker["host"], broker["port"], broker["broker_id"], cluster_id)
+        (found,) = wire.ask(address, ApiKey.DESCRIBE_CONFIGS, values)["results"]
         wire.ensure_none(found, f"the settings of broker {broker['broker_id']}")
         return {each["name"]: each["value"] for each in found["configs"]}
     return {}

@@ -111,7 +111,7 @@ def coordinators(bootstrap: str) -> list[str]:
     asked = [{"topic_id": None, "name": TRANSACTION_TOPIC}]
     metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": asked, "allow_auto_topic_creation": False})
     leaders = {part["leader_id"] for topic in metadata["topics"] for part in topic["partitions"]}
-    return [f"{each['host']}:{each['port']}" for each in metadata["brokers"] if each["node_id"] in leaders]
+    return [address for node_id, address in wire.broker_addresses(metadata).items() if node_id in leaders]
 
 
 def listed(bootstrap: str, *, states: Collection[str] = (), producer_ids: Collection[int] = ()) -> list[Transaction]:
@@ -190,7 +190,7 @@ def leaders(bootstrap: str, topics: Iterable[str] | None) -> Leaders:
     """The leaders of these topics, or of all. Raises CommandFailed, also for a topic that does not exist."""
     asked = None if topics is None else [{"topic_id": None, "name": each} for each in topics]
     metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": asked, "allow_auto_topic_creation": False})
-    addresses = {each["node_id"]: f"{each['host']}:{each['port']}" for each in metadata["brokers"]}
+    addresses = wire.broker_addresses(metadata)
     found: dict[str, list[Place]] = {}
     without = []
     for topic in metadata["topics"]:
