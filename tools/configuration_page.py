@@ -19,7 +19,7 @@ INTRODUCTION = """\
 
 This page is rendered from the table of settings: `python -m tools.configuration_page docs/reference/settings.md`.
 
-Settings have the names, types, defaults and ranges of Apache Kafka 4.3. A node takes them, the later over the earlier,
+Settings have the names, types, defaults and ranges of Apache Kafka 4.4. A node takes them, the later over the earlier,
 from
 
 1. a properties file: `ottla server start --config server.properties`,

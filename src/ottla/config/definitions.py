@@ -1,6 +1,6 @@
 """The table of settings put together: find a setting by resource and name, and a topic setting's broker synonyms.
 
-The rows are in `tables/`. They agree with Apache Kafka 4.3's own definitions; tests compare them with a running one.
+The rows are in `tables/`. They agree with Apache Kafka 4.4's own definitions; tests compare them with a running one.
 """
 
 from __future__ import annotations
