@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from peers.kafka import LIBS
+from peers import kafka
+from tests.oracle import RELEASE
 
 SECTIONS = {"clients": "Clients", "tools": "Kafka's own tools", "frameworks": "Frameworks on top of clients"}
 
@@ -27,9 +28,9 @@ class Entry:
 
 
 @cache
-def jar(name: str) -> str | None:
-    """The version of one of Kafka's jars that the tools run from."""
-    paths = sorted(LIBS.glob(f"{name}-[0-9]*.jar"))
+def jar(name: str, release: str = "4.3") -> str | None:
+    """The version of one of the jars of a release of Kafka."""
+    paths = sorted((kafka.cache(release) / "libs").glob(f"{name}-[0-9]*.jar"))
     return paths[0].stem.removeprefix(f"{name}-") if paths else None
 
 
@@ -58,7 +59,7 @@ def librdkafka() -> str | None:
 
 
 def tools(*names: str) -> dict[str, Entry]:
-    return {name: Entry("tools", "Java", lambda: jar("kafka-tools")) for name in names}
+    return {name: Entry("tools", "Java", lambda: jar("kafka-tools", RELEASE)) for name in names}
 
 
 CATALOGUE: dict[str, Entry] = {

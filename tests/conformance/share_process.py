@@ -45,7 +45,7 @@ class Program:
 def java_program(class_name: str, release: str = "4.3") -> list[str]:
     """The command line of one of `clients/tools`, or of those of another release. Skips the test where there is no
     compiler for Java."""
-    folder = "tools" if release == "4.3" else f"tools-{release}"
+    folder = build.tools_of(release)
     reason = build.missing(folder)
     if reason is not None:
         pytest.skip(reason)

@@ -12,8 +12,9 @@ import threading
 from dataclasses import dataclass
 from typing import IO
 
-from peers.kafka import START_FAST, install, java, tool
+from peers.kafka import install, java, start_fast, tool
 from tests.conformance.clients import build
+from tests.oracle import RELEASE
 
 TOOLS = "org.apache.kafka.tools"
 LIMIT_S = 300
@@ -32,7 +33,9 @@ class Printed:
 class Shell:
     """`run` calls a tool; `close` ends the JVM."""
 
-    def __init__(self) -> None:
+    def __init__(self, release: str = RELEASE) -> None:
+        """The tools of a release; without one those of the Apache Kafka that the tests compare with."""
+        self.release = release
         self.process: subprocess.Popen[bytes] | None = None
 
     def run(self, name: str, *arguments: str, text: str = "", check: bool = True) -> Printed:
@@ -40,7 +43,7 @@ class Shell:
         printed. Raises AssertionError where it fails and `check` is set."""
         full = name if name.startswith(("org.", "kafka.")) else f"{TOOLS}.{name}"
         if shutil.which("javac") is None:
-            done = tool(full, *arguments, input_text=text, check=False)
+            done = tool(full, *arguments, input_text=text, check=False, release=self.release)
             printed = Printed(done.returncode, done.stdout, done.stderr)
         else:
             printed = self._ask(full, text, *arguments)
@@ -49,9 +52,9 @@ class Shell:
         return printed
 
     def _start(self) -> subprocess.Popen[bytes]:
-        install()
-        command = java("Shell", flags=START_FAST)
-        command[command.index("-cp") + 1] += f":{build.build('tools')}"
+        install(self.release)
+        command = java("Shell", flags=start_fast(self.release), release=self.release)
+        command[command.index("-cp") + 1] += f":{build.build(build.tools_of(self.release))}"
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
     def _ask(self, *words: str) -> Printed:

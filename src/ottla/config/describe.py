@@ -10,7 +10,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
-from ottla.config import definitions, foreign, group_settings
+from ottla.config import definitions, foreign
 from ottla.config.checks import InvalidValue
 from ottla.config.effective import EffectiveConfig
 from ottla.config.setting import Mode, Setting
@@ -111,18 +111,25 @@ def cluster_entries(config: EffectiveConfig) -> Iterator[Entry]:
         yield _entry(setting, name, value, synonyms, read_only=read_only)
 
 
+_TASK_ASSIGNORS = "group.streams.assignors"
+"""Its first is the default of a group's `streams.assignor.name`."""
+
+
 def group_entries(config: EffectiveConfig, overrides: Mapping[str, str]) -> Iterator[Entry]:
-    """Every setting of a group, given its own; the defaults are the node's `group.` settings of the same name."""
+    """Every setting of a group, given its own; the defaults are the node's `group.` settings of the same name.
+
+    Internal ones are described where the group or the node has a value of them, as Kafka does.
+    """
+    from ottla.config.group_settings import task_assignors  # few groups have settings
+
+    given = {*config.static, *config.cluster_wide, *config.per_broker}
     for name, setting in definitions.GROUP.items():
-        if setting.internal and name not in overrides:
+        broker_name = _TASK_ASSIGNORS if name == "streams.assignor.name" else f"group.{name}"
+        if setting.internal and name not in overrides and broker_name not in given:
             continue
-        broker_name = f"group.{name}"
-        default: str | None
-        if name == "streams.assignor.name":
-            default = group_settings.task_assignors(config)[0]
-            synonyms = _broker_synonyms(config, "group.streams.assignors")
-        elif broker_name in definitions.BROKER:
-            default = config.text(broker_name)
+        if broker_name in definitions.BROKER:
+            is_assignor = broker_name == _TASK_ASSIGNORS
+            default = task_assignors(config)[0] if is_assignor else config.text(broker_name)
             synonyms = _broker_synonyms(config, broker_name)
         else:
             default = setting.default

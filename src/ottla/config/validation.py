@@ -1,6 +1,6 @@
 """What may be written into the settings of a topic, a broker, a group: used by the controller before it records them.
 
-Refusals are KafkaErrors with the codes and sentences of Kafka 4.3 (`LogConfig`, `DynamicBrokerConfig`, `GroupConfig`,
+Refusals are KafkaErrors with the codes and sentences of Kafka 4.4 (`LogConfig`, `DynamicBrokerConfig`, `GroupConfig`,
 `ClientMetricsConfigs`); they differ by resource: INVALID_CONFIG mostly, INVALID_REQUEST for brokers.
 """
 
@@ -163,31 +163,35 @@ _BOUNDED = (
 
 def validate_group_configs(configs: Mapping[str, str], config: Mapping[str, Any]) -> None:
     """Check all settings of a group against this node's bounds. Raises KafkaError INVALID_CONFIG."""
-    from ottla.config.group_settings import BOUNDS  # few groups have any
-
-    values = {name: config[f"group.{name}"] for name in definitions.GROUP if f"group.{name}" in definitions.BROKER}
-    _check_repeated_tags(configs.get("streams.rack.aware.assignment.tags", ""))
-    for name, text in configs.items():
-        setting = definitions.GROUP.get(name)
-        if setting is None:
+    for name in configs:
+        if name not in definitions.GROUP:
             raise _invalid(f"Unknown group config name: {name}")
+    _check_repeated_tags(configs.get("streams.rack.aware.assignment.tags", ""))
+    given: dict[str, Any] = {}
+    for name, text in configs.items():
         try:
-            values[name] = setting.parse(text)
+            given[name] = definitions.GROUP[name].parse(text)
         except InvalidValue as error:
             raise _invalid(str(error)) from error
-    for name in filter(configs.__contains__, _BOUNDED):
-        _, low, high = BOUNDS[name]
-        _check_bounds(name, values[name], None if low is None else config[low], None if high is None else config[high])
+    for name in _BOUNDED:
+        if name in given:
+            _check_bounds(name, given[name], config)
     _check_task_assignor(configs.get("streams.assignor.name"), config)
     for kind in ("consumer", "share", "streams"):
         session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
-        if not configs.keys().isdisjoint((session, heartbeat)) and values[session] <= values[heartbeat]:
+        if not given.keys() & {session, heartbeat}:
+            continue
+        session_ms, heartbeat_ms = (given.get(each, config[f"group.{each}"]) for each in (session, heartbeat))
+        if session_ms <= heartbeat_ms:
             raise _invalid(f"{session} must be greater than {heartbeat}")
-    if str(values.get("errors.deadletterqueue.topic.name", "")).startswith("__"):
+    if str(given.get("errors.deadletterqueue.topic.name", "")).startswith("__"):
         raise _invalid("errors.deadletterqueue.topic.name: DLQ topic name must not start with '__'")
 
 
-def _check_bounds(name: str, value: int, low: int | None, high: int | None) -> None:
+def _check_bounds(name: str, value: int, config: Mapping[str, Any]) -> None:
+    from ottla.config.group_settings import BOUNDS  # few groups have any
+
+    low, high = (None if each is None else config[each] for each in BOUNDS[name][1:])
     if (low is None or value >= low) and (high is None or value <= high):
         return
     if low is None:

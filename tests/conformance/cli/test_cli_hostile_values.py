@@ -22,6 +22,7 @@ from confluent_kafka import Producer
 from ottla.config.server import from_environment
 from ottla.security.audit import Chain
 from tests.conformance.cli.commands import Commands, arguments_of, ensure_decent, every_command, is_flag, pool
+from tests.conformance.cli.dead_letter import leave_a_dead_letter
 
 SEED = int(os.environ.get("OTTLA_TEST_SEED", "8"))
 EVERYTHING = os.environ.get("OTTLA_TEST_HOSTILE") == "all"
@@ -70,9 +71,9 @@ VALID: dict[str, list[str]] = {
     "sql": ["select count(*) from t"],
     "group list": [],
     "share list": [],
-    "share describe": ["g"],
-    "share dead": ["g", "--dead-topic", "dlq.t"],
-    "share redrive": ["g", "--dead-topic", "dlq.t"],
+    "share describe": ["shared"],
+    "share dead": ["shared", "--dead-topic", "dlq.t"],
+    "share redrive": ["shared", "--dead-topic", "dlq.t"],
     "group describe": ["g"],
     "group watch": ["g", "--count", "1"],
     "group reset": ["g", "--to", "end", "--dry-run"],
@@ -190,13 +191,14 @@ def furnish(commands: Commands, bootstrap: str) -> None:
     line = Chain().seal(0, {"event": "Started"})
     (commands.directory / "audit" / "node-1" / "audit-00000000000000000001.jsonl").write_bytes(line)
     for argv in (
-        ["topic", "create", "t", "--if-not-exists"],
+        ["topic", "create", "t", "dlq.t", "--if-not-exists"],
         ["produce", "t", "one", "two", "three"],
         ["consume", "t", "--group", "g"],
         ["pipeline", "run", *VALID["pipeline run"]],
     ):
         ended = commands.wait(commands.start(*argv, env={"OTTLA_BOOTSTRAP": bootstrap}))
         assert ended.code == 0, ended
+    leave_a_dead_letter(bootstrap, "shared", "t", "dlq.t")
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "x"})
     producer.init_transactions(60)
 

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from ottla.cli.exits import MISUSED, OK, UNREACHABLE
 from ottla.cli.main import main
 from ottla.security.audit import Chain
+from tests.conformance.cli.dead_letter import leave_a_dead_letter
 from tools import cli_page as page
 
 ABOUT_ANYTHING = {
@@ -60,9 +61,9 @@ COMMANDS: dict[str, list[str]] = {
     "ottla config unset": ["segment.ms", "--topic", "TOPIC"],
     "ottla config explain": ["segment.ms", "--topic", "TOPIC"],
     "ottla share list": [],
-    "ottla share describe": ["GROUP"],
-    "ottla share dead": ["GROUP", "--dead-topic", "TOPIC"],
-    "ottla share redrive": ["GROUP", "--dead-topic", "TOPIC"],
+    "ottla share describe": ["SHARED"],
+    "ottla share dead": ["SHARED", "--dead-topic", "LETTERS"],
+    "ottla share redrive": ["SHARED", "--dead-topic", "LETTERS"],
     "ottla quota list": [],
     "ottla quota set": ["producer_byte_rate=1000000", "--client-id", "TOPIC", "--default", "user"],
     "ottla quota remove": ["producer_byte_rate", "--client-id", "TOPIC", "--default", "user"],
@@ -189,7 +190,8 @@ def ask(capfd: pytest.CaptureFixture[str]) -> Ask:
 
 @pytest.fixture(scope="module")
 def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A topic with records, a group that has read one, and a transaction that is open."""
+    """A topic with records, a group that has read one, a share group with a dead letter, and a transaction that is
+    open."""
     topic = f"json-{os.getpid()}-{time.time_ns() % 10**9}"
     directory = tmp_path_factory.mktemp("log") / f"{topic}-0"
     directory.mkdir()
@@ -198,10 +200,12 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     os.environ["OTTLA_BOOTSTRAP"] = bootstrap
     try:
         assert main(["topic", "create", topic, "-p", "2"]) == OK
+        assert main(["topic", "create", f"dlq.{topic}"]) == OK
         assert main(["produce", topic, "x", "y", "z", "-H", "a=b", "-p", "0"]) == OK
         assert main(["group", "reset", f"{topic}-group", "--topic", f"{topic}:0", "--to", "1"]) == OK
     finally:
         del os.environ["OTTLA_BOOTSTRAP"]
+    leave_a_dead_letter(bootstrap, f"{topic}-shared", topic, f"dlq.{topic}")
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": f"{topic}-id", "transaction.timeout.ms": 600_000}
     )
@@ -219,7 +223,7 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return {
         "TOPIC": topic, "GROUP": f"{topic}-group", "DIRECTORY": str(directory), "FORMATTED": formatted,
         "CHECKED": f"{topic}-checked", "TRANSACTION": f"{topic}-id", "ARCHIVE": str(directory.parent / "archive"),
-        "EMPTY": str(directory.parent / "empty"),
+        "EMPTY": str(directory.parent / "empty"), "SHARED": f"{topic}-shared", "LETTERS": f"dlq.{topic}",
     }  # fmt: skip
 
 
@@ -264,9 +268,10 @@ def test_mistakes(name: str, filled: dict[str, str], ask: Ask) -> None:
 
 def test_what_is_not_there(bootstrap: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTTLA_BOOTSTRAP", bootstrap)
-    absent = {"TOPIC": "no-such-topic", "GROUP": "no-such-group", "DIRECTORY": str(tmp_path / "none")} | {
-        "TRANSACTION": "no-such-id"
-    }
+    absent = {
+        "TOPIC": "no-such-topic", "GROUP": "no-such-group", "DIRECTORY": str(tmp_path / "none"),
+        "TRANSACTION": "no-such-id", "SHARED": "no-such-group", "LETTERS": "no-such-topic",
+    }  # fmt: skip
     for name, typed in COMMANDS.items():
         if not absent.keys() & set(typed) or name in ABOUT_ANYTHING or name.startswith("ottla mirror"):
             continue  # about nothing in particular, or it would make the topic, or the mirror is missed first

@@ -75,6 +75,13 @@ SCRIPT: list[tuple[str, str]] = [
     ("topic delete TOPIC TOPIC-2 no-such-topic", ""),
 ]
 
+DIFFERENT: dict[str, tuple[str, str]] = {
+    # Five settings are Ottla's own (ottla.share.*). Three of warm-up tasks are internal in Kafka, whose assignor
+    # assigns none: streams.acceptable.recovery.lag, streams.num.warmup.replicas and streams.task.offset.interval.ms.
+    "config get --group GROUP": ("28 settings at the default", "20 settings at the default"),
+}
+"""What is printed otherwise on purpose, by command: what it is on Ottla, and what on Kafka."""
+
 
 class Ran:
     """A command's exit code and all that it printed."""
@@ -113,12 +120,20 @@ def test_the_same_commands_print_the_same(bootstrap: str, oracle: str) -> None:
     unique = f"both-{os.getpid()}-{time.time_ns() % 10**9}"
     names = {"TOPIC": unique, "GROUP": f"{unique}-group"}
     differences = []
+    used = set()
     for typed, text in SCRIPT:
         ours, theirs = (Ran(address, typed, text, names) for address in (bootstrap, oracle))
+        if typed in DIFFERENT and ours != theirs:
+            on_ottla, on_kafka = DIFFERENT[typed]
+            assert on_ottla in ours.out and on_kafka in theirs.out, (ours, theirs)
+            theirs.out = theirs.out.replace(on_kafka, on_ottla)
+            used.add(typed)
         if ours != theirs:
             differences.append(f"ottla {typed}\n--- Ottla: {ours!r}\n--- Kafka: {theirs!r}")
         assert "internal error" not in ours.complaints
     assert not differences, "\n\n".join(differences)
+    if "OTTLA_TEST_BOOTSTRAP" not in os.environ:  # which may be of a Kafka
+        assert used == DIFFERENT.keys(), "they are printed alike: remove them from DIFFERENT"
 
 
 def test_descriptions_have_the_same_shape(bootstrap: str, oracle: str) -> None:

@@ -28,8 +28,13 @@ TOOLCHAINS = {
     "tools-4.4": ["javac"],
 }
 
-OF_BOTH_RELEASES = ("AssignorLines", "CodecLines", "GroupCoordinatorLines", "ShareConsumerLines")
+OF_BOTH_RELEASES = ("AssignorLines", "CodecLines", "GroupCoordinatorLines", "ShareConsumerLines", "Shell")
 """Programs of `tools` that are built and run with the jars of 4.4 too. The others walk beside classes of 4.3 alone."""
+
+
+def tools_of(release: str) -> str:
+    """The programs that are built with the jars of a release of Kafka."""
+    return "tools" if release == "4.3" else f"tools-{release}"
 
 
 def missing(language: str) -> str | None:

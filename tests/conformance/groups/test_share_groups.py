@@ -31,7 +31,7 @@ def from_the_start(shell: Shell, bootstrap: str, group: str, **settings: str) ->
     settings = {"share.auto.offset.reset": "earliest", "share.heartbeat.interval.ms": "5000", **settings}
     changes = ",".join(f"{name}={value}" for name, value in settings.items())
     shell.run(
-        "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--alter", "--group", group,
+        "ConfigCommand", "--bootstrap-server", bootstrap, "--alter", "--group", group,
         "--add-config", changes,
     )  # fmt: skip
 

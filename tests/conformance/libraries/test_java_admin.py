@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from tests.conformance.twins import Twins, comparable
 
-CONFIGS = "kafka.admin.ConfigCommand"
+CONFIGS = "ConfigCommand"
 
 
 @pytest.mark.client(

@@ -207,7 +207,7 @@ def test_kafkas_tools(secured: NodeProcess, shell: Shell, tmp_path: Path) -> Non
 
     def configs(*arguments: str, check: bool = True) -> Any:
         return shell.run(
-            "kafka.admin.ConfigCommand", "--bootstrap-server", secured.bootstrap, "--command-config", str(admin),
+            "ConfigCommand", "--bootstrap-server", secured.bootstrap, "--command-config", str(admin),
             *arguments, check=check,
         )  # fmt: skip
 

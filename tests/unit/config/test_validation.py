@@ -86,6 +86,15 @@ REFUSED: list[tuple[Validate, dict[str, str], ErrorCode, str]] = [
         group, {"share.heartbeat.interval.ms": "99999"}, INVALID,
         "share.heartbeat.interval.ms must be in the range 5000 to 15000 inclusive.",
     ),
+    (
+        group, {"streams.num.standby.replicas": "3"}, INVALID,
+        "streams.num.standby.replicas must be less than or equal to 2",
+    ),
+    (
+        group, {"streams.task.offset.interval.ms": "1"}, INVALID,
+        "streams.task.offset.interval.ms must be greater than or equal to 15000",
+    ),
+    (group, {"consumer.session.timeout.ms": "x", "bogus": "1"}, INVALID, "Unknown group config name: bogus"),
     (metrics, {"bogus": "1"}, REQUEST, "Unknown client metrics configuration: bogus"),
     (metrics, {"interval.ms": "x"}, INVALID, "Invalid value x for configuration interval.ms: Not a number of type INT"),
     (

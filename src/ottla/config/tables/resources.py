@@ -67,6 +67,8 @@ GROUP: tuple[Setting, ...] = (
             doc="Milliseconds that the first assignment of the streams group waits for more members."),
     Setting("streams.assignment.interval.ms", INT, "1000", AtLeast(0),
             doc="Milliseconds at least between two assignments of the streams group."),
+    Setting("streams.assignor.offload.enable", BOOLEAN, "true", internal=True,
+            doc="Whether Kafka computes assignments of the streams group in a thread of their own."),
     Setting("streams.task.offset.interval.ms", INT, "60000", AtLeast(1),
             doc="Milliseconds between a member's reports of how far it has restored its tasks."),
     Setting("streams.num.warmup.replicas", INT, "2", AtLeast(0),

@@ -43,7 +43,9 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
     ),
     "The share coordinator appends the records of each request at once.": ("share.coordinator.append.linger.ms",),
     "There is one assignor of share groups, simple.": ("group.share.assignors",),
-    "Assignments of streams groups are computed on the event loop.": ("group.streams.assignor.offload.enable",),
+    "Assignments of streams groups are computed on the event loop.": (
+        "group.streams.assignor.offload.enable", "streams.assignor.offload.enable",
+    ),
     "Descriptions of topologies are kept in the record of the group's topology.": (
         "group.streams.topology.description.plugin.class",
     ),

@@ -9,7 +9,10 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 
-import org.apache.kafka.common.utils.Exit;
+import org.apache.kafka.common.utils.*;
+import org.apache.kafka.common.utils.internals.*;
+
+// Exit is in the first of these packages in Kafka 4.3, in the second in 4.4.
 
 /**
  * Runs the main methods of Kafka's tools one after the other in one JVM, since starting one takes longer than most tools.
