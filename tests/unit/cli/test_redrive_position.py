@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ottla.cli.share.position import Position, parse, position_of
+from ottla.cli.share.position import Position, Progress, parse, position_of
 
 
 def test_ranges_behind_the_first_that_is_left() -> None:
@@ -48,3 +48,39 @@ def test_runs_with_different_filters() -> None:
             known += [(edge, True) for each in position.ranges for edge in each]
             position = position_of(sorted(known), 60)
             position = parse(position.offset, position.metadata())
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_letters_that_are_put_back_while_they_are_read(at_once: int) -> None:
+    """Runs with different filters, each interrupted at any commit: the position says which letters are put back."""
+    cuts = 0
+    for seed in range(150):
+        dice = random.Random(seed)
+        letters = sorted(dice.sample(range(90), 30))
+        done: set[int] = set()
+        position = Position()
+        for _ in range(6):
+            progress = Progress(position)
+            chunk: list[int] = []
+            commits_max = dice.choice([0, 1, 2, 100])
+            commits = 0
+            for offset in [each for each in letters if each >= progress.start]:
+                progress.read_to(offset - 1 if offset else 0)
+                was_done = progress.has(offset)
+                assert was_done == (offset in done), (seed, offset)
+                if was_done:
+                    continue
+                is_chosen = dice.random() < 0.5
+                progress.add(offset, stays=not is_chosen)
+                if is_chosen:
+                    chunk.append(offset)
+                if len(chunk) >= at_once and commits < commits_max:
+                    some = [each for each in chunk if dice.random() < 0.8]
+                    made = progress.with_done(some)
+                    progress.put_back(some, made)
+                    position = parse(made.offset, made.metadata())
+                    done.update(some)
+                    chunk, commits = [], commits + 1
+            cuts += commits >= commits_max
+            assert {each for each in letters if position.has(each)} == done, seed
+    assert cuts > 100

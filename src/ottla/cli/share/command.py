@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +20,7 @@ from ottla.cli.share.dead_topic import DeadTopic, dead_topics
 from ottla.cli.values import Count, GroupId, Text, TopicName
 
 if TYPE_CHECKING:
-    from ottla.cli.share.redrive import Plan, Redriving
+    from ottla.cli.share.redrive import Letters, Redriving
 
 app = App(
     name="share", help="Show share groups and their dead letters, and put dead letters back.", sort_key=6,
@@ -241,7 +240,7 @@ def redrive(
         Do it.
     """
     from ottla.cli.share.letters import reader
-    from ottla.cli.share.redrive import Redriving, id_of, plan
+    from ottla.cli.share.redrive import Letters, Redriving, id_of
 
     if rate == 0:
         raise CommandFailed("--rate must be at least 1", MISUSED)
@@ -250,29 +249,29 @@ def redrive(
     redriving = Redriving(bootstrap, group) if execute else None
     consumer = reader(bootstrap, id_of(group))
     try:
-        made = plan(consumer, name, group, wants, limit)
-        to_do = Counter((each.topic, each.source_partition) for each in made.to_do())
+        found = Letters(consumer, name, group, wants, limit)
         if redriving is not None:
-            redriving.run(consumer, made, rate)
+            redriving.run(consumer, found, rate)
+        else:
+            for _ in found.chunks():
+                pass
     finally:
         consumer.close()
         if redriving is not None:
             redriving.close()
-    return _told(group, name, made, to_do, redriving, json=json)
+    return _told(group, found, redriving, json=json)
 
 
-def _told(
-    group: str, name: str, made: Plan, to_do: Counter[tuple[str, int]], redriving: Redriving | None, *, json: bool
-) -> int:
-    """What a plan would do or has done; the exit code."""
-    left = sum(map(len, made.letters.values())) - len(made.chosen)
+def _told(group: str, found: Letters, redriving: Redriving | None, *, json: bool) -> int:
+    """What a redrive would do or has done; the exit code."""
+    to_do = found.chosen
     lost = [] if redriving is None else redriving.lost
     if json:
         print_json({
-            "group": group, "dead_topic": name, "executed": redriving is not None,
-            "chosen": sum(to_do.values()), "left": left,
-            "put_back": 0 if redriving is None else redriving.written, "put_back_before": made.done_before,
-            "without_record": [each.as_json() for each in lost], "more": made.is_cut,
+            "group": group, "dead_topic": found.topic, "executed": redriving is not None,
+            "chosen": sum(to_do.values()), "left": found.left,
+            "put_back": 0 if redriving is None else redriving.written, "put_back_before": found.done_before,
+            "without_record": [each.as_json() for each in lost],
             "partitions": [{"topic": each, "partition": number, "records": count}
                            for (each, number), count in sorted(to_do.items())],
         })  # fmt: skip
@@ -286,6 +285,4 @@ def _told(
         print(f"put back {plural(redriving.written, 'record')}")
     for each in lost:
         print(f"NOT put back: {each.place}, which is no longer in its topic, and whose letter has no payload")
-    if made.is_cut:
-        print("there are more letters: run it again")
     return FAILED if lost else OK

@@ -8,8 +8,8 @@ back by the next one.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli import client as clients
@@ -26,15 +26,16 @@ from ottla.cli.share.letters import (
     partitions_of,
     reader,
 )
-from ottla.cli.share.position import Position, parse, position_of
+from ottla.cli.share.position import Position, Progress, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from confluent_kafka import Consumer, Producer
 
-LETTERS_MAX = 10_000
-"""Letters of one run, which are kept in memory."""
+LETTERS_AT_ONCE = 1_000
+BYTES_AT_ONCE = 32 << 20
+"""Letters that are kept in memory until they are put back; one record can be beyond the bytes."""
 PER_TRANSACTION = 100
 TRANSACTION_MS = 60_000
 ORIGINAL_S = 10.0
@@ -44,29 +45,6 @@ ORIGINAL_S = 10.0
 def id_of(group: str) -> str:
     """The transactional id of a group's redrives, and the consumer group whose commits are its position."""
     return f"ottla-redrive.{group}"
-
-
-@dataclass
-class Plan:
-    """What a redrive would do."""
-
-    topic: str
-    positions: Mapping[int, Position]
-    letters: dict[int, list[Letter]] = field(default_factory=dict)
-    """Letters of the group that are not put back yet, by the partition that they are in."""
-    ends: dict[int, int] = field(default_factory=dict)
-    """Up to where each partition was read."""
-    chosen: set[tuple[int, int]] = field(default_factory=set)
-    """Partition and offset of those to be put back."""
-    done_before: int = 0
-    is_cut: bool = False
-    """Whether there are more letters than a run takes."""
-
-    def to_do(self) -> Iterator[Letter]:
-        for number in sorted(self.letters):
-            for each in self.letters[number]:
-                if (number, each.offset) in self.chosen:
-                    yield each
 
 
 def positions(consumer: Consumer, topic: str, numbers: Sequence[int]) -> dict[int, Position]:
@@ -83,34 +61,64 @@ def positions(consumer: Consumer, topic: str, numbers: Sequence[int]) -> dict[in
         raise CommandFailed(f"the position of the redrive cannot be read: {error}") from error
 
 
-def plan(
-    consumer: Consumer, topic: str, group: str, wants: Callable[[Letter], bool], limit: int | None
-) -> Plan:  # fmt: skip
-    """Raises CommandFailed."""
-    numbers = partitions_of(consumer, topic)
-    made = Plan(topic, positions(consumer, topic, numbers))
-    starts = {number: made.positions[number].offset for number in numbers}
-    count = 0
-    for found in letters(consumer, topic, starts):
-        if not isinstance(found, Letter):
-            made.ends[found[0]] = max(found[1], made.positions[found[0]].offset)
-            continue
-        made.ends[found.partition] = found.offset + 1
-        if found.group != group:
-            continue
-        if made.positions[found.partition].has(found.offset):
-            made.done_before += 1
-            continue
-        made.letters.setdefault(found.partition, []).append(found)
-        count += 1
-        if wants(found) and (limit is None or len(made.chosen) < limit):
-            made.chosen.add((found.partition, found.offset))
-        if count >= LETTERS_MAX:
-            made.is_cut = True
-            break
-    for number in numbers:
-        made.ends.setdefault(number, starts[number])
-    return made
+class Letters:
+    """The letters of a group up to the ends of their topic now, with how far they are put back."""
+
+    def __init__(
+        self, consumer: Consumer, topic: str, group: str, wants: Callable[[Letter], bool], limit: int | None
+    ) -> None:
+        """Chooses what `wants` does, `limit` letters at most. Raises CommandFailed."""
+        self.topic = topic
+        self.progress = {
+            number: Progress(position)
+            for number, position in positions(consumer, topic, partitions_of(consumer, topic)).items()
+        }
+        self.chosen: Counter[tuple[str, int]] = Counter()
+        """Letters by the partition that the record came from."""
+        self.left = 0
+        """Letters that are not chosen."""
+        self.done_before = 0
+        self._consumer, self._group, self._wants, self._limit = consumer, group, wants, limit
+
+    def chunks(self) -> Iterator[list[Letter]]:
+        """Chosen letters, some at once, in the order of their partitions and offsets. Raises CommandFailed."""
+        chunk: list[Letter] = []
+        size = 0
+        starts = {number: progress.start for number, progress in self.progress.items()}
+        for found in letters(self._consumer, self.topic, starts):
+            if not isinstance(found, Letter):
+                self.progress[found[0]].read_to(found[1])
+                continue
+            if not self._is_chosen(found):
+                continue
+            chunk.append(found)
+            size += len(found.key or b"") + len(found.value or b"")
+            if len(chunk) == LETTERS_AT_ONCE or size >= BYTES_AT_ONCE:
+                yield sorted(chunk, key=place_of)
+                chunk, size = [], 0
+        if chunk:
+            yield sorted(chunk, key=place_of)
+
+    def _is_chosen(self, letter: Letter) -> bool:
+        progress = self.progress[letter.partition]
+        is_done = progress.has(letter.offset)
+        if letter.group != self._group:
+            return False
+        if is_done:
+            self.done_before += 1
+            return False
+        is_chosen = self._wants(letter) and (self._limit is None or self.chosen.total() < self._limit)
+        progress.add(letter.offset, stays=not is_chosen)
+        if is_chosen:
+            self.chosen[letter.topic, letter.source_partition] += 1
+        else:
+            self.left += 1
+        return is_chosen
+
+
+def place_of(letter: Letter) -> tuple[int, int]:
+    """Where a letter is."""
+    return letter.partition, letter.offset
 
 
 class Originals:
@@ -189,61 +197,48 @@ class Redriving:
     def close(self) -> None:
         self._originals.close()
 
-    def run(self, consumer: Consumer, made: Plan, rate: float | None) -> None:
+    def run(self, consumer: Consumer, found: Letters, rate: float | None) -> None:
         """Put back what is chosen. Raises CommandFailed, KafkaException."""
         began_s = time.monotonic()
-        done: set[tuple[int, int]] = set()
-        chunk: list[tuple[Letter, Any]] = []
         size = PER_TRANSACTION if rate is None else max(1, min(PER_TRANSACTION, int(rate)))
-        for letter in made.to_do():
-            record = record_of(letter, self._originals)
-            if record is None:
-                self.lost.append(letter)
-                continue
-            chunk.append((letter, record))
-            if len(chunk) == size:
-                self._commit(consumer, made, chunk, done)
-                chunk = []
-                if rate is not None:
-                    time.sleep(max(0.0, began_s + self.written / rate - time.monotonic()))
-        if chunk:
-            self._commit(consumer, made, chunk, done)
+        for chunk in found.chunks():
+            written: list[tuple[Letter, Any]] = []
+            for letter in chunk:
+                record = record_of(letter, self._originals)
+                if record is None:
+                    self.lost.append(letter)
+                    continue
+                written.append((letter, record))
+                if len(written) == size:
+                    self._commit(consumer, found, written)
+                    written = []
+                    if rate is not None:
+                        time.sleep(max(0.0, began_s + self.written / rate - time.monotonic()))
+            if written:
+                self._commit(consumer, found, written)
 
-    def _commit(
-        self, consumer: Consumer, made: Plan, chunk: Sequence[tuple[Letter, Any]], done: set[tuple[int, int]]
-    ) -> None:
+    def _commit(self, consumer: Consumer, found: Letters, written: Sequence[tuple[Letter, Any]]) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
-        done |= {(letter.partition, letter.offset) for letter, _ in chunk}
-        offsets = []
-        for number in sorted({letter.partition for letter, _ in chunk}):
-            position = self._position(made, number, done)
-            try:
-                metadata = position.metadata()
-            except ValueError as error:
-                raise CommandFailed(f"{error}: put more of them back at once, with fewer filters") from error
-            offsets.append(TopicPartition(made.topic, number, position.offset, metadata))
+        done: dict[int, set[int]] = {}
+        for letter, _ in written:
+            done.setdefault(letter.partition, set()).add(letter.offset)
+        made = {number: found.progress[number].with_done(offsets) for number, offsets in sorted(done.items())}
+        try:
+            commits = [TopicPartition(found.topic, at, each.offset, each.metadata()) for at, each in made.items()]
+        except ValueError as error:
+            raise CommandFailed(f"{error}: put more of them back at once, with fewer filters") from error
         producer = self.producer
         producer.begin_transaction()
         try:
-            for letter, (key, value, headers) in chunk:
+            for letter, (key, value, headers) in written:
                 producer.produce(letter.topic, value, key, partition=letter.source_partition, headers=headers)
-            producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), clients.REQUEST_TIMEOUT_S)
+            producer.send_offsets_to_transaction(commits, consumer.consumer_group_metadata(), clients.REQUEST_TIMEOUT_S)
             producer.commit_transaction(clients.REQUEST_TIMEOUT_S)
         except KafkaException as error:
             if error.args[0].txn_requires_abort():
                 producer.abort_transaction(clients.REQUEST_TIMEOUT_S)
             raise
-        self.written += len(chunk)
-
-    @staticmethod
-    def _position(made: Plan, number: int, done: set[tuple[int, int]]) -> Position:
-        """What is put back in a partition now, with what was before."""
-        before = made.positions[number]
-        known = [(each.offset, (number, each.offset) in done) for each in made.letters.get(number, ())]
-        end = max(made.ends[number], before.offset)
-        if made.is_cut:  # what lies behind is not known
-            known.append((end, False))
-        for first, last in before.ranges:
-            known += [(first, True), (last, True)]
-        return position_of(sorted(known), end)
+        self.written += len(written)
+        for number, position in made.items():
+            found.progress[number].put_back(done[number], position)
