@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.drivers.nodes.node_client import NodeClient, Timing
+from ottla.drivers.nodes.node_client import NodeClient, Timing, broker_meant
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -89,7 +89,9 @@ class DeadLetterWriter:
             request_timeout_ms=node.config.request_timeout_ms,
             setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
         )
-        self._client = NodeClient(node.network, f"broker-{node.node_id}-dead-letters", node.random, timing)
+        self._client = NodeClient(
+            node.network, f"broker-{node.node_id}-dead-letters", node.random, timing, whom=broker_meant(node)
+        )
 
     async def stop(self) -> None:
         """Letters that are not written then are written by the next leader."""
@@ -246,7 +248,9 @@ class DeadLetterWriter:
         answer = await self._client.ask(address, ApiKey.PRODUCE, values, versions=PRODUCE_VERSIONS)
         row = answer.response.responses[0].partition_responses[0]
         if row.error_code:
-            raise KafkaError(ErrorCode(row.error_code), getattr(row, "error_message", None) or None)
+            code = ErrorCode(row.error_code)
+            said = getattr(row, "error_message", None)
+            raise KafkaError(code, f"{name}-{number}: {code.name.upper()}" + (f": {said}" if said else ""))
 
     # What letters say
 
