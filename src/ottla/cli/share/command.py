@@ -160,7 +160,7 @@ def dead(
     dead_topic
         Where the letters are. Default: the group's errors.deadletterqueue.topic.name.
     """
-    from ottla.cli.share.letters import Letter, letters, partitions_of, reader
+    from ottla.cli.share.letters import Letter, close, letters, partitions_of, reader
     from ottla.cli.share.redrive import id_of
 
     wants = _filter(topic, reason, since)
@@ -177,7 +177,7 @@ def dead(
                     break
                 shown.append(each)
     finally:
-        consumer.close()
+        close(consumer)
     if json:
         for each in shown:
             print_json_line(each.as_json())
@@ -239,7 +239,7 @@ def redrive(
     execute
         Do it.
     """
-    from ottla.cli.share.letters import reader
+    from ottla.cli.share.letters import close, reader
     from ottla.cli.share.redrive import Letters, Redriving, id_of
 
     if rate == 0:
@@ -256,7 +256,7 @@ def redrive(
             for _ in found.chunks():
                 pass
     finally:
-        consumer.close()
+        close(consumer)
         if redriving is not None:
             redriving.close()
     return _told(group, found, redriving, json=json)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.cli import client as clients
 from ottla.cli.exits import CommandFailed
+from ottla.cli.interrupts import call, in_thread
 from ottla.cli.output import bytes_field, iso_time
 from ottla.replication.share.dead_letters import Reason
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 Header = tuple[str, bytes | None]
 
 POLL_S = 0.5
+CLOSE_S = 2.0
 SILENCE_S = 30.0
 """Without a record for so long a partition is not served."""
 
@@ -94,18 +97,22 @@ def letter_of(message: Message) -> Letter | None:
 
 def reader(bootstrap: str, group: str, *, committed: bool = True) -> Consumer:
     """A client that reads without joining the group."""
-    from confluent_kafka import Consumer
-
-    return Consumer(clients.settings(bootstrap, {
+    return clients.consumer(bootstrap, {
         "group.id": group, "enable.auto.commit": False, "enable.auto.offset.store": False,
         "auto.offset.reset": "earliest", "enable.partition.eof": True,
         "isolation.level": "read_committed" if committed else "read_uncommitted",
-    }))  # fmt: skip
+    })  # fmt: skip
+
+
+def close(consumer: Consumer) -> None:
+    """It has nothing to commit: a broker that does not answer is not waited for."""
+    with suppress(TimeoutError):
+        in_thread(consumer.close, limit_s=CLOSE_S)
 
 
 def partitions_of(consumer: Consumer, topic: str) -> list[int]:
     """Raises CommandFailed where there is no such topic."""
-    metadata = consumer.list_topics(topic, clients.REQUEST_TIMEOUT_S).topics[topic]
+    metadata = in_thread(consumer.list_topics, topic, clients.REQUEST_TIMEOUT_S).topics[topic]
     if metadata.error is not None or not metadata.partitions:
         raise CommandFailed(f"there is no topic {topic!r}\n  see the topics with: ottla topic list")
     return sorted(metadata.partitions)
@@ -117,7 +124,7 @@ def letters(consumer: Consumer, topic: str, starts: Mapping[int, int]) -> Iterat
 
     ends = {}
     for number, start in starts.items():
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, number), clients.REQUEST_TIMEOUT_S)
+        _, end = in_thread(consumer.get_watermark_offsets, TopicPartition(topic, number), clients.REQUEST_TIMEOUT_S)
         ends[number] = end
         if start >= end:
             yield number, end
@@ -125,7 +132,7 @@ def letters(consumer: Consumer, topic: str, starts: Mapping[int, int]) -> Iterat
     consumer.assign([TopicPartition(topic, number, starts[number]) for number in sorted(left)])
     silent_s = 0.0
     while left:
-        message = consumer.poll(POLL_S)
+        message = call(consumer.poll, POLL_S)
         if message is None:
             silent_s += POLL_S
             if silent_s > SILENCE_S:

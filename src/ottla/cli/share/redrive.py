@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.cli import client as clients
 from ottla.cli.exits import CommandFailed
+from ottla.cli.interrupts import call, in_thread
 from ottla.cli.share.letters import (
     ATTEMPTS,
     DELIVERIES,
@@ -21,6 +22,7 @@ from ottla.cli.share.letters import (
     POLL_S,
     Header,
     Letter,
+    close,
     letters,
     number_of,
     partitions_of,
@@ -55,7 +57,7 @@ def positions(consumer: Consumer, topic: str, numbers: Sequence[int]) -> dict[in
     try:
         return {
             each.partition: parse(each.offset, each.metadata)
-            for each in consumer.committed(asked, clients.REQUEST_TIMEOUT_S)
+            for each in in_thread(consumer.committed, asked, clients.REQUEST_TIMEOUT_S)
         }
     except ValueError as error:
         raise CommandFailed(f"the position of the redrive cannot be read: {error}") from error
@@ -129,7 +131,7 @@ class Originals:
         self._at: tuple[str, int, int] | None = None
 
     def close(self) -> None:
-        self._consumer.close()
+        close(self._consumer)
 
     def find(self, letter: Letter) -> tuple[bytes | None, bytes | None, list[Header]] | None:
         """Key, value and headers; None where the record is no more."""
@@ -141,7 +143,7 @@ class Originals:
         self._at = None
         deadline_s = time.monotonic() + ORIGINAL_S
         while time.monotonic() < deadline_s:
-            message = self._consumer.poll(POLL_S)
+            message = call(self._consumer.poll, POLL_S)
             if message is None:
                 continue
             error = message.error()
@@ -188,7 +190,7 @@ class Redriving:
         self.producer: Producer = Producer(clients.settings(bootstrap, {
             "transactional.id": id_of(group), "transaction.timeout.ms": TRANSACTION_MS, "linger.ms": 5,
         }))  # fmt: skip
-        self.producer.init_transactions(clients.REQUEST_TIMEOUT_S)
+        in_thread(self.producer.init_transactions, clients.REQUEST_TIMEOUT_S)
         self._originals = Originals(bootstrap, id_of(group))
         self.written = 0
         self.lost: list[Letter] = []
@@ -233,11 +235,12 @@ class Redriving:
         try:
             for letter, (key, value, headers) in written:
                 producer.produce(letter.topic, value, key, partition=letter.source_partition, headers=headers)
-            producer.send_offsets_to_transaction(commits, consumer.consumer_group_metadata(), clients.REQUEST_TIMEOUT_S)
-            producer.commit_transaction(clients.REQUEST_TIMEOUT_S)
+            group, limit_s = consumer.consumer_group_metadata(), clients.REQUEST_TIMEOUT_S
+            in_thread(producer.send_offsets_to_transaction, commits, group, limit_s)
+            in_thread(producer.commit_transaction, limit_s)
         except KafkaException as error:
             if error.args[0].txn_requires_abort():
-                producer.abort_transaction(clients.REQUEST_TIMEOUT_S)
+                in_thread(producer.abort_transaction, clients.REQUEST_TIMEOUT_S)
             raise
         self.written += len(written)
         for number, position in made.items():
