@@ -120,8 +120,8 @@ def main() -> None:
         before = kept.get("loads", {}).get(name)
         print(f"{each:12,.0f}  {name}" + (f"  ({each / before - 1:+.1%})" if before else ""))
     if arguments.write:
-        known = {load.name for load in loads()}
-        counts = {**{name: each for name, each in kept.get("loads", {}).items() if name in known}, **found}
+        known = {load.name for load in loads() if load.is_kept}
+        counts = {name: each for name, each in {**kept.get("loads", {}), **found}.items() if name in known}
         text = json.dumps({"build": build(), "loads": {name: round(each) for name, each in counts.items()}}, indent=1)
         KEPT.write_text(text + "\n")
 

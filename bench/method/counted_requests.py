@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +12,7 @@ from uuid import UUID
 from bench.method.brokers import Side
 from bench.method.counted import Burst, CountedOttla, Requests
 from bench.method.counted_rebalances import ClassicRebalances, ConsumerRebalances
+from bench.method.counted_shares import DELAYED, ORDERED, ShareFetches
 from bench.method.load import Client, batch_of, fetch_frame, frame, produce_frame
 from bench.method.members import Group, Member, Swarm
 from bench.workloads.group_requests import (
@@ -65,6 +66,8 @@ class Load:
     """Much data, or many connections: a few are enough."""
     in_suite: bool = False
     """Whether a test counts it too. It counts no load whose figure depends on how fast the client reads or writes."""
+    is_kept: bool = True
+    """Whether its figure is in `instructions.json`: not of those that are only compared with one another."""
     with_follower: bool = False
     """On a node of its own, with a listener for controllers, to which another broker can be registered."""
 
@@ -246,6 +249,12 @@ def _share_fetches(broker: Broker) -> Requests:
     return Requests([frames], 1, answer_bytes_min=records * 100)
 
 
+def _keyed_share_fetches(
+    topic: str, settings: Mapping[str, str], broker: Broker, *, held: bool = False
+) -> Burst:  # fmt: skip
+    return ShareFetches(broker.side.port, topic, settings, held=held)
+
+
 def _transactions(broker: Broker) -> Requests:
     """One after the other, each of three requests: a partition is added, a record written, the transaction ended."""
     client = broker.client
@@ -331,5 +340,11 @@ def loads() -> list[Load]:
     found.append(Load(f"rebalance of {REBALANCED_MEMBERS} members, classic", _classic_rebalances, is_large=True))
     found.append(Load(f"rebalance of {REBALANCED_MEMBERS} members, KIP-848", _consumer_rebalances, is_large=True))
     found.append(Load("share fetch of 500 records", _share_fetches, in_suite=True))
+    for number, (what, settings, held) in enumerate(
+        (("", {}, False), (", back-off", DELAYED, False), (", in order by key", ORDERED, False),
+         (", in order by key, one key held", ORDERED, True))
+    ):  # fmt: skip
+        requests_ = partial(_keyed_share_fetches, f"keyed-{number}", settings, held=held)
+        found.append(Load(f"share fetch of 500 keyed records{what}", requests_, is_kept=False))
     found.append(Load("request of a transaction of one record", _transactions, in_suite=True))
     return found
