@@ -23,7 +23,7 @@ def test_kafkas_tools_ask_the_controller(tmp_path: Path, shell: Shell) -> None:
         assert f"CONTROLLER://{controller.bootstrap}" in status
         features = shell.run("FeatureCommand", *address, "describe").out
         assert "metadata.version" in features
-        config = ("kafka.admin.ConfigCommand", *address, "--entity-type", "brokers", "--entity-default")
+        config = ("ConfigCommand", *address, "--entity-type", "brokers", "--entity-default")
         shell.run(*config, "--alter", "--add-config", "log.retention.ms=5000")
         assert "log.retention.ms=5000" in shell.run(*config, "--describe").out
 

@@ -66,7 +66,7 @@ def test_a_throttled_move_and_its_end(tmp_path: Path, shell: Shell) -> None:
         reassign = (REASSIGN, *address, "--reassignment-json-file", str(plan))
         slow = ("--throttle", "50000")
         assert "The inter-broker throttle limit was set to 50000 B/s" in shell.run(*reassign, "--execute", *slow).out
-        settings = ("kafka.admin.ConfigCommand", *address, "--describe", "--entity-type")
+        settings = ("ConfigCommand", *address, "--describe", "--entity-type")
         assert "leader.replication.throttled.rate=50000" in shell.run(*settings, "brokers", "--entity-name", "1").out
         assert "follower.replication.throttled.replicas=0:2" in shell.run(*settings, "topics", "--entity-name", "t").out
         assert "is still in progress" in shell.run(*reassign, "--verify").out, "10 MB take 200 s"
