@@ -43,10 +43,10 @@ class ClientFails(Exception):
     """An exception of the client."""
 
 
-def program(client: str) -> Program:
+def program(client: str, release: str = RELEASE) -> Program:
     """A process for consumers of one kind. Skips the test where its language is not installed."""
     if client == JAVA:
-        return Program(java_program("ShareConsumerLines", RELEASE))
+        return Program(java_program("ShareConsumerLines", release))
     if reason := build.missing("go"):
         pytest.skip(reason)
     return Program([f"{build.build('go')}/bin/franz-share"])
