@@ -64,7 +64,7 @@ def tools(*names: str) -> dict[str, Entry]:
 
 CATALOGUE: dict[str, Entry] = {
     "confluent-kafka": Entry("clients", "Python on C", librdkafka),
-    "KafkaShareConsumer": Entry("clients", "Java", lambda: jar("kafka-clients")),
+    "KafkaShareConsumer": Entry("clients", "Java", lambda: jar("kafka-clients", RELEASE)),
     "kcat": Entry("clients", "C", kcat),
     "aiokafka": Entry("clients", "Python", lambda: distribution("aiokafka")),
     "kafka-python": Entry("clients", "Python", lambda: distribution("kafka-python")),

@@ -107,8 +107,8 @@ def backlog(cluster: Cluster, group: str) -> int:
     params=[JAVA, pytest.param(GO, marks=pytest.mark.nightly("tests/conformance/clients/test_share_consumers.py"))]
 )
 def programs(request: pytest.FixtureRequest) -> Iterator[list[Program]]:
-    """Of Kafka 4.3: a share consumer of 4.4.0 that has acknowledgements for a leader that is gone asks that node alone,
-    whatever the metadata says, until it is back."""
+    """Two processes with clients of Kafka 4.3: a share consumer of 4.4.0 that has acknowledgements for a leader that is
+    gone asks that node alone, whatever the metadata says, until it is back."""
     started = [program(request.param, "4.3") for _ in range(2)]
     yield started
     for each in started:
