@@ -233,8 +233,8 @@ class ShareShard:
     def _initialize(self, token: Token, request: InitializeState) -> None:
         key, entry = request.key, self._entries.get(request.key)
         error = _negative(key, state_epoch=request.state_epoch)
-        if error is None and entry is not None and request.state_epoch < entry.state_epoch_max:
-            error = _result(key, ErrorCode.fenced_state_epoch)
+        if error is None and entry is not None:
+            error = _fenced(key, entry, state_epoch=request.state_epoch)
         error = error or self._error(key)
         if error is not None:
             self._reply(token, error)
@@ -255,10 +255,8 @@ class ShareShard:
     def _read(self, token: Token, request: ReadState) -> None:
         key, entry = request.key, self._entries.get(request.key)
         error = _negative(key, leader_epoch=request.leader_epoch)
-        if error is None and entry is None:
-            error = _uninitialized(key, "Read")
-        elif error is None and entry is not None and request.leader_epoch < entry.leader_epoch_max:
-            error = _result(key, ErrorCode.fenced_leader_epoch)
+        if error is None:
+            error = _uninitialized(key, "Read") if entry is None else _fenced(key, entry, request.leader_epoch)
         error = error or self._error(key)
         if entry is None or error is not None:
             self._reply(token, error or {})
@@ -282,14 +280,10 @@ class ShareShard:
 
     def _change(self, token: Token, request: WriteState) -> None:
         key, entry = request.key, self._entries.get(request.key)
-        error = _negative(key, leader_epoch=request.leader_epoch, state_epoch=request.state_epoch)
-        if error is None and entry is None:
-            error = _uninitialized(key, "Write")
-        elif error is None and entry is not None:
-            if request.leader_epoch < entry.leader_epoch_max:
-                error = _result(key, ErrorCode.fenced_leader_epoch)
-            elif request.state_epoch < entry.state_epoch_max:
-                error = _result(key, ErrorCode.fenced_state_epoch)
+        epochs = request.leader_epoch, request.state_epoch
+        error = _negative(key, *epochs)
+        if error is None:
+            error = _uninitialized(key, "Write") if entry is None else _fenced(key, entry, *epochs)
         error = error or self._error(key)
         if entry is None or error is not None:
             self._reply(token, error or {})
@@ -333,11 +327,10 @@ class ShareShard:
         return ShareRecord(change.key, snapshot)
 
     def _error(self, key: SharePartitionKey) -> dict[str, Any] | None:
-        if key.partition < 0:
-            return _result(key, ErrorCode.invalid_request, "The partition id cannot be a negative number.")
-        if key.partition >= self._partition_count(key.topic_id):
-            return _result(key, ErrorCode.unknown_topic_or_partition)
-        return None
+        error = _negative(key)
+        if error is None and key.partition >= self._partition_count(key.topic_id):
+            error = _result(key, ErrorCode.unknown_topic_or_partition)
+        return error
 
     # What nobody asks for
 
@@ -411,12 +404,23 @@ def _result(key: SharePartitionKey, error: ErrorCode = ErrorCode.none, message: 
     return {"partition": key.partition, "error_code": error, "error_message": text}
 
 
-def _negative(key: SharePartitionKey, *, leader_epoch: int = 0, state_epoch: int = 0) -> dict[str, Any] | None:
-    """The error of a request with a number that cannot be; since Kafka 4.4 epochs are among them."""
+def _negative(key: SharePartitionKey, leader_epoch: int = 0, state_epoch: int = 0) -> dict[str, Any] | None:
+    """The error of a request with a partition or an epoch below zero; Kafka refuses the epochs from 4.4 on."""
     numbers = (("partition id", key.partition), ("leader epoch", leader_epoch), ("state epoch", state_epoch))
     for name, number in numbers:
         if number < 0:
             return _result(key, ErrorCode.invalid_request, f"The {name} cannot be a negative number.")
+    return None
+
+
+def _fenced(
+    key: SharePartitionKey, entry: _Entry, leader_epoch: int | None = None, state_epoch: int | None = None
+) -> dict[str, Any] | None:
+    """The error of a request by epochs that newer ones have replaced."""
+    if leader_epoch is not None and leader_epoch < entry.leader_epoch_max:
+        return _result(key, ErrorCode.fenced_leader_epoch)
+    if state_epoch is not None and state_epoch < entry.state_epoch_max:
+        return _result(key, ErrorCode.fenced_state_epoch)
     return None
 
 
