@@ -2,7 +2,9 @@ import java.util.Arrays;
 import java.util.Properties;
 
 import org.apache.kafka.common.serialization.Serdes;
-import org.apache.kafka.common.utils.internals.AppInfoParser;
+// AppInfoParser is in the first of these packages in Kafka 4.3, in the second in 4.4.
+import org.apache.kafka.common.utils.*;
+import org.apache.kafka.common.utils.internals.*;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
