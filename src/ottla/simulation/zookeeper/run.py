@@ -34,7 +34,7 @@ PATHS = ("/a", "/b", "/a/x", "/a/y", "/b/x")
 CACHED = "/a"
 TIMEOUT_MS = 3000
 REQUEST_TIMEOUT_MS = 6000
-SECONDS = 12.0, 30.0
+SECONDS = 8.0, 16.0
 SETTLED_S = 30.0
 """With all faults healed every session answers again within this."""
 
@@ -227,7 +227,7 @@ class Nemesis:
 
     async def main(self) -> None:
         faults = [self._connection, self._under_way, self._cut] * 2
-        faults += [self._clog, self._lag, self._stop, self._leader]
+        faults += [self._clog, self._lag, self._lag, self._stop, self._leader]
         while True:
             await asyncio.sleep(self.random.uniform(0.05, 1))
             fault = self.random.choice(faults)
@@ -276,7 +276,16 @@ class Nemesis:
         self.play.world.network.clog(user.name, self.random.choice(SERVERS), self.random.uniform(0.2, 3))
 
     async def _lag(self) -> None:
-        self.random.choice(self.play.servers).lags_until_s = self.play.world.time.now_s + self.random.uniform(0.5, 5)
+        """Copies fall behind; clients of the others have seen more, and come to them."""
+        world, random = self.play.world, self.random
+        behind = random.sample(self.play.servers, random.choice((1, 2)))
+        for server in behind:
+            server.lags_until_s = world.time.now_s + random.uniform(1, 6)
+        await asyncio.sleep(random.uniform(0.2, 1))
+        names = [server.network.host for server in behind]
+        for end in world.network.connections():
+            if end.peer.host not in names and random.random() < 0.7:
+                world.network.reset(end)
 
     async def _stop(self) -> None:
         server = self.random.choice(self.play.servers)
@@ -368,6 +377,8 @@ class ZooKeeperRun:
         deadline_s = self.world.time.now_s + SETTLED_S
         self.is_quiet = True
         await asyncio.sleep(REQUEST_TIMEOUT_MS / 1000 + 2)  # what is under way is answered or given up
+        if not self.is_calm:
+            await self._change_unseen()
         for user in self.users:
             while not (user.client and user.view and user.client.state is State.CONNECTED):
                 if self.world.time.now_s > deadline_s:
@@ -384,6 +395,19 @@ class ZooKeeperRun:
                 self._violated(f"{user.name} has cached {cached}, and {CACHED} is {last.value}")
         for view in self.views:
             view.check_refused()
+
+    async def _change_unseen(self) -> None:
+        """The last change comes while a client has no connection."""
+        user, hand = self.users[0], self.ensemble.open(1 << 30, 0)
+        for name in SERVERS:
+            self.world.network.cut(user.name, name)
+        for end in self.world.network.connections():
+            if end.host == user.name:
+                self.world.network.reset(end)
+        exists = CACHED in self.ensemble.tree.nodes
+        self.ensemble.write(hand.id, 0, (SetData(CACHED, b"last") if exists else Create(CACHED, b"last"),))
+        await asyncio.sleep(0.5)
+        self.world.network.heal()
 
     def missed(self) -> list[str]:
         wanted = ["answers", "multis", "watches fired", "connected"]
