@@ -326,17 +326,12 @@ MUTATIONS = (
              "            self._unsent.extendleft(reversed(self._sent))\n            self._sent.clear()\n", 20),
     Mutation("lost-requests-were-not-applied", "zookeeper", "ottla.zookeeper.session",
              "                maybe = sent and isinstance(request, _WRITES)\n", "                maybe = False\n", 20),
-    Mutation("timed-out-requests-were-not-applied", "zookeeper", "ottla.zookeeper.session",
-             "                return isinstance(waiting.prepared.request, _WRITES)\n", "                return False\n", 40),
     Mutation("watches-are-not-set-again", "zookeeper", "ottla.zookeeper.session",
              "        for batch in self.watches.batches():\n", "        for batch in ():\n"),
     Mutation("watches-are-set-again-as-of-the-beginning", "zookeeper", "ottla.zookeeper.session",
              "write = write_set_watches(self.last_zxid, lists)", "write = write_set_watches(0, lists)"),
     Mutation("watches-are-set-again-as-of-now", "zookeeper", "ottla.zookeeper.session",
              "write = write_set_watches(self.last_zxid, lists)", "write = write_set_watches(1 << 62, lists)"),
-    Mutation("watches-behind-the-requests", "zookeeper", "ottla.zookeeper.session",
-             "        self.phase, self.state = Phase.CONNECTED, State.CONNECTED\n",
-             "        self.phase, self.state = Phase.CONNECTED, State.CONNECTED\n        self._send_waiting(now_ms)\n", 40),
     Mutation("watches-of-what-is-not-there-are-lost", "zookeeper", "ottla.zookeeper.watches",
              "{Code.OK: Kind.DATA, Code.NO_NODE: Kind.EXISTS}", "{Code.OK: Kind.DATA}"),
     Mutation("watches-of-children-are-of-data", "zookeeper", "ottla.zookeeper.watches",
@@ -354,7 +349,8 @@ MUTATIONS = (
              "                for watcher in watchers:\n"
              "                    asyncio.get_running_loop().call_later(0.02, self._tell, watcher, event)\n", 20),
     Mutation("expired-sessions-begin-again", "zookeeper", "ottla.zookeeper.session",
-             '            self._end(State.EXPIRED, f"the session {self.id:#x} has expired")\n            return\n        again',
+             '            self._end(State.EXPIRED, f"the session {self.id:#x} has expired")\n'
+             '            return\n        again',
              '            self.id, self._password = 0, bytes(16)\n            self._drop("expired", now_ms)\n'
              '            return\n        again', 20),
     Mutation("the-password-is-forgotten", "zookeeper", "ottla.zookeeper.session",
@@ -363,15 +359,6 @@ MUTATIONS = (
     Mutation("no-pings", "zookeeper calm", "ottla.zookeeper.session",
              "self.phase is Phase.CONNECTED and now_ms - self._sent_ms >= self._ping_ms",
              "self.phase is Phase.CLOSING and now_ms - self._sent_ms >= self._ping_ms"),
-    Mutation("silence-is-not-noticed", "zookeeper", "ottla.zookeeper.session",
-             "            if now_ms - self._heard_ms >= self._read_timeout_ms:\n",
-             "            if now_ms - self._heard_ms >= 1000 * self._read_timeout_ms:\n", 20),
-    Mutation("bytes-of-the-last-connection-count", "zookeeper", "ottla.zookeeper.client",
-             "        if connection is self._connection:\n            self._do(self._session.received",
-             "        if connection:\n            self._do(self._session.received", 40),
-    Mutation("abandoned-requests-lose-their-place", "zookeeper", "ottla.zookeeper.session",
-             "                waiting.handle = None  # its answer still comes, in its place\n",
-             "                self._sent.remove(waiting)\n", 40),
 )  # fmt: skip
 
 

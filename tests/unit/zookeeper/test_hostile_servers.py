@@ -15,7 +15,7 @@ from ottla.zookeeper.messages import Create, GetACL, GetChildren, GetData, Multi
 from ottla.zookeeper.session import Answered, Disconnect, Failed, Phase, Session
 from tests.unit.zookeeper.test_session import answer, ask, connected, data, event, session, stat, welcome
 
-EXTREMES = (-(1 << 31), -2, -1, 0, 1, 0xFFFFF, 0x100000, 0x7FFFFFFF)
+EXTREMES = (-(1 << 31), -1, 0, 0x100000, 0x7FFFFFFF)
 
 
 def multi_body() -> bytes:
@@ -119,7 +119,7 @@ def test_every_number_replaced_by_extremes() -> None:
     }
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_noise(seed: int) -> None:
     random = Random(seed)
     for _ in range(30):

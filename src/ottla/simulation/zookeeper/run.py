@@ -358,7 +358,11 @@ class ZooKeeperRun:
             breaking.cancel()
             nemesis.heal()
         else:
-            await asyncio.sleep(self.seconds)
+            await asyncio.sleep(self.seconds / 2)
+            self.is_quiet = True
+            await asyncio.sleep(3 * TIMEOUT_MS / 1000)
+            self.is_quiet = False
+            await asyncio.sleep(self.seconds / 2)
         await self._settle()
         self.is_over = True
         for user in self.users:
