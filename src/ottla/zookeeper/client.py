@@ -102,17 +102,23 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, client: ZooKeeper) -> None:
         self._client = client
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self._transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         self._client._received(self, data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client._lost(self, str(exc) if exc else "closed by the server")
+
+
+class _Turn:
+    """A caller that waits for room."""
+
+    def __init__(self) -> None:
+        self.woken: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        if self.woken is not None and not self.woken.done():
+            self.woken.set_result(None)
 
 
 class ZooKeeper:
@@ -148,7 +154,9 @@ class ZooKeeper:
         self._timer: asyncio.Handle | None = None
         self._timer_ms: int | None = None
         self._changed: asyncio.Future[None] | None = None
-        """Done when the state changes or there may be room again."""
+        """Done when the state changes."""
+        self._queue: deque[_Turn] = deque()
+        """Callers that wait for room, in order."""
 
     # The session.
 
@@ -287,11 +295,30 @@ class ZooKeeper:
     async def request(self, request: Request, watcher: Watcher | None = None) -> Any:
         prepared = self._session.prepare(request, watcher)
         deadline_ms = self._now_ms() + self._request_timeout_ms
-        while not self._session.has_room(prepared):
-            self._session.raise_if_ended(request.path)
-            if not await self._wait_change(deadline_ms):
-                raise self._timed_out(request, maybe_applied=False)
+        if self._queue or not self._session.has_room(prepared):
+            await self._room(prepared, deadline_ms)
         return await self._answer(prepared, deadline_ms)
+
+    async def _room(self, prepared: Prepared, deadline_ms: int) -> None:
+        """Wait until a request may be submitted. Only the first of the queue is woken, so that the order stays."""
+        turn = _Turn()
+        self._queue.append(turn)
+        try:
+            while self._queue[0] is not turn or not self._session.has_room(prepared):
+                self._session.raise_if_ended(prepared.request.path)
+                turn.woken = asyncio.get_running_loop().create_future()
+                left_ms = max(deadline_ms - self._now_ms(), 0)
+                if not (await asyncio.wait((turn.woken,), timeout=left_ms / 1000))[0]:
+                    raise self._timed_out(prepared.request, maybe_applied=False)
+        except BaseException:
+            self._queue.remove(turn)
+            self._wake_first()
+            raise
+        self._queue.popleft()
+
+    def _wake_first(self) -> None:
+        if self._queue and not self._session.is_full:
+            self._queue[0].wake()
 
     async def _answer(self, prepared: Prepared, deadline_ms: int) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -299,11 +326,16 @@ class ZooKeeper:
         try:
             done, _ = await asyncio.wait((future,), timeout=max(deadline_ms - self._now_ms(), 0) / 1000)
         except asyncio.CancelledError:
-            self._session.abandon(future)
+            self._abandon(future)
             raise
         if not done:
-            raise self._timed_out(prepared.request, maybe_applied=self._session.abandon(future))
+            raise self._timed_out(prepared.request, maybe_applied=self._abandon(future))
         return future.result()
+
+    def _abandon(self, future: asyncio.Future[Any]) -> bool:
+        maybe_applied = self._session.abandon(future)
+        self._do([])  # there may be room now
+        return maybe_applied
 
     def _timed_out(self, request: Request, *, maybe_applied: bool) -> ZooKeeperError:
         why = f"no answer within {self._request_timeout_ms} ms" + (
@@ -330,6 +362,9 @@ class ZooKeeper:
         changed, self._changed = self._changed, None
         if changed is not None:
             changed.set_result(None)
+        if self.state in (State.EXPIRED, State.AUTH_FAILED, State.CLOSED):
+            for turn in self._queue:
+                turn.wake()
 
     def _do(self, effects: list[Effect]) -> None:
         """Carry out effects in their order. A watcher that makes a request adds to their end."""
@@ -343,6 +378,7 @@ class ZooKeeper:
         finally:
             self._carrying_out = False
         self._set_timer()
+        self._wake_first()  # and when that one submits, the next one
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -353,13 +389,11 @@ class ZooKeeper:
                 assert isinstance(handle, asyncio.Future)
                 if not handle.done():
                     handle.set_result(result)
-                self._signal_change()
             case Failed(handle, error):
                 assert isinstance(handle, asyncio.Future)
                 if not handle.done():
                     handle.set_exception(error)
                     handle.exception()  # maybe nobody waits for it any more
-                self._signal_change()
             case Notified(event, watchers):
                 for watcher in watchers:
                     self._tell(watcher, event)
@@ -387,7 +421,7 @@ class ZooKeeper:
         connection = self._connection = _Connection(self)
         try:
             transport, _ = await self._network.connect(lambda: connection, host.host, host.port)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter: no name of a host
             if self._connection is connection:
                 self._connection = None
                 self._do(self._session.disconnected(f"{host}: {error}", self._now_ms()))

@@ -206,6 +206,12 @@ class Session:
         """Requests that were sent and wait for their answers."""
         return len(self._sent)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether no request at all may be submitted now."""
+        waiting = len(self._unsent) + len(self._sent)
+        return waiting >= self._requests_max or (waiting > 0 and self._bytes >= REQUEST_BYTES_MAX)
+
     # Inputs.
 
     def start(self, now_ms: int) -> list[Effect]:
