@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from ottla.network import SystemNetwork
+from ottla.tls_handshakes import Handshakes, TlsContexts
+from ottla.tls_network import TlsNetwork
 from ottla.zookeeper.client import ZooKeeper
-from ottla.zookeeper.errors import Code, NoNodeError
+from ottla.zookeeper.errors import Code, ConnectionLossError, NoNodeError
 from ottla.zookeeper.messages import Check, Create, Delete, EventType, SetData
 from ottla.zookeeper.watches import State, WatchedEvent
 from peers.zookeeper import ZooKeeperPeer
+from tests.certificates import Authority
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +60,37 @@ def test_nodes_watches_and_multi_below_a_chroot(server: ZooKeeperPeer) -> None:
             assert (await after.children("/a")).names == []  # closing ended the session at the server
 
     asyncio.run(walk())
+
+
+def test_tls_is_a_matter_of_the_network(tmp_path: Path) -> None:
+    if shutil.which("java") is None:
+        pytest.skip("no Java here to run Apache ZooKeeper with")
+    authority = Authority()
+    (tmp_path / "server.pem").write_text(authority.issue("zookeeper").pem())
+    (tmp_path / "ca.pem").write_text(authority.pem)
+    peer = ZooKeeperPeer(tmp_path / "peer")
+    peer.settings |= {
+        "secureClientPort": str(peer.election_port),
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.keyStore.location": str(tmp_path / "server.pem"),
+        "ssl.trustStore.location": str(tmp_path / "ca.pem"),
+        "ssl.clientAuth": "none",
+    }
+
+    async def walk() -> None:
+        handshakes = Handshakes()
+        trusting = ssl.create_default_context(cadata=authority.pem)
+        network = TlsNetwork(SystemNetwork(), TlsContexts(None, trusting), handshakes)
+        async with ZooKeeper(network, f"localhost:{peer.election_port}", random=Random(1)) as client:
+            await client.create("/secret", bytes(500_000))
+            assert (await client.get("/secret")).data == bytes(500_000)
+        other = TlsNetwork(SystemNetwork(), TlsContexts(None, ssl.create_default_context()), handshakes)
+        stranger = ZooKeeper(other, f"localhost:{peer.election_port}", random=Random(1))
+        stranger.start()
+        with pytest.raises(ConnectionLossError, match="certificate"):
+            await stranger.wait_connected(3000)
+        await stranger.close()
+        handshakes.close()
+
+    with peer:
+        asyncio.run(walk())
