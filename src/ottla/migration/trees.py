@@ -25,6 +25,8 @@ ROOTS: Sequence[str] = (
     cluster.CLUSTER_ID, IMPORT,
 )  # fmt: skip
 """Subtrees that are read whole, beside the topics."""
+PARENTS: Sequence[str] = ("/config", "/brokers", TOPICS, "/cluster", "/delegation_token")
+"""Their parents, as far as they are znodes of Kafka's; old releases lack some."""
 
 
 class Client(Protocol):
@@ -45,6 +47,9 @@ async def read_tree(client: Client) -> dict[str, Znode]:
     """Everything of Kafka's, with a znode's parents. Raises BadZnode for one that may not be read, ZooKeeperError."""
     await client.sync("/")
     tree: dict[str, Znode] = {}
+    for path, answer in zip(PARENTS, await each(PARENTS, lambda path: _get(client, path)), strict=True):
+        if answer is not None:
+            tree[path] = Znode(answer[0] or b"", answer[1].version)
     for root in ROOTS:
         await _subtree(client, [root], tree)
     await _topics(client, tree)
