@@ -188,9 +188,11 @@ def undo_directories(fs: FileSystem, node: Node, decided: Decision) -> None:
             continue
         if node.is_broker and not decided.with_ids:
             for name in fs.listdir(path):
-                file = partition_metadata_path(posixpath.join(path, name))
+                directory = posixpath.join(path, name)
+                file = partition_metadata_path(directory)
                 if parse_directory_name(name) is not None and fs.exists(file):
                     fs.remove(file)
+                    fs.fsync_dir(directory)
         metadata = posixpath.join(path, METADATA_DIRECTORY)
         if fs.exists(metadata):
             fs.rmtree(metadata)

