@@ -95,9 +95,10 @@ async def take_over(client: Client, tree: Tree, found: ZnodeCluster, seed: bytes
     decided = Decision(found.cluster_id, seed, now, found.controller_epoch + 1, with_ids)
     epoch = tree.get(cluster.CONTROLLER_EPOCH)
     text = str(decided.controller_epoch).encode()
+    path = cluster.CONTROLLER_EPOCH
     controller = cluster.encode_controller(cluster.Controller(CONTROLLER_ID), now, {"ottla": IMPORTING})
     await client.multi([
-        Create(cluster.CONTROLLER_EPOCH, text) if epoch is None else SetData(cluster.CONTROLLER_EPOCH, text, epoch.version),
+        Create(path, text) if epoch is None else SetData(path, text, epoch.version),
         Create(cluster.CONTROLLER, controller),
         Create(IMPORT, decided.encode()),
     ])  # fmt: skip

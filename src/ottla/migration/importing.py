@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import random as random_module
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ottla.errors import OttlaError
@@ -38,6 +40,7 @@ from ottla.znodes import cluster
 from ottla.znodes.checking import IMPORT, checked
 from ottla.znodes.findings import Finding, Findings
 from ottla.znodes.reading import Reader, ZnodeCluster, records_of, topic_id_of
+from ottla.znodes.tree import Tree
 
 LEVELS = {features.METADATA_VERSION: features.METADATA_VERSION_4_4}
 """Feature levels of an imported cluster. All features but the metadata's are off: what they write into the logs, no
@@ -64,6 +67,7 @@ class Plan:
     findings: Findings
     decided: Decision | None
     """That of an import that has begun."""
+    tree: Tree
 
     @property
     def is_possible(self) -> bool:
@@ -71,8 +75,14 @@ class Plan:
 
 
 async def plan(client: Client, secrets: Sequence[str] = ()) -> Plan:
-    """Read the tree twice. Raises TreeChanged, BadZnode, ZooKeeperError."""
-    tree = await stable_tree(client)
+    """Read the tree twice. Raises TreeChanged, BadZnode, ZooKeeperError.
+
+    What takes seconds for a large cluster runs in a thread, so that the session with the ensemble lives on.
+    """
+    return await asyncio.to_thread(_planned, await stable_tree(client), secrets)
+
+
+def _planned(tree: Tree, secrets: Sequence[str]) -> Plan:
     reader = Reader(tree, secrets)
     found = reader.read()
     decided = decision_in(tree)
@@ -81,7 +91,7 @@ async def plan(client: Client, secrets: Sequence[str] = ()) -> Plan:
         findings.refuse(IMPORT, "a roll-back has begun: finish it with --rollback on every host")
     elif decided is not None and not is_own_controller(tree):
         findings.refuse(cluster.CONTROLLER, "is not the import's, which has begun: a broker or a person deleted it")
-    return Plan(found, findings, decided)
+    return Plan(found, findings, decided, tree)
 
 
 def check_nodes(fs: FileSystem, nodes: Sequence[Node], planned: Plan) -> list[str]:
@@ -117,39 +127,37 @@ async def execute(
 ) -> Decision:
     """Import the cluster into the directories of this host's nodes. Interrupted anywhere, it goes on when it is called
     again. Raises Refused, TreeChanged, OttlaError, ZooKeeperError, OSError."""
-    planned = await plan(client, secrets)
+    planned = await asyncio.to_thread(_planned, await read_tree(client), secrets)  # the second time in `_begin`
     if not planned.is_possible:
         raise Refused(planned.findings.refused())
     with ExitStack() as stack:
         lock_all(fs, nodes, stack)
-        check_nodes(fs, nodes, planned)
-        known = {topic.name: topic.assignment.topic_id for topic in planned.cluster.topics}
-        for node in nodes:
-            check_topic_ids(fs, node, {name: each for name, each in known.items() if each is not None})
+        await fs.run(lambda: _check_all(fs, nodes, planned))
         decided = planned.decided
         if decided is None:
-            decided = await _begin(client, planned, random, now(), secrets, report)
-        snapshot = snapshot_of(planned.cluster, decided)
+            decided = await _begin(client, planned, random, now(), report)
+        snapshot = await asyncio.to_thread(snapshot_of, planned.cluster, decided)
         decided = await _agree(client, decided, snapshot)
         for node in nodes:
             report(f"node {node.node_id}: writing its directories")
-            write_directories(fs, node, decided, snapshot, random)
+            await fs.run(partial(write_directories, fs, node, decided, snapshot, random))
         done = tuple(sorted({*decided.nodes, *(node.node_id for node in nodes)}))
         return decided if done == decided.nodes else await keep(client, decided, nodes=done)
 
 
-async def _begin(
-    client: Client, planned: Plan, random: random_module.Random, now: Millis, secrets: Sequence[str], report: Report
-) -> Decision:
-    """Take the controller's place, and look again: nobody may have changed the tree before that."""
-    before = await read_tree(client)
-    reader = Reader(before, secrets)
-    if reader.read() != planned.cluster:
-        raise TreeChanged("the tree has changed since it was checked: stop all brokers and tools, and try again")
+def _check_all(fs: FileSystem, nodes: Sequence[Node], planned: Plan) -> None:
+    check_nodes(fs, nodes, planned)
+    known = {topic.name: topic.assignment.topic_id for topic in planned.cluster.topics}
+    for node in nodes:
+        check_topic_ids(fs, node, {name: each for name, each in known.items() if each is not None})
+
+
+async def _begin(client: Client, planned: Plan, random: random_module.Random, now: Millis, report: Report) -> Decision:
+    """Take the controller's place, and read the tree again: nobody may have changed it before that."""
     report("taking the controller's place")
-    decided = await take_over(client, before, planned.cluster, random.randbytes(SEED_BYTES), now)
+    decided = await take_over(client, planned.tree, planned.cluster, random.randbytes(SEED_BYTES), now)
     try:
-        refuse_change(before, await read_tree(client), apart_from=_OWN)
+        refuse_change(planned.tree, await read_tree(client), apart_from=_OWN)
     except TreeChanged:
         await release(client)
         raise

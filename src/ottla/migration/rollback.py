@@ -6,11 +6,13 @@ in the log of one of any majority, so the controller's place is given back once 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import posixpath
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from ottla.drivers.metadata.directories import METADATA_DIRECTORY
@@ -55,7 +57,7 @@ async def way_back(client: Client, fs: FileSystem, nodes: Sequence[Node], secret
     for node in nodes:
         metadata = posixpath.join(node.metadata_log_dir, METADATA_DIRECTORY)
         if decided is not None and node.is_controller and fs.exists(metadata) and is_imported(fs, node):
-            found = load_image(fs, node.metadata_log_dir, decided.cluster_id)
+            found = await fs.run(partial(load_image, fs, node.metadata_log_dir, decided.cluster_id))
             if loaded is None or (found.epoch, found.end) > (loaded.epoch, loaded.end):
                 loaded = found
     if decided is None or loaded is None or loaded.epoch <= decided.controller_epoch:
@@ -65,7 +67,7 @@ async def way_back(client: Client, fs: FileSystem, nodes: Sequence[Node], secret
     )
     epoch = max(loaded.epoch + 1, decided.controller_epoch)
     writer = Writer(loaded.image, WriteOptions(decided.with_ids, epoch, encrypt))
-    wanted = writer.write()
+    wanted = await asyncio.to_thread(writer.write)
     wanted[cluster.CONTROLLER_EPOCH] = Znode(str(epoch).encode())
     return WayBack(decided, loaded, tree, wanted, writer.findings)
 
@@ -97,7 +99,7 @@ async def roll_back(
             local = decision_of(fs, node) or decided
             if local is not None:
                 report(f"node {node.node_id}: its directories go back")
-                undo_directories(fs, node, local)
+                await fs.run(partial(undo_directories, fs, node, local))
         return None if decided is None else await _finish(client, decided, nodes, report)
 
 
@@ -106,7 +108,7 @@ async def _write(client: Client, back: WayBack, decided: Decision, report: Repor
     here = back.loaded.epoch, back.loaded.end
     if here <= decided.written:
         return decided
-    ops = list(changes(back.tree, back.wanted))
+    ops = await asyncio.to_thread(lambda: list(changes(back.tree, back.wanted)))
     report(f"writing {len(ops)} znodes")
     acls: dict[str, Any] = {}
     for batch in batches(ops):

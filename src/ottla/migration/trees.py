@@ -11,12 +11,14 @@ from ottla.znodes import cluster
 from ottla.znodes.checking import IMPORT
 from ottla.znodes.topics import TOPICS, partitions_path, state_path, topic_path
 from ottla.znodes.tree import BadZnode, Tree, Znode
-from ottla.zookeeper.errors import NoAuthError, NoNodeError
+from ottla.zookeeper.errors import ConnectionLossError, NoAuthError, NoNodeError
 
 T = TypeVar("T")
 
 AT_ONCE = 1000
 """Requests on the way: an ensemble answers some ten thousand a second, and each waits here as a task."""
+
+ATTEMPTS = 3
 
 ROOTS: Sequence[str] = (
     "/config/topics", "/config/brokers", "/config/clients", "/config/users", "/config/ips", "/kafka-acl",
@@ -128,20 +130,25 @@ async def _old_groups(client: Client, tree: dict[str, Znode]) -> None:
 
 
 async def _get(client: Client, path: str) -> tuple[bytes, Any] | None:
-    try:
-        data, stat = await client.get(path)
-    except NoNodeError:
-        return None
-    except NoAuthError:
-        raise BadZnode(path, "may not be read: the ensemble asks for credentials") from None
-    return data, stat
+    found = await _asked(client.get, path)
+    return None if found is None else (found[0], found[1])
 
 
 async def _children(client: Client, path: str) -> list[str]:
-    try:
-        names, _ = await client.children(path)
-    except NoNodeError:
-        return []
-    except NoAuthError:
-        raise BadZnode(path, "may not be read: the ensemble asks for credentials") from None
-    return sorted(names)
+    found = await _asked(client.children, path)
+    return [] if found is None else sorted(found[0])
+
+
+async def _asked(ask: Callable[[str], Awaitable[Any]], path: str) -> Any:
+    """The answer, None where there is no such znode. What only reads is asked again after a broken connection."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return await ask(path)
+        except NoNodeError:
+            return None
+        except NoAuthError:
+            raise BadZnode(path, "may not be read: the ensemble asks for credentials") from None
+        except ConnectionLossError:
+            if attempt == ATTEMPTS - 1:
+                raise
+    return None

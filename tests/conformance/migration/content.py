@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -24,6 +25,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from ottla.cli import wire
+from ottla.protocol.messages import ApiKey
 from peers.kafka.old import old_tool
 
 TOPICS = {"orders": 3, "with.settings": 2, "empty": 1}
@@ -35,11 +38,11 @@ USER = "álice b%c"
 """Percent-encoded in a path: not ASCII, a space, a percent sign."""
 
 
-def fill(bootstrap: str, release: str) -> None:
+def fill(bootstrap: str, *, replicas: int = 3) -> None:
     """Topics with settings, records, groups, transactions, users, ACLs and quotas."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    topics = [NewTopic(name, count, 3) for name, count in TOPICS.items()]
-    topics[1].config = {"retention.ms": "86400000", "min.insync.replicas": "2"}
+    topics = [NewTopic(name, count, replicas) for name, count in TOPICS.items()]
+    topics[1].config = {"retention.ms": "86400000", "min.insync.replicas": str(min(replicas, 2))}
     _done(admin.create_topics(topics))
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
     for number in range(RECORDS):
@@ -49,26 +52,34 @@ def fill(bootstrap: str, release: str) -> None:
     _group(bootstrap)
     _security(admin)
     entry = ConfigEntry("log.cleaner.threads", "2", incremental_operation=AlterConfigOpType.SET)
-    _done(admin.incremental_alter_configs([ConfigResource(ConfigResource.Type.BROKER, "2", incremental_configs=[entry])]))
-    for entities in (
-        ("users", USER), ("clients", "a/client"), ("users", USER, "clients", "x"), ("users", None), ("clients", None),
-    ):  # fmt: skip
-        _quota(bootstrap, release, entities)
-    old_tool(
-        release, "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--alter", "--entity-type", "ips",
-        "--entity-name", "10.1.2.3", "--add-config", "connection_creation_rate=7",
-    )  # fmt: skip
+    broker = ConfigResource(ConfigResource.Type.BROKER, "1", incremental_configs=[entry])
+    _done(admin.incremental_alter_configs([broker]))
+    _quotas(bootstrap)
 
 
-def _quota(bootstrap: str, release: str, entities: tuple[str | None, ...]) -> None:
-    named: list[str] = []
-    for kind, name in zip(entities[::2], entities[1::2], strict=True):
-        named += ["--entity-type", str(kind)]
-        named += ["--entity-default"] if name is None else ["--entity-name", name]
-    old_tool(
-        release, "kafka.admin.ConfigCommand", "--bootstrap-server", bootstrap, "--alter", *named, "--add-config",
-        "producer_byte_rate=1048576,request_percentage=12.5",
-    )  # fmt: skip
+def _quotas(bootstrap: str) -> None:
+    rates = {"producer_byte_rate": 1048576.0, "request_percentage": 12.5}
+    wanted: list[tuple[dict[str, str | None], dict[str, float]]] = [
+        ({"user": USER}, rates), ({"client-id": "a/client"}, rates), ({"user": USER, "client-id": "x"}, rates),
+        ({"user": None}, rates), ({"client-id": None}, rates), ({"ip": "10.1.2.3"}, {"connection_creation_rate": 7.0}),
+    ]  # fmt: skip
+    entries = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+            "ops": [{"key": key, "value": value, "remove": False} for key, value in quotas.items()],
+        }
+        for entity, quotas in wanted
+    ]
+    answer = wire.ask(bootstrap, ApiKey.ALTER_CLIENT_QUOTAS, {"entries": entries, "validate_only": False})
+    assert not any(row["error_code"] for row in answer["entries"]), answer
+
+
+def committed(bootstrap: str) -> list[tuple[int, int]]:
+    """Partition and offset that the group has committed."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP})
+    found = consumer.committed([TopicPartition("orders", number) for number in range(3)], 30)
+    consumer.close()
+    return [(each.partition, each.offset) for each in found]
 
 
 def _done(futures: Any) -> None:
@@ -78,7 +89,9 @@ def _done(futures: Any) -> None:
 
 def _transactions(bootstrap: str) -> None:
     for name in (DONE_TRANSACTION, OPEN_TRANSACTION):
-        producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 900_000})
+        producer = Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": name, "transaction.timeout.ms": 900_000}
+        )
         producer.init_transactions(60)
         producer.begin_transaction()
         producer.produce("with.settings", value=name.encode(), partition=0)
@@ -119,13 +132,30 @@ def _security(admin: AdminClient) -> None:
     ]))  # fmt: skip
 
 
-def token(release: str, bootstrap: str, properties: str) -> None:
+def token(release: str, bootstrap: str, directory: Path) -> None:
     """Create a delegation token, over a connection with SASL."""
+    properties = directory / "carol.properties"
+    properties.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-256\nsasl.jaas.config="
+        'org.apache.kafka.common.security.scram.ScramLoginModule required username="carol" password="secret 3";\n'
+    )
     tool = "org.apache.kafka.tools.DelegationTokenCommand" if release != "2.8" else "kafka.admin.DelegationTokenCommand"
     old_tool(
         release, tool, "--bootstrap-server", bootstrap, "--create", "--max-life-time-period", "-1",
-        "--command-config", properties, "--renewer-principal", "User:bob",
+        "--command-config", str(properties), "--renewer-principal", "User:bob",
     )  # fmt: skip
+
+
+def logs_in(bootstrap: str, user: str, password: str) -> bool:
+    """Whether a user's password is the right one."""
+    admin = AdminClient({
+        "bootstrap.servers": bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": user, "sasl.password": password,
+    })  # fmt: skip
+    try:
+        return bool(admin.list_topics(timeout=15).topics)
+    except KafkaException:
+        return False
 
 
 def described(bootstrap: str, *, release: str = "3.9") -> dict[str, list[str]]:
@@ -172,7 +202,10 @@ def records(bootstrap: str, *, isolation: str = "read_committed") -> dict[tuple[
     """Every record: offset, key, value, timestamp."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
                          "isolation.level": isolation, "enable.partition.eof": True})  # fmt: skip
-    places = [TopicPartition(name, number, 0) for name, count in TOPICS.items() for number in range(count)]
+    held = consumer.list_topics(timeout=30).topics
+    places = [
+        TopicPartition(name, number, 0) for name, count in TOPICS.items() if name in held for number in range(count)
+    ]
     consumer.assign(places)
     found: dict[tuple[str, int], list[tuple[Any, ...]]] = {(each.topic, each.partition): [] for each in places}
     ended = set()
@@ -188,5 +221,3 @@ def records(bootstrap: str, *, isolation: str = "read_committed") -> dict[tuple[
     consumer.close()
     assert len(ended) == len(places), ended
     return found
-
-

@@ -120,7 +120,10 @@ def _later(world: World, with_ids: bool) -> Any:
     gone = next(each.topic_id for each in records(with_ids=with_ids) if getattr(each, "name", None) == "gone")
     again = [each for each in again if getattr(each, "topic_id", None) != gone]
     new = made_up_id(b"later", "topic", "new")
-    again += [r.TopicRecord("new", new), r.PartitionRecord(0, new, (2, 1), (2,), leader=2, leader_epoch=8, partition_epoch=1)]
+    again += [
+        r.TopicRecord("new", new),
+        r.PartitionRecord(0, new, (2, 1), (2,), leader=2, leader_epoch=8, partition_epoch=1),
+    ]
     again += [r.ConfigRecord(2, "new", "segment.bytes", "5000"), r.ProducerIdsRecord(-1, -1, 9000)]
     return image_of(iter(again), CLUSTER)
 

@@ -21,7 +21,7 @@ from ottla.testing.disk import SimulatedCrash, SimulatedFileSystem
 from ottla.znodes import cluster
 from ottla.znodes.reading import image_of
 from ottla.znodes.tree import Tree, Znode
-from ottla.znodes.writing import Writer, WriteOptions
+from ottla.znodes.writing import WriteOptions, Writer
 from ottla.zookeeper.errors import BadVersionError, Code, NodeExistsError, NoNodeError, error_of
 from ottla.zookeeper.messages import OPEN_ACL_UNSAFE, Create, Delete, SetData
 

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 CONNECT_MS = 15_000
 """How long no server of the ensemble may answer."""
 
+SESSION_MS = 40_000
+"""Twice as long as a broker's: the most that an ensemble with its default settings gives."""
+
 Configs = Annotated[list[Raw] | None, Parameter(name="--config", negative="", consume_multiple=False)]
 Secrets = Annotated[list[Raw] | None, Parameter(name="--encoder-secret", negative="", consume_multiple=False)]
 
@@ -132,7 +135,7 @@ async def _connected(connect: str, work: Work) -> int:
     from ottla.zookeeper.errors import ConnectionLossError, ZooKeeperError
 
     try:
-        client = ZooKeeper(SystemNetwork(), connect, random=random.SystemRandom())
+        client = ZooKeeper(SystemNetwork(), connect, random=random.SystemRandom(), session_timeout_ms=SESSION_MS)
     except ValueError as error:
         raise CommandFailed(f"--connect: {error}", MISUSED) from None
     async with client:
@@ -262,7 +265,8 @@ async def _verify(
     for node in nodes:
         if node.is_controller:
             loaded = load_image(OsFileSystem(), node.metadata_log_dir, decided.cluster_id)
-            rows[node.node_id] = list(differences(found, decided.seed, LEVELS, loaded.image))
+            compared = differences(found, decided.seed, LEVELS, loaded.image)
+            rows[node.node_id] = await asyncio.to_thread(list, compared)
     if not rows:
         raise CommandFailed("none of the settings files is a controller's: its metadata is compared", MISUSED)
     if json:
