@@ -57,8 +57,8 @@ def _migration(reader: Reader) -> Places:
         yield (
             cluster.MIGRATION,
             (
-                f"KRaft controller {controller} of Kafka's own migration (KIP-866) has begun here: finish that migration, or "
-                "roll it back and delete this znode"
+                f"KRaft controller {controller} of Kafka's own migration (KIP-866) has begun here: finish it, or roll "
+                "it back and delete this znode"
             ),
         )
 
@@ -84,8 +84,8 @@ def _under_way(reader: Reader) -> Places:
             yield (
                 topic_path(topic.name),
                 (
-                    f"a reassignment of partitions {numbers(moving)} is under way: start the brokers until it is done, or "
-                    "cancel it (kafka-reassign-partitions --cancel)"
+                    f"a reassignment of partitions {numbers(moving)} is under way: start the brokers until it is "
+                    "done, or cancel it (kafka-reassign-partitions --cancel)"
                 ),
             )
 
@@ -131,9 +131,7 @@ def _states(reader: Reader, topic: Topic) -> Places:
     if missing:
         yield (
             topic_path(topic.name),
-            (
-                f"partitions {numbers(missing)} have no state: they were never finished; start the brokers until they are"
-            ),
+            (f"partitions {numbers(missing)} have no state: start the brokers until they are finished"),
         )
     known = topic.assignment.replicas
     others = [name for name in reader.children.of(f"{TOPICS}/{topic.name}/partitions") if name not in map(str, known)]
@@ -146,7 +144,7 @@ def _lost(reader: Reader, found: Findings) -> None:
     for name in sorted(reader.cluster.topic_configs):
         if name not in topics:
             found.note(f"{configs.TOPIC_CONFIGS}/{name}", "settings of a topic that is not there are left out")
-    groups = [name for name in reader.children.of(cluster.CONSUMERS)]
+    groups = reader.children.of(cluster.CONSUMERS)
     with_offsets = [name for name in groups if reader.children.of(f"{cluster.CONSUMERS}/{name}/offsets")]
     for name in with_offsets[:NAMED_MAX]:
         path = f"{cluster.CONSUMERS}/{name}/offsets"

@@ -21,7 +21,7 @@ from ottla.protocol.internal import metadata_records as r
 from ottla.znodes.cluster import CONTROLLER_EPOCH
 from ottla.znodes.reading import image_of
 from ottla.znodes.tree import Znode
-from ottla.znodes.writing import Writer, WriteOptions
+from ottla.znodes.writing import WriteOptions, Writer
 from ottla.zookeeper.client import ZooKeeper
 from ottla.zookeeper.messages import Create
 from peers.zookeeper import ZooKeeperPeer

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -192,7 +193,8 @@ def _comparable(text: str) -> list[str]:
     """Lines without what varies; quotas stand in any order."""
     found = []
     for line in text.splitlines():
-        head, are, quotas = " ".join(_VARIES.sub("", line).split()).partition(" are ")
+        plain = unquote(line)  # 2.8 shows names of users as they are in a path
+        head, are, quotas = " ".join(_VARIES.sub("", plain).split()).partition(" are ")
         if head:
             found.append(head + are + ", ".join(sorted(quotas.split(", "))))
     return found

@@ -29,8 +29,8 @@ CLUSTER = "a cluster of old"
 WITH_ID = UUID("6d0bd0f8-bbd5-4b0b-9bb0-0a9ae83de2f0")
 TOPICS = ("one", "gone", "two")
 NODES = tuple(
-    Node(f"n{number}.properties", number, True, True, (f"/n{number}/a", f"/n{number}/b")[: number // 3 + 1], f"/n{number}/a",
-         frozenset({1, 2, 3}))
+    Node(f"n{number}.properties", number, True, True, tuple(f"/n{number}/{name}" for name in "ab"[: number // 3 + 1]),
+         f"/n{number}/a", frozenset({1, 2, 3}))
     for number in (1, 2, 3)
 )  # fmt: skip
 
