@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -204,10 +205,8 @@ def records(bootstrap: str, *, isolation: str = "read_committed") -> dict[tuple[
     """Every record: offset, key, value, timestamp."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
                          "isolation.level": isolation, "enable.partition.eof": True})  # fmt: skip
-    held = consumer.list_topics(timeout=30).topics
-    places = [
-        TopicPartition(name, number, 0) for name, count in TOPICS.items() if name in held for number in range(count)
-    ]
+    held = _led(consumer)
+    places = [TopicPartition(name, n, 0) for name, count in TOPICS.items() if name in held for n in range(count)]
     consumer.assign(places)
     found: dict[tuple[str, int], list[tuple[Any, ...]]] = {(each.topic, each.partition): [] for each in places}
     ended = set()
@@ -223,3 +222,15 @@ def records(bootstrap: str, *, isolation: str = "read_committed") -> dict[tuple[
     consumer.close()
     assert len(ended) == len(places), ended
     return found
+
+
+def _led(consumer: Consumer) -> Mapping[str, Any]:
+    """The topics, once the cluster knows them and all of their partitions have a leader."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        topics: Mapping[str, Any] = consumer.list_topics(timeout=30).topics
+        found = [each for topic in topics.values() for each in topic.partitions.values()]
+        if "orders" in topics and all(each.leader >= 0 for each in found):
+            return topics
+        time.sleep(0.1)
+    raise AssertionError("no leaders within two minutes")

@@ -91,8 +91,8 @@ class OldCluster:
 
     def stop_ottla(self) -> None:
         for node in self.nodes:
-            if node.process is not None:
-                node.process.terminate()
+            assert node.process is not None
+            node.process.terminate()
         for node in self.nodes:
             node.stop()
 
@@ -119,5 +119,6 @@ class OldCluster:
         for broker in self.brokers:
             broker.kill()
         for node in self.nodes:
-            node.kill()
+            if node.process is not None:
+                node.kill()
         self.zookeeper.kill()

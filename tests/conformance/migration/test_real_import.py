@@ -43,15 +43,12 @@ def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> Non
     assert "/brokers/ids/1" in said and "/controller" in said
     before = _seen(cluster, tools)
     cluster.stop()
-    assert "nothing is in the way" in cluster.migrate("--plan")
-    cluster.migrate("--execute")
     cluster.migrate("--execute")
     cluster.start_ottla()
     assert _seen(cluster, tools) == before
     assert "the same as in ZooKeeper" in cluster.migrate("--verify")
     _work(cluster)
-    assert "topic new is new" in cluster.migrate("--verify", rc=1)
-    cluster.migrate("--rollback", rc=1)  # the nodes run
+    assert "still runs" in cluster.migrate("--rollback", rc=1)
     later = _seen(cluster, tools)
     cluster.stop_ottla()
     cluster.migrate("--rollback")
