@@ -1,6 +1,6 @@
 """`python -m peers.kafka install | tool CLASS ARG...`
 
-`install` fetches every release; a tool is of the release that KAFKA_RELEASE names, else of 4.3.
+`install` fetches every release, those with ZooKeeper (`old.py`) too; a tool is of the release that KAFKA_RELEASE names, else of 4.3.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import subprocess
 import sys
 
 from peers import kafka
+from peers.kafka import old
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["install"]:
         try:
             for release in kafka.RELEASES:
                 kafka.install(release)
+            for release in old.OLD_RELEASES:
+                old.install_old(release)
         except RuntimeError as error:
             sys.exit(f"peers: {error}")
     elif len(sys.argv) > 2 and sys.argv[1] == "tool":

@@ -27,8 +27,9 @@ ASK_THE_CONTROLLER = {
 REPLAY = {
     "metadata/loader.py": "committed records, for the publisher",
     "drivers/controller/active_controller.py": "its own records, into the image that only its decisions see",
+    "znodes/reading.py": "records of a tree of znodes, which no node runs on",
 }
-LOAD = {"drivers/metadata/metadata_publisher.py"}
+LOAD = {"drivers/metadata/metadata_publisher.py", "migration/metadata_image.py"}
 STAGE = {"drivers/controller/active_controller.py"}
 
 ROADS = {"to_controller", "send", "call", "decided", "request"}

@@ -116,7 +116,7 @@ class ServerConfig(TypedSettings):
             if "zookeeper.connect" in given:
                 raise OttlaError(
                     "zookeeper.connect without process.roles: these are the settings of a broker with ZooKeeper, "
-                    "which neither Ottla nor Kafka since 4.0 supports; let Kafka 3.9 migrate the cluster to KRaft first"
+                    "which neither Ottla nor Kafka since 4.0 supports; `ottla migrate zookeeper` imports the cluster"
                 )
             given = {**_embedded(given), **given}
         config = cls(given, host_name)

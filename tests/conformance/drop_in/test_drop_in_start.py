@@ -138,7 +138,7 @@ HOLES = {
     "create.topic.policy.class.name=com.example.Policy": "does not support policies",
     "alter.config.policy.class.name=com.example.Policy": "--set alter.config.policy.class.name=\n",
     "remote.log.storage.system.enable=true": "--set remote.log.storage.system.enable=false\n",
-    "zookeeper.connect=localhost:2181": "let Kafka 3.9 migrate the cluster to KRaft first",
+    "zookeeper.connect=localhost:2181": "`ottla migrate zookeeper` imports the cluster",
 }  # fmt: skip
 
 
@@ -285,7 +285,7 @@ def _without_metadata(data: Path) -> None:
 
 
 REFUSED: dict[Callable[[Path], None], str] = {
-    _of_zookeeper: "let Kafka 3.9 migrate the cluster to KRaft first",
+    _of_zookeeper: "import the cluster with `ottla migrate zookeeper`",
     _of_another_node: "belongs to node 4, not to node 1: set node.id=4",
     _of_a_quorum: "belongs to a quorum with controllers 2, 3, but the settings name neither them nor a listener",
     _without_identity: "has metadata but no meta.properties: restore that file",

@@ -87,8 +87,8 @@ def identify(
         if meta is not None:
             if meta.version == 0:
                 raise OttlaError(
-                    f"{path} belongs to a broker with ZooKeeper (its meta.properties has version 0): let Kafka 3.9 "
-                    "migrate the cluster to KRaft first, or give another directory"
+                    f"{path} belongs to a broker with ZooKeeper (its meta.properties has version 0): import the "
+                    "cluster with `ottla migrate zookeeper`, or give another directory"
                 )
             meta.check(path, cluster_id=cluster_id, node_id=node_id)
         elif cluster_id is None and fs.exists(posixpath.join(path, METADATA_DIRECTORY)):

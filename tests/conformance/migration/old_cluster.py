@@ -1,0 +1,124 @@
+"""A cluster with ZooKeeper whose directories Ottla takes over and gives back, with the same addresses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ottla.testing.process import reserve
+from peers.kafka.old import OldBroker
+from peers.zookeeper import ZooKeeperPeer
+from tests.node import NodeProcess
+
+COMMON = {
+    "allow.everyone.if.no.acl.found": "true",
+    "super.users": "User:ANONYMOUS",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "listener.name.sasl.scram-sha-256.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    ),
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.retention.ms": "-1",
+}
+
+
+class OldCluster:
+    """`count` brokers of a release, and the nodes of Ottla that take their directories over."""
+
+    def __init__(self, directory: Path, release: str, count: int, *, chroot: str = "/a/kafka") -> None:
+        self.zookeeper = ZooKeeperPeer(directory / "zookeeper")
+        self.connect = f"{self.zookeeper.connect}{chroot}"
+        self.release = release
+        numbers = range(1, count + 1)
+        self.held = [reserve(0) for _ in range(2 * count)]
+        ports = [int(each.getsockname()[1]) for each in self.held]
+        self.sasl, controllers = ports[:count], ports[count:]
+        replicas = {
+            name: str(count)
+            for name in ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
+        }
+        self.brokers = [OldBroker(directory / f"n{n}", n, self.connect, release) for n in numbers]
+        voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in zip(numbers, controllers, strict=True))
+        self.nodes: list[NodeProcess] = []
+        self.configs: list[Path] = []
+        key = "delegation.token.master.key" if release == "2.8" else "delegation.token.secret.key"
+        for broker, sasl, controller in zip(self.brokers, self.sasl, controllers, strict=True):
+            clients = f"PLAINTEXT://127.0.0.1:{broker.port},SASL://127.0.0.1:{sasl}"
+            broker.settings = {
+                **COMMON, **replicas, "listeners": clients, key: "token secret", "password.encoder.secret": "a secret",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+                "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+                "inter.broker.protocol.version": "2.7" if release == "2.8" else None,
+            }  # fmt: skip
+            config = directory / f"node-{broker.broker_id}.properties"
+            settings = {
+                **COMMON, **replicas, "process.roles": "broker,controller", "node.id": str(broker.broker_id),
+                "controller.quorum.voters": voters, "controller.listener.names": "CONTROLLER",
+                "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}", "advertised.listeners": clients,
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "delegation.token.secret.key": "token secret", "log.dirs": str(broker.data),
+            }  # fmt: skip
+            directory.mkdir(parents=True, exist_ok=True)
+            config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+            self.configs.append(config)
+            self.nodes.append(NodeProcess(directory / f"out-{broker.broker_id}", config=config, port=broker.port))
+        self.bootstrap = ",".join(broker.bootstrap for broker in self.brokers)
+
+    def start(self) -> None:
+        for broker in self.brokers:
+            broker.start()
+        for broker in self.brokers:
+            broker.wait_ready()
+
+    def stop(self) -> None:
+        """All at once, in order."""
+        for broker in self.brokers:
+            broker.terminate()
+        for broker in self.brokers:
+            broker.stop()
+
+    def start_ottla(self) -> None:
+        for node in self.nodes:
+            node.begin()
+        for node in self.nodes:
+            node.wait_ready()
+
+    def stop_ottla(self) -> None:
+        for node in self.nodes:
+            assert node.process is not None
+            node.process.terminate()
+        for node in self.nodes:
+            node.stop()
+
+    def migrate(self, *arguments: str, configs: Sequence[Path] | None = None, rc: int = 0) -> str:
+        """What the command prints on its standard output."""
+        files = [part for path in (self.configs if configs is None else configs) for part in ("--config", str(path))]
+        command = [sys.executable, "-m", "ottla.cli.main", "migrate", "zookeeper", "--connect", self.connect]
+        done = subprocess.run(
+            [*command, *arguments, *files],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env=self.nodes[0].environment(),
+        )
+        assert done.returncode == rc, done.stdout + done.stderr
+        return done.stdout + (done.stderr if rc else "")
+
+    def __enter__(self) -> OldCluster:
+        self.zookeeper.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for broker in self.brokers:
+            broker.kill()
+        for node in self.nodes:
+            if node.process is not None:
+                node.kill()
+        self.zookeeper.kill()

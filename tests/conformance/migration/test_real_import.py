@@ -1,0 +1,84 @@
+"""Real clusters with ZooKeeper become clusters of Ottla on the same directories, and go back.
+
+What only this finds: whether real brokers write the znodes that the codec expects, start again on what it wrote, and
+whether the logs, groups, transactions and passwords of one software are those of the other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.conformance.migration import content
+from tests.conformance.migration.old_cluster import OldCluster
+
+
+def test_a_broker_of_3_9(tmp_path: Path) -> None:
+    """One broker, there and back."""
+    with OldCluster(tmp_path, "3.9", 1) as cluster:
+        _there_and_back(cluster, tmp_path, tools=False)
+
+
+@pytest.mark.nightly(
+    "tests/conformance/migration/test_real_import.py::test_a_broker_of_3_9",
+    "tests/unit/migration/test_interrupted.py::test_an_import_goes_on_or_is_undone_after_any_step",
+)
+@pytest.mark.parametrize("release", ["3.9", "2.8"])
+def test_three_brokers(release: str, tmp_path: Path) -> None:
+    """Three, described by Kafka's own tools before and after. Those of 2.8 have no topic ids."""
+    with OldCluster(tmp_path, release, 3) as cluster:
+        _there_and_back(cluster, tmp_path, tools=True)
+
+
+def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> None:
+    count = len(cluster.brokers)
+    cluster.start()
+    content.fill(cluster.bootstrap, replicas=count)
+    if tools:
+        content.token(cluster.release, f"127.0.0.1:{cluster.sasl[0]}", directory)
+    said = cluster.migrate("--plan", rc=1)
+    assert "/brokers/ids/1" in said and "/controller" in said
+    before = _seen(cluster, tools)
+    cluster.stop()
+    cluster.migrate("--execute")
+    cluster.start_ottla()
+    assert _seen(cluster, tools) == before
+    assert "the same as in ZooKeeper" in cluster.migrate("--verify")
+    _work(cluster)
+    assert "still runs" in cluster.migrate("--rollback", rc=1)
+    later = _seen(cluster, tools)
+    cluster.stop_ottla()
+    cluster.migrate("--rollback")
+    cluster.start()
+    assert _seen(cluster, tools) == later
+    topics = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).topics
+    assert "new" in topics and "empty" not in topics
+
+
+def _work(cluster: OldCluster) -> None:
+    """What the imported cluster does before it goes back."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for future in admin.create_topics([NewTopic("new", 2, len(cluster.brokers))]).values():
+        future.result(30)
+    for future in admin.delete_topics(["empty"]).values():
+        future.result(30)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "enable.idempotence": True})
+    for number in range(10):
+        producer.produce("orders", value=b"after %d" % number, partition=0)
+    assert producer.flush(30) == 0
+
+
+def _seen(cluster: OldCluster, tools: bool) -> dict[str, object]:
+    sasl = ",".join(f"127.0.0.1:{port}" for port in cluster.sasl)
+    found: dict[str, object] = {
+        "records": content.records(cluster.bootstrap),
+        "committed": content.committed(cluster.bootstrap),
+        "logins": (content.logs_in(sasl, "carol", "secret 3"), content.logs_in(sasl, "carol", "wrong")),
+    }
+    assert found["logins"] == (True, False)
+    if tools:
+        found.update(content.described(cluster.bootstrap, release=cluster.release))
+    return found
