@@ -64,13 +64,14 @@ setup:  ## the virtual environment with Ottla and all that its tests need
 ottla:  ## the virtual environment with Ottla and its pipelines
 	@$(MAKE) --no-print-directory --silent $(JOBS) $(RUNS) $(COMPILED)
 
-peers: setup  ## what the tests run against: Kafka's own jars, kcat, valgrind, PostgreSQL, Delta's jars
+peers: setup  ## what the tests run against: jars of Kafka and ZooKeeper, kcat, valgrind, PostgreSQL, Delta's jars
 	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat valgrind:valgrind pg_ctlcluster:postgresql
 	@peers/spark/jars.sh
 	@peers/spark/lake.sh
 	@$(PY) -m peers.spark
 	@test -d .cache/kafka-4.4/libs || echo "== Apache Kafka's jars from Maven Central"
 	@$(PY) -m peers.kafka install
+	@$(PY) -m peers.zookeeper install
 
 # `CHECKED=1` leaves out what `make check` has just run.
 test: peers  ## every test but the nightly ones and the slow part of the client matrix (20 minutes on two cores)

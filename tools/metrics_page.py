@@ -108,6 +108,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.nodes` | another node, or one of another cluster, that answers at a node's address |
 | `ottla.transactions` | new producers, transactions that time out, coordinators and partitions that do not answer |
 | `ottla.share` | what the share coordinator loads, prunes and cannot prune |
+| `ottla.zookeeper` | sessions with ZooKeeper: connected, lost, expired |
 | `ottla.network` | refused clients, failed TLS handshakes, and clients that sent invalid requests |
 | `ottla.tls` | certificates that were taken up, cannot be used or expire soon |
 | `ottla.authentication` | clients that fail to log in (SASL), keys of identity providers |

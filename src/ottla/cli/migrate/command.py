@@ -1,0 +1,10 @@
+"""`ottla migrate ...`: which commands there are; each is in a module of its name."""
+
+from __future__ import annotations
+
+from cyclopts import App
+
+from ottla.cli.migrate.zookeeper import zookeeper
+
+app = App(name="migrate", help="Make a cluster of Apache Kafka one of Ottla.", sort_key=7)
+app.command(zookeeper, sort_key=3)

@@ -1,0 +1,180 @@
+"""Imports a cluster from ZooKeeper: what the tree says becomes the snapshot with which all controllers begin."""
+
+from __future__ import annotations
+
+import hashlib
+import random as random_module
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.errors import OttlaError
+from ottla.filesystem import FileSystem
+from ottla.metadata import features
+from ottla.metadata.writer import encode
+from ottla.migration.decision import (
+    ROLLING_BACK,
+    SEED_BYTES,
+    Decision,
+    decision_in,
+    is_own_controller,
+    keep,
+    release,
+    take_over,
+)
+from ottla.migration.directories import (
+    Node,
+    Snapshot,
+    check_directories,
+    check_topic_ids,
+    lock_all,
+    write_directories,
+)
+from ottla.migration.trees import Client, TreeChanged, read_tree, refuse_change, stable_tree
+from ottla.model import Millis
+from ottla.quorum.snapshot import SnapshotId, write_snapshot
+from ottla.znodes import cluster
+from ottla.znodes.checking import IMPORT, checked
+from ottla.znodes.findings import Finding, Findings
+from ottla.znodes.reading import Reader, ZnodeCluster, records_of, topic_id_of
+
+LEVELS = {features.METADATA_VERSION: features.METADATA_VERSION_4_4}
+"""Feature levels of an imported cluster. All features but the metadata's are off: what they write into the logs, no
+broker with ZooKeeper reads. `ottla features upgrade` switches them on when no way back is needed."""
+
+_OWN = frozenset({cluster.CONTROLLER, cluster.CONTROLLER_EPOCH, IMPORT})
+
+Report = Callable[[str], None]
+
+
+class Refused(OttlaError):
+    """The cluster cannot be imported as it is."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = findings
+        super().__init__("; ".join(f"{each.path} {each.text}" for each in findings[:5]))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an import would do."""
+
+    cluster: ZnodeCluster
+    findings: Findings
+    decided: Decision | None
+    """That of an import that has begun."""
+
+    @property
+    def is_possible(self) -> bool:
+        return not self.findings.refused()
+
+
+async def plan(client: Client, secrets: Sequence[str] = ()) -> Plan:
+    """Read the tree twice. Raises TreeChanged, BadZnode, ZooKeeperError."""
+    tree = await stable_tree(client)
+    reader = Reader(tree, secrets)
+    found = reader.read()
+    decided = decision_in(tree)
+    findings = checked(reader, own_controller=decided is not None and is_own_controller(tree))
+    if decided is not None and decided.state == ROLLING_BACK:
+        findings.refuse(IMPORT, "a roll-back has begun: finish it with --rollback on every host")
+    elif decided is not None and not is_own_controller(tree):
+        findings.refuse(cluster.CONTROLLER, "is not the import's, which has begun: a broker or a person deleted it")
+    return Plan(found, findings, decided)
+
+
+def check_nodes(fs: FileSystem, nodes: Sequence[Node], planned: Plan) -> list[str]:
+    """Raises OttlaError where the directories are not those of the cluster. Returns notes."""
+    notes = []
+    for node in nodes:
+        notes += check_directories(fs, node, planned.cluster.cluster_id, planned.decided)
+    brokers = {each for topic in planned.cluster.topics for row in topic.assignment.replicas.values() for each in row}
+    here = {node.node_id for node in nodes}
+    if len(brokers) > 1:
+        for node in nodes:
+            if node.is_controller and node.is_broker and node.voters <= {node.node_id} and len(brokers - here) > 0:
+                raise OttlaError(
+                    f"{node.settings} makes node {node.node_id} the only controller of itself, and the cluster has "
+                    f"brokers {', '.join(map(str, sorted(brokers)))}: set process.roles and controller.quorum.voters "
+                    "in all of their settings files"
+                )
+    quorums = {node.voters for node in nodes}
+    if len(quorums) > 1:
+        raise OttlaError("the settings files disagree about controller.quorum.voters")
+    return notes
+
+
+async def execute(
+    client: Client,
+    fs: FileSystem,
+    nodes: Sequence[Node],
+    random: random_module.Random,
+    now: Callable[[], Millis],
+    *,
+    secrets: Sequence[str] = (),
+    report: Report = lambda text: None,
+) -> Decision:
+    """Import the cluster into the directories of this host's nodes. Interrupted anywhere, it goes on when it is called
+    again. Raises Refused, TreeChanged, OttlaError, ZooKeeperError, OSError."""
+    planned = await plan(client, secrets)
+    if not planned.is_possible:
+        raise Refused(planned.findings.refused())
+    with ExitStack() as stack:
+        lock_all(fs, nodes, stack)
+        check_nodes(fs, nodes, planned)
+        known = {topic.name: topic.assignment.topic_id for topic in planned.cluster.topics}
+        for node in nodes:
+            check_topic_ids(fs, node, {name: each for name, each in known.items() if each is not None})
+        decided = planned.decided
+        if decided is None:
+            decided = await _begin(client, planned, random, now(), secrets, report)
+        snapshot = snapshot_of(planned.cluster, decided)
+        decided = await _agree(client, decided, snapshot)
+        for node in nodes:
+            report(f"node {node.node_id}: writing its directories")
+            write_directories(fs, node, decided, snapshot, random)
+        done = tuple(sorted({*decided.nodes, *(node.node_id for node in nodes)}))
+        return decided if done == decided.nodes else await keep(client, decided, nodes=done)
+
+
+async def _begin(
+    client: Client, planned: Plan, random: random_module.Random, now: Millis, secrets: Sequence[str], report: Report
+) -> Decision:
+    """Take the controller's place, and look again: nobody may have changed the tree before that."""
+    before = await read_tree(client)
+    reader = Reader(before, secrets)
+    if reader.read() != planned.cluster:
+        raise TreeChanged("the tree has changed since it was checked: stop all brokers and tools, and try again")
+    report("taking the controller's place")
+    decided = await take_over(client, before, planned.cluster, random.randbytes(SEED_BYTES), now)
+    try:
+        refuse_change(before, await read_tree(client), apart_from=_OWN)
+    except TreeChanged:
+        await release(client)
+        raise
+    return decided
+
+
+async def _agree(client: Client, decided: Decision, snapshot: Snapshot) -> Decision:
+    """All hosts write the same metadata, or nothing. Raises OttlaError."""
+    digest = hashlib.sha256(snapshot.data).hexdigest()
+    if not decided.digest:
+        return await keep(client, decided, digest=digest)
+    if digest != decided.digest:
+        raise OttlaError(
+            "the tree is no longer what the first host imported: something wrote to the ensemble since; use --rollback "
+            "on the hosts that are done, and begin again"
+        )
+    return decided
+
+
+def snapshot_of(found: ZnodeCluster, decided: Decision) -> Snapshot:
+    """The same bytes on every host."""
+    level = LEVELS[features.METADATA_VERSION]
+    records: Iterable[Any] = records_of(found, decided.seed, LEVELS, keep_leaders=False)
+    values = [encode(record, level) for record in records]
+    snapshot = SnapshotId(len(values), decided.controller_epoch)
+    now = decided.timestamp_ms
+    data = b"".join(write_snapshot(values, epoch=snapshot.epoch, last_timestamp=now, now=now))
+    return Snapshot(snapshot, data, {topic.name: topic_id_of(topic, decided.seed) for topic in found.topics})

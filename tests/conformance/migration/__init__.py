@@ -1,0 +1,1 @@
+"""A cluster with ZooKeeper becomes one of Ottla, and goes back."""

@@ -1,0 +1,1 @@
+"""The client of ZooKeeper beside a real ZooKeeper and kazoo."""
