@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from ottla.zookeeper.client import ZooKeeper
-from ottla.zookeeper.errors import Code, NoNodeError, NotEmptyError, ZooKeeperError
+from ottla.zookeeper.errors import Code, NoNodeError, ZooKeeperError
 from ottla.zookeeper.messages import ACL, Check, Create, Delete, SetData, Write
 from ottla.znodes import acls, cluster, configs, topics
 from ottla.znodes.changes import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS, Change, Kind
-from ottla.znodes.tree import Tree, Znode
+from ottla.znodes.tree import Znode
 
 ROOTS = (
     topics.TOPICS, configs.TOPIC_CONFIGS, configs.BROKER_CONFIGS, configs.CLIENTS, configs.USERS, configs.IPS,
@@ -18,14 +18,6 @@ ROOTS = (
     cluster.CLUSTER_ID, cluster.FEATURE, cluster.PRODUCER_IDS,
 )  # fmt: skip
 """What a controller needs of the tree."""
-
-PERSISTENT = (
-    cluster.CONSUMERS, cluster.BROKER_IDS, topics.TOPICS, "/config/changes", "/admin/delete_topics", "/brokers/seqid",
-    "/isr_change_notification", "/log_dir_event_notification", "/latest_producer_id_block", configs.TOPIC_CONFIGS,
-    configs.BROKER_CONFIGS, configs.CLIENTS, configs.USERS, configs.IPS, cluster.TOKENS, "/kafka-acl-changes",
-    "/kafka-acl-extended-changes", acls.LITERAL_ACLS, acls.PREFIXED_ACLS,
-)  # fmt: skip
-"""Znodes that every cluster has (`KafkaZkClient.createTopLevelPaths`)."""
 
 OUTSTANDING = 500
 """Requests of one reading under way: each is answered in turn."""
@@ -46,7 +38,7 @@ async def read_tree(client: ZooKeeper, roots: Iterable[str] = ROOTS) -> dict[str
         async with room:
             try:
                 data, stat = await client.get(path)
-                names = (await client.children(path)).names if stat.num_children else []
+                names = (await client.children(path))[0] if stat.num_children else []
             except NoNodeError:
                 return []
         found[path] = Znode(data, stat.version)
@@ -103,7 +95,11 @@ class TreeWriter:
 
     def _part(self, changes: Sequence[Change]) -> list[Change]:
         size = count = 0
+        if changes[0].kind is Kind.GONE:
+            return [changes[0]]
         for number, change in enumerate(changes):
+            if change.kind is Kind.GONE:
+                return list(changes[:number])
             size += change.times * (OPERATION_BYTES + len(change.path) + len(change.data))
             count += change.times
             if number and (size > MULTI_BYTES_MAX or count > MULTI_OPERATIONS_MAX):
@@ -121,8 +117,11 @@ class TreeWriter:
             await self._multi(looked)
 
     async def _multi(self, operations: list[Write]) -> None:
-        if not operations:
-            return
+        """More than fit into a request are those that delete a large topic: its parts go before it."""
+        for first in range(0, len(operations), MULTI_OPERATIONS_MAX):
+            await self._checked(operations[first : first + MULTI_OPERATIONS_MAX])
+
+    async def _checked(self, operations: list[Write]) -> None:
         try:
             await self._client.multi([self._check, *operations])
         except ZooKeeperError as error:
@@ -150,5 +149,3 @@ class TreeWriter:
             return [Create(path, data, self._acl)]
         return [] if kind is Kind.PARENT else [SetData(path, data) for _ in range(times)]
 
-
-__all__ = ["Deposed", "NotEmptyError", "Tree", "TreeWriter", "below", "ensure", "read_tree"]
