@@ -15,7 +15,14 @@ from ottla.config.definitions import is_sensitive
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta, TopicDelta
-from ottla.metadata.image import ConfigResource, ConfigResourceType, MetadataImage, PartitionRegistration, TopicImage
+from ottla.metadata.image import (
+    DIRECTORY_MIGRATING,
+    ConfigResource,
+    ConfigResourceType,
+    MetadataImage,
+    PartitionRegistration,
+    TopicImage,
+)
 from ottla.security.acls import Operation
 from ottla.znodes import acls, cluster, configs, topics
 from ottla.znodes.tree import DEFAULT_NAME, sanitized, to_json
@@ -30,6 +37,8 @@ _CONFIG_ROOTS: Final = {
     ConfigResourceType.GROUP: GROUP_CONFIGS,
     ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIGS,
 }
+
+DIRECTORIES_UNKNOWN: Final = frozenset({DIRECTORY_MIGRATING})
 
 CHANGES_PER_STEP: Final = 100
 """A state costs some 10 us to be written as JSON."""
@@ -116,8 +125,9 @@ def _topics(delta: MetadataDelta, image: MetadataImage, controller_epoch: int) -
 def _topic(topic: TopicDelta, now: TopicImage, controller_epoch: int, image: MetadataImage) -> Iterator[Change]:
     def state(number: int, partition: PartitionRegistration, kind: Kind, times: int) -> Change:
         content = topics.PartitionState(
-            partition.leader, partition.leader_epoch, partition.isr, controller_epoch, partition.recovery_state
-        )
+            partition.leader, partition.leader_epoch, partition.isr, controller_epoch, partition.recovery_state,
+            () if DIRECTORIES_UNKNOWN.issuperset(partition.directories) else partition.directories,
+        )  # fmt: skip
         return Change(topics.state_path(topic.name, number), kind, topics.encode_state(content), times)
 
     added = {}
