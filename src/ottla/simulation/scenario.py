@@ -14,6 +14,8 @@ from random import Random
 from ottla.simulation.faults import faults
 from ottla.simulation.runs import group_protocols, queues, quorum, security_run, single, transactions
 from ottla.simulation.world import Violation
+from ottla.simulation.zookeeper.run import KINDS as ZOOKEEPER_KINDS
+from ottla.simulation.zookeeper.run import ZooKeeperRun
 from ottla.testing.loop import Stuck
 
 KINDS = (
@@ -45,7 +47,9 @@ class Outcome:
     """What the last events were of nodes that were killed at awaits."""
 
 
-def make(seed: int, kind: str) -> single.Run:
+def make(seed: int, kind: str) -> single.Run | ZooKeeperRun:
+    if kind in ZOOKEEPER_KINDS:
+        return ZooKeeperRun(seed, kind)
     if kind == transactions.TRANSACTIONS:
         return transactions.TransactionRun(seed)
     if kind == group_protocols.GROUPS:

@@ -5,7 +5,8 @@
         await client.multi([Check("/controller_epoch", stat.version), Create("/a", b"")])
 
 Requests may be made at once and are answered in order. Those made while there is no connection wait for one, as long as
-`request_timeout_ms`. A watcher is called before the answer that shows what it was told of. A client is one session:
+`request_timeout_ms`. A watcher is called before the answer that shows what it was told of, and may be called before the
+reader that set it is resumed: note that something has changed before the read, not behind it. A client is one session:
 when it has expired, every call raises SessionExpiredError, and a new session needs a new client.
 """
 
@@ -169,6 +170,11 @@ class ZooKeeper:
     def last_failure(self) -> str:
         """Why the last connection was of no use; empty at first."""
         return self._session.last_failure
+
+    @property
+    def waiting(self) -> int:
+        """Requests that were sent and wait for their answers."""
+        return self._session.waiting
 
     def on_state(self, listener: Callable[[State], None]) -> None:
         """Call `listener` with each new state, in order with watchers."""

@@ -201,6 +201,11 @@ class Session:
         self.last_failure = ""
         """Why the last connection was of no use."""
 
+    @property
+    def waiting(self) -> int:
+        """Requests that were sent and wait for their answers."""
+        return len(self._sent)
+
     # Inputs.
 
     def start(self, now_ms: int) -> list[Effect]:
