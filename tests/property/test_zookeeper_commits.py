@@ -106,12 +106,14 @@ class Walk:
     def new_partitions(self, topic_id: UUID, first: int) -> list[Any]:
         replicas = tuple(self.random.sample(range(1, 5), 2))
         count = self.random.randint(1, 3)
-        return [r.PartitionRecord(n, topic_id, replicas, replicas, leader=replicas[0], leader_epoch=0, partition_epoch=0)
-                for n in range(first, first + count)]  # fmt: skip
+        return [
+            r.PartitionRecord(n, topic_id, replicas, replicas, leader=replicas[0], leader_epoch=0, partition_epoch=0)
+            for n in range(first, first + count)
+        ]
 
     def settings(self, name: str) -> list[Any]:
-        return [r.ConfigRecord(2, name, key, self.random.choice((None, "1", "2")))
-                for key in self.random.sample(("retention.ms", "segment.bytes"), self.random.randint(0, 2))]  # fmt: skip
+        keys = self.random.sample(("retention.ms", "segment.bytes"), self.random.randint(0, 2))
+        return [r.ConfigRecord(2, name, key, self.random.choice((None, "1", "2"))) for key in keys]
 
     def extend(self) -> list[Any]:
         topic = self.some_topic()
@@ -180,7 +182,14 @@ class Walk:
             return [r.RemoveAccessControlEntryRecord(self.random.choice(sorted(self.image.acls)))]
         name = self.random.choice(("t", "t/u", "*", "ü"))
         found = r.AccessControlEntryRecord(
-            random_uuid(self.random), 2, name, self.random.choice((3, 4)), f"User:{self.random.randint(1, 3)}", "*", 3, 3
+            random_uuid(self.random),
+            2,
+            name,
+            self.random.choice((3, 4)),
+            f"User:{self.random.randint(1, 3)}",
+            "*",
+            3,
+            3,
         )
         known = {acl_content(each) for each in self.image.acls.values()}
         return [] if acl_content(found) in known else [found]
@@ -288,7 +297,7 @@ def _is_between(before: dict[str, Any], found: dict[str, Any], after: dict[str, 
 def test_a_deposed_controller_writes_nothing() -> None:
     walk = Walk(1)
     walk.decide(walk.create())
-    data, version = walk.ensemble.nodes[cluster.CONTROLLER_EPOCH]
+    _, version = walk.ensemble.nodes[cluster.CONTROLLER_EPOCH]
     asyncio.run(walk.ensemble.multi([SetData(cluster.CONTROLLER_EPOCH, b"8", version)]))
     before = dict(walk.ensemble.nodes)
     for records in (walk.create(), walk.delete(), walk.configure()):

@@ -21,6 +21,11 @@ def completed(given: Mapping[str, str]) -> dict[str, str]:
     node_id = given.get("node.id", given.get("broker.id", "-1"))
     if node_id == "-1":
         raise OttlaError("broker.id is missing: give each broker of this cluster a number of its own")
+    if given.get("zookeeper.ssl.client.enable", "").strip().lower() == "true":
+        raise OttlaError(
+            "zookeeper.ssl.client.enable is true, but this version reaches ZooKeeper without TLS only: remove it, and "
+            "keep the ensemble on a network of its own"
+        )
     found = {**given, "process.roles": "broker,controller", "node.id": node_id, MODE: "true"}
     if "controller.listener.names" in given:
         return found

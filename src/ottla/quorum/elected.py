@@ -76,7 +76,7 @@ class ElectedCore(QuorumCore):
         return self._ready()
 
     def on_written(self, end_offset: Offset) -> Ready:
-        """What the log has below `end_offset` is written to ZooKeeper; the record of the election is of the log alone."""
+        """What the log has below `end_offset` is written to ZooKeeper; the record of an election is of the log alone."""
         if self.leadership is not None:
             self.written = max(self.written, end_offset)
             self._advance()
@@ -100,7 +100,5 @@ class ElectedCore(QuorumCore):
         self.stored = self._state(self.epoch)
         self.deadline_ms = None
 
-    def _state(
-        self, epoch: LeaderEpoch, *, leader_id: NodeId = -1, voted: ReplicaKey | None = None
-    ) -> QuorumStateFile:
+    def _state(self, epoch: LeaderEpoch, *, leader_id: NodeId = -1, voted: ReplicaKey | None = None) -> QuorumStateFile:
         return QuorumStateFile(leader_id=leader_id, leader_epoch=epoch)

@@ -44,6 +44,12 @@ CHANGES_PER_STEP: Final = 100
 """A state costs some 10 us to be written as JSON."""
 
 
+ZNODE_BYTES_MAX: Final = 1_000_000
+"""`jute.maxbuffer` is a megabyte on most servers, and the assignment of a topic is one znode."""
+PARTITIONS_FREE: Final = 5000
+"""A topic with fewer partitions fits, however many replicas they have."""
+
+
 class Kind(enum.Enum):
     NEW = "new"
     """It is not there, as far as is known."""
@@ -69,11 +75,14 @@ Changes = Generator[None, None, list[Change]]
 
 def check(delta: MetadataDelta, *, can_encrypt: bool) -> None:
     """Raises KafkaError for what no znode can say: UNSUPPORTED_VERSION for the level of metadata.version,
-    INVALID_CONFIG for a password without a secret to encrypt it."""
+    INVALID_REQUEST for an ACL, INVALID_CONFIG for a password without a secret to encrypt it, POLICY_VIOLATION for a
+    topic that is too large."""
     if delta.base.offset >= 0 and {features.METADATA_VERSION, features.KRAFT_VERSION} & delta.features.keys():
         raise KafkaError(
             ErrorCode.unsupported_version, "a cluster that lives in ZooKeeper has no other level of metadata.version"
         )
+    for topic in delta.topics.values():
+        _check_size(topic)
     for resource, settings in delta.configs.items():
         if resource.type == ConfigResourceType.BROKER and not can_encrypt:
             secret = next((name for name, value in settings.items() if value is not None and is_sensitive(name)), None)
@@ -89,9 +98,19 @@ def check(delta: MetadataDelta, *, can_encrypt: bool) -> None:
             )
 
 
-def changes_of(
-    delta: MetadataDelta, image: MetadataImage, controller_epoch: int, encrypt: Encrypt | None
-) -> Changes:
+def _check_size(topic: TopicDelta) -> None:
+    partitions = {**({} if topic.base is None else topic.base.partitions), **topic.changes}
+    if len(partitions) <= PARTITIONS_FREE:
+        return
+    size = sum(9 + len(str(number)) + 6 * len(each.replicas) for number, each in partitions.items())
+    if size > ZNODE_BYTES_MAX:
+        raise KafkaError(
+            ErrorCode.policy_violation,
+            f"topic {topic.name} with {len(partitions)} partitions does not fit into a znode",
+        )
+
+
+def changes_of(delta: MetadataDelta, image: MetadataImage, controller_epoch: int, encrypt: Encrypt | None) -> Changes:
     """The changes that `delta` means, in the order in which they are to be made; `image` is what it led to.
 
     What brokers register is theirs to write. `encrypt` is None where no password can come (`check`).

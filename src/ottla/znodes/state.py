@@ -96,4 +96,3 @@ def _other_configs(tree: Tree) -> Iterator[Any]:
             path = f"{root}/{name}"
             for key, value in sorted(decode_config(path, tree[path].data).items()):
                 yield r.ConfigRecord(kind, desanitized(path, name), key, value)
-

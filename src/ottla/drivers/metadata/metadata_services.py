@@ -216,7 +216,7 @@ class MetadataServices:
 
     @property
     def cut_off(self) -> str | None:
-        """Why nothing can be decided about the cluster now, where that is no fault of its nodes; None if all is well."""
+        """Why nothing can be decided about the cluster now, where no node is at fault; None if all is well."""
         return None
 
     async def wait_unfenced(self) -> None:

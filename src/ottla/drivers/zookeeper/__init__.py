@@ -1,2 +1,3 @@
-"""A node whose cluster lives in ZooKeeper: who leads and what is committed is decided there. Start at `elected_node.py`.
+"""A node whose cluster lives in ZooKeeper, where the controller is elected and its decisions count. Start at
+`services.py`, then `cluster.py`.
 """

@@ -363,4 +363,3 @@ class ZooKeeperCluster:
 
     def _begin_give_up(self, client: ZooKeeper) -> None:
         self._giving_up = asyncio.get_running_loop().create_task(self._give_up(client))
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random as random_module
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from uuid import UUID
 

@@ -74,8 +74,8 @@ class ZooKeeperServices(MetadataServices):
         known = known_cluster_id(self._fs, [*paths, config.metadata_log_dir])
         if known and known != cluster_id:
             raise OttlaError(
-                f"{paths[0]} belongs to cluster {known}, but the cluster in {self.cluster.settings.connect} is {cluster_id}: "
-                "correct zookeeper.connect, or give another directory"
+                f"{paths[0]} belongs to cluster {known}, but the cluster in {self.cluster.settings.connect} is "
+                f"{cluster_id}: correct zookeeper.connect, or give another directory"
             )
         return identify(
             self._fs, paths, config.metadata_log_dir, self.node_id, self._random, self._clock.now_ms(),
@@ -87,9 +87,7 @@ class ZooKeeperServices(MetadataServices):
 
     def _new_lifecycle(self) -> BrokerLifecycle:
         settings = broker_settings(self.config, self.cluster_id)
-        return ZooKeeperLifecycle(
-            self.channel, self._random, settings, self.publisher, self.cluster, self._clock
-        )
+        return ZooKeeperLifecycle(self.channel, self._random, settings, self.publisher, self.cluster, self._clock)
 
     @property
     def cut_off(self) -> str | None:

@@ -240,8 +240,8 @@ class ToolRequests:
                 if partition["error_code"]:
                     what = fields(topic=topic["name"], partition=partition["partition_index"], error=_why(partition))
                     _LOG.warning("a reassignment in ZooKeeper is refused", extra=what)
-        while self._controller.active and any(self._is_moving(*place) for place in wanted):
-            await asyncio.sleep(RETRY_SECONDS)  # noqa: ASYNC110  which of them ends last is nobody's event
+        while self._is_active() and any(self._is_moving(*place) for place in wanted):  # noqa: ASYNC110
+            await asyncio.sleep(RETRY_SECONDS)
         await self._remove(cluster.REASSIGNMENTS)
 
     def _is_moving(self, topic: str, number: int) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from ottla.zookeeper.client import ZooKeeper
-from ottla.zookeeper.errors import Code, NoNodeError, ZooKeeperError
-from ottla.zookeeper.messages import ACL, Check, Create, Delete, SetData, Write
 from ottla.znodes import acls, cluster, configs, topics
 from ottla.znodes.changes import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS, Change, Kind
 from ottla.znodes.tree import Znode
+from ottla.zookeeper.client import ZooKeeper
+from ottla.zookeeper.errors import Code, NoNodeError, ZooKeeperError
+from ottla.zookeeper.messages import ACL, Check, Create, Delete, SetData, Write
 
 ROOTS = (
     topics.TOPICS, configs.TOPIC_CONFIGS, configs.BROKER_CONFIGS, configs.CLIENTS, configs.USERS, configs.IPS,
@@ -148,4 +148,3 @@ class TreeWriter:
         if not is_there:
             return [Create(path, data, self._acl)]
         return [] if kind is Kind.PARENT else [SetData(path, data) for _ in range(times)]
-
