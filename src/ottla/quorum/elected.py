@@ -76,7 +76,7 @@ class ElectedCore(QuorumCore):
         return self._ready()
 
     def on_written(self, end_offset: Offset) -> Ready:
-        """What the log has below `end_offset` is written to ZooKeeper; the record of an election is of the log alone."""
+        """What the log has below `end_offset` is in ZooKeeper; the record of an election is of the log alone."""
         if self.leadership is not None:
             self.written = max(self.written, end_offset)
             self._advance()
