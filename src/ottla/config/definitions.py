@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.config.setting import Setting
-from ottla.config.tables import groups, logs, node, ottla, resources, security, services, topics
+from ottla.config.tables import groups, logs, node, ottla, resources, security, services, topics, zookeeper
 
 
 class Section(NamedTuple):
@@ -36,6 +36,7 @@ BROKER_SECTIONS = (
     Section("Security", security.SECURITY),
     Section("TLS", security.TLS),
     Section("SASL", security.SASL),
+    Section("ZooKeeper", zookeeper.ZOOKEEPER),
     Section("What Kafka does not have", ottla.OTTLA),
 )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ottla.config import definitions
+from ottla.config.tables.zookeeper import MODE, ZOOKEEPER
 
 AUTHORIZER = "authorizer.class.name"
 SUPER_USERS = "super.users"
@@ -37,6 +38,8 @@ def has_effect(name: str, values: Mapping[str, Any]) -> bool:
 
     if name in PLUGIN_NAMES:
         return bool(values[AUTHORIZER])
+    if values[MODE] and name in {each.name for each in ZOOKEEPER}:
+        return True
     if name.startswith("config.providers."):
         return bool(values["config.providers"])
     if name.startswith("listener.name."):

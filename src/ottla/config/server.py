@@ -114,11 +114,11 @@ class ServerConfig(TypedSettings):
         given = {**{name: entry.value for name, entry in entries.items()}, **above}
         if "process.roles" not in given:
             if "zookeeper.connect" in given:
-                raise OttlaError(
-                    "zookeeper.connect without process.roles: these are the settings of a broker with ZooKeeper, "
-                    "which neither Ottla nor Kafka since 4.0 supports; `ottla migrate zookeeper` imports the cluster"
-                )
-            given = {**_embedded(given), **given}
+                from ottla.config import zookeeper  # few clusters live there
+
+                given = zookeeper.completed(given)
+            else:
+                given = {**_embedded(given), **given}
         config = cls(given, host_name)
         config.without_effect = tuple(
             name for name in entries if name not in above and not foreign.has_effect(name, config)

@@ -214,6 +214,7 @@ class TypedSettings(Mapping[str, Any]):
         ottla_sasl_oauthbearer_unsecured_tokens: bool
         ottla_share_dlq_payload_and_reason: bool
         ottla_ssl_watch_interval_ms: int
+        ottla_zookeeper_mode: bool
         process_roles: tuple[str, ...]
         producer_id_expiration_check_interval_ms: int
         producer_id_expiration_ms: int

@@ -112,3 +112,29 @@ def _change(changes: Changes, places: Iterable[PartitionPlace], node_id: NodeId,
             records.append(record)
         if count % CHANGES_PER_STEP == 0:
             yield
+
+
+def made_good(image: MetadataImage, config: EffectiveConfig) -> Generator[None, None, list[Any]]:
+    """The changes that follow from who lives, for an image that comes from elsewhere: replicas whose broker does not
+    live leave the ISR and lead nothing, and what nobody leads is led again where it can be."""
+    yield from index_steps(image)
+    records: list[Any] = []
+    changes = Changes(image, config)
+    for topic in image.topics:
+        for count, (number, partition) in enumerate(topic.partitions.items(), start=1):
+            gone = [each for each in partition.isr if not _lives(image, each)]
+            if gone or partition.leader == NO_LEADER or not _lives(image, partition.leader):
+                change = changes.of(topic, number, partition).allow_unclean()
+                change.isr = [each for each in partition.isr if each not in gone]
+                record = change.record()
+                if record is not None:
+                    records.append(record)
+            if count % CHANGES_PER_STEP == 0:
+                yield
+        yield
+    return records
+
+
+def _lives(image: MetadataImage, node_id: NodeId) -> bool:
+    broker = image.brokers.get(node_id)
+    return broker is not None and broker.active

@@ -107,7 +107,7 @@ class Node:
         self.random = random
         self.node_id: int = config.node_id
         self.metrics = NodeMetrics()
-        self.metadata = MetadataServices(fs, clock, random, config, controllers)
+        self.metadata = self._metadata(controllers)
         self.log_settings = LogSettings(config)
         self.logs = LogManager(
             fs, config.log_dirs, self.log_settings.defaults, clock, random,
@@ -164,6 +164,13 @@ class Node:
         self.on_stop: list[Callable[[], None]] = []
         """Called when the node stops taking requests: whatever waits has to answer now."""
         self.metadata.quorum.on_failure.append(lambda failure: self.halt(str(failure.message), failure))
+
+    def _metadata(self, controllers: Network) -> MetadataServices:
+        if not self.config.ottla_zookeeper_mode:
+            return MetadataServices(self.fs, self.clock, self.random, self.config, controllers)
+        from ottla.drivers.zookeeper.services import ZooKeeperServices  # few clusters live there
+
+        return ZooKeeperServices(self.fs, self.clock, self.random, self.config, controllers, self.plain_network)
 
     @property
     def image(self) -> MetadataImage:

@@ -156,7 +156,9 @@ def _level(value: Any) -> int:
 
 
 def decode_producer_ids(data: bytes) -> int:
-    """The first id behind the last block that was handed out. Raises BadZnode."""
+    """The first id behind the last block that was handed out; 0 where none was. Raises BadZnode."""
+    if not data:
+        return 0
     fields = fields_of(PRODUCER_IDS, data)
     fields.version(1)
     end = fields.integer("block_end")

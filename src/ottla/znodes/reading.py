@@ -263,6 +263,7 @@ def _topic(topic: Topic, topic_id: TopicId, *, keep_leaders: bool) -> Iterator[A
             leader_recovery_state=state.recovery_state,
             leader_epoch=state.leader_epoch,
             partition_epoch=epoch,
+            directories=state.directories,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from ottla.metadata.image import LeaderRecoveryState
 from ottla.model import ZERO_UUID, TopicId, uuid_from_base64, uuid_to_base64
@@ -30,6 +31,8 @@ class PartitionState(NamedTuple):
     isr: tuple[int, ...]
     controller_epoch: int
     recovery_state: int = LeaderRecoveryState.RECOVERED
+    directories: tuple[UUID, ...] = ()
+    """The log directory of each replica. Only Ottla's controllers say so; others ignore it."""
 
 
 def topic_path(topic: str) -> str:
@@ -93,7 +96,17 @@ def decode_state(path: str, data: bytes) -> PartitionState:
         fields.integers("isr"),
         fields.integer("controller_epoch"),
         fields.integer("leader_recovery_state", LeaderRecoveryState.RECOVERED),
+        _directories(path, fields),
     )
+
+
+def _directories(path: str, fields: Fields) -> tuple[UUID, ...]:
+    if "directories" not in fields:
+        return ()
+    try:
+        return tuple(map(uuid_from_base64, fields.texts("directories")))
+    except ValueError:
+        raise BadZnode(path, "is damaged: directories holds what is no id") from None
 
 
 def encode_state(state: PartitionState) -> bytes:
@@ -105,4 +118,5 @@ def encode_state(state: PartitionState) -> bytes:
         "leader_epoch": state.leader_epoch,
         "isr": list(state.isr),
         **({"leader_recovery_state": state.recovery_state} if recovering else {}),
+        **({"directories": [uuid_to_base64(each) for each in state.directories]} if state.directories else {}),
     })  # fmt: skip

@@ -12,7 +12,7 @@ import random as random_module
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ottla.clock import Clock
 from ottla.config.effective import EffectiveConfig
@@ -86,6 +86,16 @@ Heard = Callable[[MetadataImage, Decision[Any]], None]
 """Hears of a decision whose records are appended, with the image that it was taken on."""
 
 
+class Keeper(Protocol):
+    """Keeps the metadata beside the log of this node: `ZooKeeperCluster`."""
+
+    def check(self, delta: MetadataDelta) -> None:
+        """Called before the records of a decision are appended. Raises KafkaError for what cannot be kept."""
+
+    def appended(self, delta: MetadataDelta, image: MetadataImage, end: Offset) -> None:
+        """The records of a decision are in the log up to `end`."""
+
+
 class _Job(NamedTuple):
     decide: Decide[Any]
     future: asyncio.Future[Answer]
@@ -119,6 +129,8 @@ class ActiveController:
         self.image = publisher.image
         """The newest: decisions build on it, and nobody else may, for a part of it may not be committed."""
         self.active = False
+        self.keeper: Keeper | None = None
+        """Who else must have a decision before it counts; None where the metadata log is the truth."""
         self._resignations = 0
         self._config = EffectiveConfig(settings.static, {}, {})
         self._sessions = BrokerSessions(settings.session_timeout_s)
@@ -217,6 +229,14 @@ class ActiveController:
         response: R = (await self._answer(decide)).response
         return response
 
+    def config(self, image: MetadataImage) -> EffectiveConfig:
+        """The settings that a decision on `image` is taken by."""
+        return self._inputs(image).config
+
+    def forget(self, node_id: NodeId) -> None:
+        """Another process with this id may register now."""
+        self._sessions.drop(node_id)
+
     def _inputs(self, image: MetadataImage) -> Inputs:
         cluster_wide = image.config(ConfigResourceType.BROKER, "")
         own = image.config(ConfigResourceType.BROKER, str(self._settings.node_id))
@@ -267,9 +287,13 @@ class ActiveController:
             if self._resignations != resignations:  # while others ran; the image may have been of what is not committed
                 raise self._failure or _not_active()
             if values:
+                if self.keeper is not None:
+                    self.keeper.check(delta)
                 end = self._quorum.append(values, now)
                 self.image = delta.apply(end - 1, self._quorum.epoch, now)
                 self._publisher.stage(delta, self.image)
+                if self.keeper is not None:
+                    self.keeper.appended(delta, self.image, end)
             if job.heard is not None:
                 job.heard(image, decision)
         except BaseException as error:

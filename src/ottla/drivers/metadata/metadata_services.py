@@ -104,7 +104,7 @@ class MetadataServices:
         self.cluster_id = ""
         self.directory_ids: Mapping[str, UUID] = {}
         """Id of every log directory, by path, from its meta.properties (written on first start)."""
-        self.quorum = QuorumNode(fs, clock, random, quorum_settings(config), network)
+        self.quorum = self._new_quorum()
         self.publisher = MetadataPublisher(self.quorum)
         self._identity = Identity("", {})
         self._has_all_directories = True
@@ -155,6 +155,13 @@ class MetadataServices:
         if self._registrar is not None:
             self._registrar.start()
 
+    def _new_quorum(self) -> QuorumNode:
+        return QuorumNode(self._fs, self._clock, self._random, quorum_settings(self.config), self._network)
+
+    def _new_lifecycle(self) -> BrokerLifecycle:
+        settings = broker_settings(self.config, self.cluster_id)
+        return BrokerLifecycle(self.channel, self._random, settings, lambda: self.publisher.image.offset)
+
     def _make_parts(self, endpoints: Mapping[str, Endpoint]) -> None:
         config, quorum, publisher, clock = self.config, self.quorum, self.publisher, self._clock
         if config.is_controller:
@@ -177,8 +184,7 @@ class MetadataServices:
         else:
             self.channel = self._new_remote(None)
         self.snapshots = SnapshotGenerator(quorum, publisher, clock, snapshot_settings(config))
-        settings = broker_settings(config, self.cluster_id)
-        self.lifecycle = BrokerLifecycle(self.channel, self._random, settings, lambda: publisher.image.offset)
+        self.lifecycle = self._new_lifecycle()
         self.producer_ids = ProducerIds(self.channel, self.node_id, self.lifecycle)
         self._is_made = True
 
@@ -207,6 +213,11 @@ class MetadataServices:
             raise self.publisher.failure
         self._check_directories(self.publisher.image)
         self._is_current = True
+
+    @property
+    def cut_off(self) -> str | None:
+        """Why nothing can be decided about the cluster now, where no node is at fault; None if all is well."""
+        return None
 
     async def wait_unfenced(self) -> None:
         """Returns when the image shows this broker as the controller does since the last heartbeat."""

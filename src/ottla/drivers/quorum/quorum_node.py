@@ -46,6 +46,8 @@ class QuorumNode:
     """Owns `__cluster_metadata-0`. All methods belong to the event loop's thread. The high watermark is moved in
     `_carry_out` alone."""
 
+    CORE = QuorumCore
+
     def __init__(
         self,
         fs: FileSystem,
@@ -62,7 +64,7 @@ class QuorumNode:
         self.settings = settings
         self.metrics = QuorumMetrics(settings.metrics_window_ms / 1000, settings.metrics_windows)
         self.log = MetadataLog(fs, settings.log_dir, settings.log_config, random, is_copy=not settings.can_vote)
-        self.core = QuorumCore.of(ReplicaKey(settings.node_id), (), None, LogEnd(0, 0), random, settings.timing)
+        self.core = self.CORE.of(ReplicaKey(settings.node_id), (), None, LogEnd(0, 0), random, settings.timing)
         self.cluster_id = ""
         self.endpoints: Mapping[str, Endpoint] = {}
         """Where others reach the controller of this node, by listener."""
@@ -104,7 +106,7 @@ class QuorumNode:
         configurations = Configurations.of(VoterSet.of(voters), self.log.control_records())
         settings = self.settings
         log_end = LogEnd(self.last_epoch, self.log.log.log_end_offset)
-        self.core = QuorumCore.of(
+        self.core = self.CORE.of(
             me, configurations, stored, log_end, self.random, settings.timing, can_vote=settings.can_vote
         )
         if self.core.has_doubtful_epochs:

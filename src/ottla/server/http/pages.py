@@ -259,10 +259,12 @@ def health(node: ShownNode) -> dict[str, Any]:
     failure = node.metadata.quorum.failure
     if failure is not None:
         reasons.append(f"{failure.message}")
-    damage, full = damage_of(node), node.logs.full_dirs
+    damage, full, cut_off = damage_of(node), node.logs.full_dirs, node.metadata.cut_off
+    lesser = "damaged" if damage else "degraded" if failures or full or cut_off else "healthy"
     return {
-        "status": "unhealthy" if reasons else "damaged" if damage else "degraded" if failures or full else "healthy",
+        "status": "unhealthy" if reasons else lesser,
         "reasons": reasons,
+        **({} if cut_off is None else {"cut_off": cut_off}),
         "offline_directories": [*failures],
         "full_directories": [{"directory": directory, "free_bytes": free} for directory, free in full.items()],
         "damaged_partitions": len(damage),

@@ -1,0 +1,1 @@
+"""Clusters that live in a real ZooKeeper."""
