@@ -79,24 +79,48 @@ def up_convert(records: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> bytearra
     """The messages of a Produce request as one batch; None if there are none. A message that is cut off at the end is
     left out, as in Kafka.
 
-    Raises KafkaError (CORRUPT_MESSAGE, INVALID_RECORD, UNSUPPORTED_COMPRESSION_TYPE), and TooLong for more than `limit`
-    decompressed bytes, if that is less than any batch may have.
+    Raises KafkaError (CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP), and TooLong for more than `limit` decompressed
+    bytes, if that is less than any batch may have.
     """
     view = memoryview(records)
-    codec, sets = 0, 0
+    codec, formats = 0, []
     into = _Section()
     for position, size in _whole_messages(view):
+        formats.append(view[position + MAGIC_POSITION])
         attributes = view[position + MAGIC_POSITION + 1]
-        if attributes & CODEC_MASK:
-            codec = _known_codec(attributes & CODEC_MASK)
-        sets += 1
-        if codec and sets > 1:
+        codec = attributes & CODEC_MASK or codec
+        if formats[-1] != formats[0]:
+            raise KafkaError(ErrorCode.invalid_record, f"messages of formats {formats[0]} and {formats[-1]} in one set")
+        if codec not in CODEC_OF_FORMAT:
+            raise KafkaError(ErrorCode.invalid_record, f"messages of old formats have no codec {codec}")
+        if codec and len(formats) > 1:
             raise KafkaError(ErrorCode.invalid_record, "a compressed message is not the only one of its partition")
         try:
             into.add(produced_messages(view[position : position + size], 0, limit))
         except NotOneSet as error:
             raise KafkaError(ErrorCode.invalid_record, error.message) from error
     return into.batch(codec)
+
+
+def is_new(records: Buffer) -> bool:
+    """Whether the records of an old request begin with a batch of format 2, which Kafka takes there too."""
+    return len(records) > MAGIC_POSITION and records[MAGIC_POSITION] == MAGIC
+
+
+def _whole_messages(view: memoryview) -> Iterator[tuple[int, int]]:
+    """(position, size) of each. Raises KafkaError."""
+    position, end = 0, len(view)
+    while end - position > MAGIC_POSITION:
+        size = size_of(view, position)
+        magic = view[position + MAGIC_POSITION]
+        if magic == MAGIC:
+            raise KafkaError(ErrorCode.invalid_record, "a batch of format 2 behind messages of old formats")
+        if magic > MAGIC:
+            raise CorruptBatch(f"there is no message format {magic}")
+        if size > end - position:
+            return
+        yield position, size
+        position += size
 
 
 class _Section:
@@ -111,6 +135,8 @@ class _Section:
 
     def add(self, messages: Iterator[Message]) -> None:
         for each in messages:
+            if each.timestamp < NO_TIMESTAMP:
+                raise KafkaError(ErrorCode.invalid_timestamp, f"a timestamp of {each.timestamp}")
             self._rows.append((each.timestamp, each.key, each.value, ()))
             self._append_time = self._append_time or each.timestamp_type == 1
             if len(self._rows) == RECORDS_AT_ONCE:
@@ -140,26 +166,6 @@ class _Section:
             NO_PRODUCER_EPOCH, NO_SEQUENCE, self._count,
         )  # fmt: skip
         return assemble(header, section if codec == 0 else compress(codec, section))
-
-
-def _whole_messages(view: memoryview) -> Iterator[tuple[int, int]]:
-    """(position, size) of each. Raises KafkaError."""
-    position, end = 0, len(view)
-    while end - position > MAGIC_POSITION:
-        size = size_of(view, position)
-        magic = view[position + MAGIC_POSITION]
-        if magic >= MAGIC:
-            raise CorruptBatch(f"a message of format {magic} in a Produce request of an old version")
-        if size > end - position:
-            return
-        yield position, size
-        position += size
-
-
-def _known_codec(codec: int) -> int:
-    if codec not in CODEC_OF_FORMAT:
-        raise KafkaError(ErrorCode.unsupported_compression_type, f"messages of old formats have no codec {codec}")
-    return codec
 
 
 def down_convert(batches: Buffer, magic: int, offset: Offset, max_bytes: int) -> Down:

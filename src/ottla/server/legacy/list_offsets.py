@@ -66,6 +66,8 @@ def _offsets(
     offsets = [max(segment.base_offset, start) for segment in segments]  # a log may start inside a segment
     if segments[-1].size > 0:
         offsets.append(end)
+    if timestamp < EARLIEST:
+        raise KafkaError(ErrorCode.unsupported_version)
     if timestamp == EARLIEST:
         until = 1
     elif timestamp == LATEST or timestamp >= context.node.clock.now_ms():

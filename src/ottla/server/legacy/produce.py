@@ -19,7 +19,7 @@ from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, MalformedRequest, response_header
 from ottla.protocol.produce import ProducedPartition, ProducePartition, ProduceRequest, ProduceResponse, ProduceTopic
 from ottla.protocol.records.compression import DECOMPRESSED_BYTES_MAX, TooLong
-from ottla.protocol.records.old_formats import up_convert
+from ottla.protocol.records.old_formats import is_new, up_convert
 from ottla.protocol.wire import ELEMENTS_MAX, INT32, guarded_steps, read_count, read_name, read_records, write_string
 from ottla.replication.partition import ACKS_NONE
 from ottla.server.api import (
@@ -80,7 +80,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling[Any]:
     for topic in request.topics:
         for data in topic.partitions:
             records = data.records
-            if records is None:
+            if records is None or is_new(records):
                 continue
             try:
                 data.records = yield from _converted(context, records)
@@ -115,7 +115,7 @@ def _keep(context: RequestContext, request: ProduceRequest) -> None:
     for topic in request.topics:
         for data in topic.partitions:
             if data.records is not None:
-                data.records = bytes(data.records)
+                data.records = memoryview(bytearray(data.records))
 
 
 def _converted(context: RequestContext, records: Buffer) -> Handling[bytearray | None]:
