@@ -92,9 +92,7 @@ async def _asked(context: RequestContext, address: Address, request: Any, versio
 
 def _merged(response: Mapping[str, Any], answer: Mapping[str, Any]) -> Handling[Mapping[str, Any]]:
     """`response` with the rows of `answer` for those that are decided elsewhere."""
-    known = {
-        (topic["name"], row["partition_index"]): row for topic in answer["topics"] for row in topic["partitions"]
-    }
+    known = {(topic["name"], row["partition_index"]): row for topic in answer["topics"] for row in topic["partitions"]}
     topics = []
     for topic in response["topics"]:
         rows = []

@@ -1,8 +1,8 @@
 """Fetch, versions 0-3: record batches as messages of format 0 (versions 0 and 1) or 1 (2 and 3).
 
 Waiting, permissions and errors are those of any fetch (`server/fetch/fetching.py`), as one of version 4 without a
-session. What it finds is read again here, a part at a time, and converted in a thread. Old clients are read_uncommitted:
-they get what committed transactions wrote, aborted ones and, below the high watermark, open ones.
+session. What it finds is read again here, a part at a time, and converted in a thread. Old clients are
+read_uncommitted: they get the records of all transactions, committed, aborted or open, below the high watermark.
 
 A client that asks for an offset from which on there is nothing for it (control batches, records that compaction has
 removed) gets what follows, and waits if nothing does: Kafka 3.9 answered it without anything that it could step over.
@@ -188,9 +188,9 @@ class _LegacyFetch:
 
     def _row(self, cached: CachedPartition, read: Read | None) -> Found:
         assert read is not None  # there is no session
-        name, number = cached.key
+        key: Any = cached.key
         partition = None if read.error else cached.found
-        row = Found((name, number), partition, cached.request.fetch_offset, read.error)
+        row = Found(key, partition, cached.request.fetch_offset, read.error)
         row.high_watermark = read.high_watermark
         return row
 

@@ -1,7 +1,7 @@
 """ListOffsets, version 0: offsets at which segments begin, newest first, at most as many as the client asks for.
 
-As Kafka's `legacyFetchOffsetsBefore`: for -1 (latest) the end and the segments before it, for -2 (earliest) the start of
-the log, for a time the segments that were last written by then. When a segment was last written is the time of its
+As Kafka's `legacyFetchOffsetsBefore`: for -1 (latest) the end and the segments before it, for -2 (earliest) the start
+of the log, for a time the segments that were last written by then. When a segment was last written is the time of its
 newest record, where Kafka looks at the file's. Consumers see nothing beyond the high watermark.
 """
 
@@ -49,9 +49,7 @@ def handle(context: RequestContext, request: Any) -> Handling[dict[str, Any]]:
                     error = ErrorCode.none
                 except KafkaError as refused:
                     error = refused.code
-            rows.append(
-                {"partition_index": asked.partition_index, "error_code": error, "old_style_offsets": offsets}
-            )
+            rows.append({"partition_index": asked.partition_index, "error_code": error, "old_style_offsets": offsets})
             yield ROW_COST
         topics.append({"name": topic.name, "partitions": rows})
     return {"topics": topics}

@@ -95,6 +95,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling[Any]:
         for topic in request.topics:
             topic.partitions = [data for data in topic.partitions if (topic.name, data.index) not in empty]
     answered = partial(_answered, context, refused, empty)
+    outcome: Any
     try:
         outcome = load(ApiKey.PRODUCE).handle(context, request)
         if isinstance(outcome, Generator):
@@ -180,7 +181,9 @@ def on_error(context: RequestContext, request: ProduceRequest, error: KafkaError
     if request.acks == ACKS_NONE:
         raise CloseConnection
     rows = [
-        produce.ProducedTopic(topic.name, None, [ProducedPartition(data.index, error.code) for data in topic.partitions])
+        produce.ProducedTopic(
+            topic.name, None, [ProducedPartition(data.index, error.code) for data in topic.partitions]
+        )
         for topic in request.topics
     ]
     data = encode_response(context.api_version, context.correlation_id, ProduceResponse(rows))

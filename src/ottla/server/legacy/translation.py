@@ -116,11 +116,12 @@ def later(
     return outer
 
 
-def upgraded(cls: type[Any], old: Message) -> Decoding:
+def upgraded(cls: Any, old: Any) -> Decoding:
     """`old` as a message of a newer class with the same names."""
     values: dict[str, Any] = {}
     cost = 1
-    for field in cls._schema:
+    schema: tuple[schemas.FieldSchema, ...] = cls._schema
+    for field in schema:
         if not hasattr(old, field.name):
             continue
         value = getattr(old, field.name)

@@ -1,10 +1,10 @@
 """Produce, versions 0-13: append producers' batches. The hot path: no copy, no task, no work per record here.
 
 Versions 0-2 are advertised and refused by closing, as Kafka does for librdkafka's sake (KAFKA-18659), unless
-`server/legacy` serves them. acks=0 has no
-answer, and a failure closes the connection, so that the producer looks at the metadata again. Where an append is not
-committed at once (other replicas in sync, or `flush.messages` asks for an fsync), the answer waits for the partition
-to say so (`WaitingProduce`), while the connection's next produce requests begin already.
+`server/legacy` serves them. acks=0 has no answer, and a failure closes the connection, so that the producer looks at
+the metadata again. Where an append is not committed at once (other replicas in sync, or `flush.messages` asks for an
+fsync), the answer waits for the partition to say so (`WaitingProduce`), while the connection's next produce requests
+begin already.
 """
 
 from __future__ import annotations
