@@ -79,8 +79,8 @@ def up_convert(records: Buffer, limit: int = DECOMPRESSED_BYTES_MAX) -> bytearra
     """The messages of a Produce request as one batch; None if there are none. A message that is cut off at the end is
     left out, as in Kafka.
 
-    Raises KafkaError (CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP), and TooLong for more than `limit` decompressed
-    bytes, if that is less than any batch may have.
+    Raises KafkaError (CORRUPT_MESSAGE, INVALID_RECORD, INVALID_TIMESTAMP), and TooLong for more than `limit`
+    decompressed bytes, if that is less than any batch may have.
     """
     view = memoryview(records)
     codec, formats = 0, []
