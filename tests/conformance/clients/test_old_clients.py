@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla.server.legacy.refusals import SETTING
-from tests.node import NodeProcess
 from tests.conformance.compatibility import ROOT
+from tests.node import NodeProcess
 
 SOURCES = Path(__file__).with_name("old")
 CODECS = ("none", "gzip", "snappy", "lz4")
@@ -37,10 +37,8 @@ def libraries(artifact: str, version: str, work: Path) -> Path:
     if not found.is_dir():
         (work / "pom.xml").write_text(POM.format(artifact=artifact, version=version))
         part = work / "libs"
-        subprocess.run(
-            ["mvn", "-q", "-B", "-f", str(work / "pom.xml"), "dependency:copy-dependencies", f"-DoutputDirectory={part}"],
-            check=True, stdin=subprocess.DEVNULL, capture_output=True,
-        )  # fmt: skip
+        maven = ["mvn", "-q", "-B", "-f", str(work / "pom.xml"), "dependency:copy-dependencies"]
+        subprocess.run([*maven, f"-DoutputDirectory={part}"], check=True, stdin=subprocess.DEVNULL, capture_output=True)
         found.parent.mkdir(parents=True, exist_ok=True)
         part.rename(found)
     return found
