@@ -55,8 +55,8 @@ def test_any_broker_takes_topics_and_offsets(tmp_path: Path) -> None:
             topic = {"name": "t", "num_partitions": 1, "replication_factor": 1, "assignments": (), "configs": ()}
             answer = await clients[1].ask(ApiKey.CREATE_TOPICS, 0, {"topics": [topic], "timeout": 30_000})
             assert [row["error_code"] for row in answer["topics"]] == [0]
-            while any(node.image.topic("t") is None for node in nodes):
-                await asyncio.sleep(0)  # noqa: ASYNC110 - each node follows the metadata in its own time
+            while any(node.image.topic("t") is None for node in nodes):  # noqa: ASYNC110 - nodes follow in their own time
+                await asyncio.sleep(0)
             row = {"partition_index": 0, "committed_metadata": "m"}
             group = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": ""}
             for number, client in enumerate(clients * 2):
