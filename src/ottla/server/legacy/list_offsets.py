@@ -40,6 +40,8 @@ def handle(context: RequestContext, request: Any) -> Handling[dict[str, Any]]:
             offsets: list[Offset] = []
             if topic.name in visible:
                 try:
+                    if asked.timestamp < EARLIEST:
+                        raise KafkaError(ErrorCode.unsupported_version)
                     partition = context.node.replicas.find(topic.name, asked.partition_index)
                     if request.replica_id != DEBUGGING_CONSUMER:
                         partition.check_leader(NO_LEADER_EPOCH)
@@ -64,8 +66,6 @@ def _offsets(
     offsets = [max(segment.base_offset, start) for segment in segments]  # a log may start inside a segment
     if segments[-1].size > 0:
         offsets.append(end)
-    if timestamp < EARLIEST:
-        raise KafkaError(ErrorCode.unsupported_version)
     if timestamp == EARLIEST:
         until = 1
     elif timestamp == LATEST or timestamp >= context.node.clock.now_ms():
