@@ -203,6 +203,7 @@ class TypedSettings(Mapping[str, Any]):
         ottla_failover_confirm_ms: int
         ottla_http_listener: str
         ottla_http_security_protocol: str
+        ottla_legacy_protocol_versions_enable: bool
         ottla_log_format: str
         ottla_log_level: str
         ottla_log_scrub_bytes_per_second: int

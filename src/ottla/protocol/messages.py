@@ -18,6 +18,7 @@ from ottla.protocol import schemas
 from ottla.protocol.layout import ROW_COST, STEP_COST, STRING_BYTES_MAX, TAGS_MAX, Layout, Malformed
 from ottla.protocol.reader import Reader, read_struct
 from ottla.protocol.schemas import OWN_API_MIN as OWN_API_MIN
+from ottla.protocol.schemas import REMOVED as REMOVED
 from ottla.protocol.schemas import Message
 from ottla.protocol.varint import read_uvarint
 from ottla.protocol.writer import Writer, has_more_rows, write_struct
@@ -123,6 +124,10 @@ class MalformedRequest(ValueError):
     """Bytes that are no request of the claimed API and version; the connection that sent them is closed."""
 
 
+class RemovedVersion(MalformedRequest):
+    """A version that is advertised for clients' sake, and refused where it is not enabled."""
+
+
 class RequestHeader(NamedTuple):
     api_key: int
     api_version: int
@@ -207,14 +212,20 @@ def read_header(frame: Buffer) -> RequestHeader:
 
 @cache
 def request_layout(api_key: int, version: int) -> Layout:
-    """How a request travels. Raises KeyError for an API or version that is not there."""
-    return schemas.layout(schemas.api_message("request", api_key), version)
+    """How a request travels, in a version that Kafka 4.0 removed too. Raises KeyError for one that is not there."""
+    return _layout("request", api_key, version)
 
 
 @cache
 def response_layout(api_key: int, version: int) -> Layout:
-    """How a response travels. Raises KeyError for an API or version that is not there."""
-    return schemas.layout(schemas.api_message("response", api_key), version)
+    """How a response travels, in a version that Kafka 4.0 removed too. Raises KeyError for one that is not there."""
+    return _layout("response", api_key, version)
+
+
+def _layout(kind: str, api_key: int, version: int) -> Layout:
+    name = schemas.api_message(kind, api_key)
+    is_removed = version < schemas.schema(name).versions[0]
+    return schemas.layout(name + REMOVED if is_removed else name, version)
 
 
 def malformed(layout: Layout, version: int, error: Malformed) -> MalformedRequest:

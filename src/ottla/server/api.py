@@ -431,12 +431,23 @@ def _load(package: str, key: int, served: Served) -> Api:
 class ApiSet:
     """The APIs of one kind of listener. Kafka's message schemas say which kind knows which API."""
 
-    __slots__ = ("load", "table")
+    __slots__ = ("advertised", "load", "of_clients", "table")
 
-    def __init__(self, table: Mapping[int, Served], load: Callable[[int], Api]) -> None:
+    def __init__(
+        self,
+        table: Mapping[int, Served],
+        load: Callable[[int], Api],
+        *,
+        advertised: Mapping[int, Served] | None = None,
+        of_clients: bool = False,
+    ) -> None:
         self.table = table
         self.load = load
+        self.advertised = table if advertised is None else advertised
+        """What ApiVersions says to anybody but Ottla's own commands."""
+        self.of_clients = of_clients
+        """Whether anybody may send large requests, which then wait for room."""
 
 
-OF_BROKERS = ApiSet({**TABLE, **OWN}, lambda key: load(key))
+OF_BROKERS = ApiSet({**TABLE, **OWN}, lambda key: load(key), advertised=TABLE, of_clients=True)
 OF_CONTROLLERS = ApiSet(CONTROLLER_TABLE, load_for_controller)

@@ -18,11 +18,10 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.model import Buffer
 from ottla.protocol import messages
-from ottla.protocol.messages import ApiKey, MalformedRequest
+from ottla.protocol.messages import ApiKey, MalformedRequest, RemovedVersion
 from ottla.server.api import (
     LARGE_REQUEST_BYTES,
     LONG_REQUEST_BYTES,
-    OF_BROKERS,
     Call,
     CloseConnection,
     EncodedResponse,
@@ -69,7 +68,7 @@ def begin(node: NodePorts, connection: Session, frame: memoryview) -> tuple[Call
     )  # fmt: skip
     if not served.min_version <= version <= served.max_version:
         if key != ApiKey.API_VERSIONS:
-            raise MalformedRequest(f"version {version} of {ApiKey(key).name} is not supported")
+            raise _unsupported(context)
         context.api_version = 0
         return Call(apis.load(key), context, None), unsupported_api_versions()
     loaded = apis.load(key)
@@ -80,6 +79,8 @@ def begin(node: NodePorts, connection: Session, frame: memoryview) -> tuple[Call
         call.request = loaded.decode(version, frame, header.body_offset)
     except LongRequest:
         return call, InOrder(_long(call, connection.keep_frame(frame), header.body_offset))
+    except RemovedVersion:
+        raise _unsupported(context) from None
     try:
         outcome = loaded.handle(context, call.request)
         if isinstance(outcome, Generator):
@@ -93,6 +94,12 @@ def begin(node: NodePorts, connection: Session, frame: memoryview) -> tuple[Call
     if loaded.learn is not None:
         loaded.learn(context, call.request, frame)
     return call, outcome
+
+
+def _unsupported(context: RequestContext) -> MalformedRequest:
+    from ottla.server.legacy.refusals import unsupported  # rare
+
+    return unsupported(context)
 
 
 async def answer(call: Call) -> bytes:
@@ -125,7 +132,7 @@ async def _long(call: Call, frame: memoryview, offset: int) -> Outcome:
     for their rows."""
     loaded, session = call.api, call.context.session
     is_small = len(frame) <= LARGE_REQUEST_BYTES or loaded.key in _NEVER_WAIT
-    if is_small or session is None or session.apis is not OF_BROKERS:
+    if is_small or session is None or not session.apis.of_clients:
         return await _in_steps(call, frame, offset, None)
     from ottla.server.connections.decoded_rows import claimed  # most nodes do without
 

@@ -413,7 +413,12 @@ class Node:
     async def _join_cluster(self) -> None:
         """Bind the sockets, register under their addresses, and have this node elected for its partitions."""
         lifecycle = self.metadata.lifecycle
-        endpoints = await self._bind(self.config.listeners, self.config.advertised_listeners, OF_BROKERS)
+        apis = OF_BROKERS
+        if self.config.ottla_legacy_protocol_versions_enable:
+            from ottla.server.legacy.apis import legacy_apis  # most nodes do without
+
+            apis = legacy_apis()
+        endpoints = await self._bind(self.config.listeners, self.config.advertised_listeners, apis)
         await lifecycle.register(endpoints, self.directories.usable(), previous_epoch=self.logs.previous_broker_epoch)
         await self.directories.register()
         await lifecycle.unfence()

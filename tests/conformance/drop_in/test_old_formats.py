@@ -1,4 +1,8 @@
-"""Logs that Kafka's own classes wrote in message format 0 and 1: `ottla log convert` keeps what those classes read."""
+"""Logs that Kafka's own classes wrote in message format 0 and 1: `ottla log convert` keeps what those classes read, and
+so do the conversions for old clients, in both directions.
+
+The bytes alone are in `tests/unit/protocol/test_old_formats.py`; this finds what only Kafka's readers and writers see.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ottla.filesystem import OsFileSystem
-from ottla.protocol.records.record_batch import iterate_batches, iterate_records
+from ottla.protocol.records.compression import Codec
+from ottla.protocol.records.message_set import size_of
+from ottla.protocol.records.old_formats import down_convert, up_convert
+from ottla.protocol.records.record_batch import iterate_batches, iterate_records, read_batch_header
 from ottla.storage.recovery.conversion import convert_segment, formats_of, is_old, remove_old_files
 from peers.kafka import START_FAST, install, java
 
@@ -102,15 +109,40 @@ def test_kafka_reads_the_same_before_and_after(tmp_path: Path) -> None:
     for name in ("gzip", "snappy", "lz4", "none"):
         assert sum(f" {name} " in line for line in before) > 50, name
     assert sum(" append " in line for line in before) > 50
+    produced = list(of_produced(files))
     fs = OsFileSystem()
     for directory in directories:
         (found,) = formats_of(fs, str(directory))
         assert is_old(found) and not found.batches
         convert_segment(fs, str(directory), 0, last=True)
         remove_old_files(fs, str(directory))
-    after = run(tmp_path, "read", *map(str, files))
-    assert after == before
+    fetched = [tmp_path / f"fetched-{magic}" for magic in (0, 1)]
+    for magic in (0, 1):
+        fetched[magic].write_bytes(down_convert(files[magic].read_bytes(), magic, 0, 1 << 30).data)
+    after = run(tmp_path, "read", *map(str, files), *map(str, fetched))
+    assert after[: len(before)] == before
+    assert after[len(before) :] == before, "what an old client is sent"
     assert list(of_ours(files)) == [line.split()[0] for line in before]
+    assert produced == [(line.split()[1], *line.split()[3:]) for line in before], "what an old client sends"
+
+
+def of_produced(files: Iterable[Path]) -> Iterable[tuple[str, str, str, str]]:
+    """The records of what becomes of each message, or compressed set, in a Produce request."""
+    for file in files:
+        data, position = file.read_bytes(), 0
+        while position < len(data):
+            size = size_of(data, position)
+            batch = up_convert(data[position : position + size])
+            position += size
+            assert batch is not None
+            codec = Codec(read_batch_header(batch).codec).name.lower()
+            for number, record in enumerate(iterate_records(batch)):
+                assert record.offset == number
+                yield str(record.timestamp), codec, shown(record.key), shown(record.value)
+
+
+def shown(data: bytes | None) -> str:
+    return "null" if data is None else "=" + data.hex()
 
 
 def of_ours(files: Iterable[Path]) -> Iterable[str]:

@@ -110,6 +110,7 @@ NOT_AT_A_START = (
     "ottla.drivers.quorum.metadata_follower", "ottla.drivers.nodes.node_client", "ottla.drivers.nodes.node_connection",
     "ottla.drivers.quorum.quorum_changes", "ottla.drivers.quorum.quorum_epochs", "ottla.drivers.quorum.quorum_peers",
     "ottla.drivers.replication.replica_fetcher", "ottla.drivers.replication.replication", "ottla.quorum.changes",
+    "ottla.protocol.records.old_formats", "ottla.server.legacy",
     "ottla.server.produce.refusals", "ottla.replication.follower", "ottla.server.handlers.records.fetch",
     "ottla.server.http",
     "ottla.storage.recovery.repair", "ottla.testing", "ottla.simulation", "argparse", "email", "zipfile",

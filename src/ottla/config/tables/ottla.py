@@ -80,6 +80,9 @@ OTTLA: tuple[Setting, ...] = (
             doc="A node whose connection has ended and whose listener refuses new connections for this many "
                 "milliseconds is considered dead: the controller fences such a broker, and voters elect another "
                 "controller. -1: only broker.session.timeout.ms and controller.quorum.fetch.timeout.ms apply."),
+    Setting("ottla.legacy.protocol.versions.enable", Type.BOOLEAN, "false",
+            doc="Whether the versions of APIs that Kafka 4.0 removed (KIP-896) are served, for clients older than "
+                "2.1, and records converted for them from and to the message formats 0 and 1."),
     Setting("ottla.event.loop", Type.STRING, "uvloop", OneOf(("uvloop", "asyncio")),
             doc="The event loop of the node. asyncio is slower; use it to find out whether a fault is in uvloop."),
 )

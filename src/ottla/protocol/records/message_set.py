@@ -14,7 +14,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from ottla.model import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
-from ottla.protocol.records.compression import Codec, DecompressionFailed, compress, decompress
+from ottla.protocol.records.compression import (
+    DECOMPRESSED_BYTES_MAX,
+    Codec,
+    DecompressionFailed,
+    TooLong,
+    compress,
+    decompress,
+)
 from ottla.protocol.records.record_batch import (
     CODEC_MASK,
     LOG_APPEND_TIME,
@@ -32,10 +39,16 @@ NO_TIMESTAMP_TYPE: Final = -1
 _HEAD = struct.Struct(">qiIbb")
 _INT64 = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
+CODEC_OF_FORMAT: Final = frozenset({Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4})
+"""Codecs of messages of format 0 and 1; zstd came later."""
 _CRC_END: Final = 16
 _LZ4_CONTENT_SIZE: Final = 0x08
 _SIZE_MIN: Final = 14
 """What the fields after `size` take in format 0, key and value being null."""
+
+
+class NotOneSet(CorruptBatch):
+    """A compressed message that is intact, but does not hold the messages that it should."""
 
 
 class Message(NamedTuple):
@@ -62,21 +75,13 @@ def check_message(data: Buffer) -> None:
 
 def read_messages(buffer: Buffer, position: int = 0) -> list[Message]:
     """The message at `position`, or those that are compressed in it. Raises CorruptBatch."""
-    outer, attributes = _read(buffer, position)
-    codec = attributes & CODEC_MASK
-    if codec == 0:
+    outer, attributes, magic = _read(buffer, position)
+    if attributes & CODEC_MASK == 0:
         return [outer]
-    try:
-        value = outer.value or b""
-        if codec == Codec.LZ4 and outer.timestamp_type == NO_TIMESTAMP_TYPE:
-            value = _with_header_checksum(value)
-        section = decompress(codec, value)
-    except DecompressionFailed as error:
-        raise CorruptBatch(f"codec {codec}: {error}") from error
-    inner = list(_inner(section))
+    inner = list(_inner(_section(outer, attributes, DECOMPRESSED_BYTES_MAX), magic))
     if not inner:
-        raise CorruptBatch("a compressed message holds none")
-    if outer.timestamp_type == NO_TIMESTAMP_TYPE:
+        raise NotOneSet("a compressed message holds none")
+    if magic == 0:
         return inner
     base = outer.offset - inner[-1].offset
     append_time = outer.timestamp if outer.timestamp_type else None
@@ -88,6 +93,38 @@ def read_messages(buffer: Buffer, position: int = 0) -> list[Message]:
         )
         for each in inner
     ]
+
+
+def produced_messages(buffer: Buffer, position: int, limit: int) -> Iterator[Message]:
+    """The same of what a client sends, one by one, with the offsets that it gave them. Raises CorruptBatch (NotOneSet),
+    and TooLong for more than `limit` decompressed bytes, if that is less than any batch may have."""
+    outer, attributes, magic = _read(buffer, position)
+    if attributes & CODEC_MASK == 0:
+        yield outer
+        return
+    last = None
+    for each in _inner(_section(outer, attributes, limit), magic):
+        last = each.offset
+        if outer.timestamp_type == 1:
+            each = each._replace(timestamp=outer.timestamp, timestamp_type=1)
+        yield each
+    if last is None:
+        raise NotOneSet("a compressed message holds none")
+    if magic and 0 != outer.offset < last:  # certain versions of librdkafka leave it 0
+        raise NotOneSet(f"the offset of a compressed message is {outer.offset}, less than its last one's, {last}")
+
+
+def _section(outer: Message, attributes: int, limit: int) -> Buffer:
+    codec = attributes & CODEC_MASK
+    try:
+        value = outer.value or b""
+        if codec == Codec.LZ4 and outer.timestamp_type == NO_TIMESTAMP_TYPE:
+            value = _with_header_checksum(value)
+        return decompress(codec, value, limit)
+    except DecompressionFailed as error:
+        if limit < DECOMPRESSED_BYTES_MAX and isinstance(error, TooLong):
+            raise
+        raise NotOneSet(f"codec {codec}: {error}") from error
 
 
 def in_format_2(messages: Sequence[Message], codec: int) -> bytearray:
@@ -117,26 +154,37 @@ def in_format_2(messages: Sequence[Message], codec: int) -> bytearray:
 
 def _with_header_checksum(frame: bytes) -> bytes:
     """A frame with the checksum that LZ4's frame format asks for: of the descriptor, where Kafka took the magic too."""
+    return _with_checksum_from(frame, 4)
+
+
+def with_old_header_checksum(frame: bytes) -> bytes:
+    """A frame as clients of format 0 expect it, the other way round."""
+    return _with_checksum_from(frame, 0)
+
+
+def _with_checksum_from(frame: bytes, start: int) -> bytes:
     if len(frame) < 7:
         return frame
     end = 6 + (8 if frame[4] & _LZ4_CONTENT_SIZE else 0)
-    from xxhash import xxh32_intdigest  # only logs of old need it
+    from xxhash import xxh32_intdigest  # only old formats need it
 
-    return frame[:end] + bytes([xxh32_intdigest(frame[4:end]) >> 8 & 0xFF]) + frame[end + 1 :]
+    return frame[:end] + bytes([xxh32_intdigest(frame[start:end]) >> 8 & 0xFF]) + frame[end + 1 :]
 
 
-def _inner(section: Buffer) -> Iterator[Message]:
+def _inner(section: Buffer, magic: int) -> Iterator[Message]:
     position = 0
     while len(section) - position >= LOG_OVERHEAD:
-        message, attributes = _read(section, position)
+        message, attributes, inner_magic = _read(section, position)
         if attributes & CODEC_MASK:
-            raise CorruptBatch("a compressed message in a compressed message")
+            raise NotOneSet("a compressed message in a compressed message")
+        if inner_magic != magic:
+            raise NotOneSet(f"a message of format {inner_magic} in a compressed message of format {magic}")
         yield message
         position += size_of(section, position)
 
 
-def _read(buffer: Buffer, position: int) -> tuple[Message, int]:
-    """A message as it stands, and its attributes; the CRC is checked."""
+def _read(buffer: Buffer, position: int) -> tuple[Message, int, int]:
+    """A message as it stands, its attributes and its format; the CRC is checked."""
     end = position + size_of(buffer, position)
     if end > len(buffer):
         raise CorruptBatch("a message is cut off")
@@ -157,7 +205,7 @@ def _read(buffer: Buffer, position: int) -> tuple[Message, int]:
     value, at = _bytes(buffer, at, end)
     if at != end:
         raise CorruptBatch("a message is longer than its fields")
-    return Message(offset, timestamp, kind, key, value), attributes
+    return Message(offset, timestamp, kind, key, value), attributes, magic
 
 
 def _bytes(buffer: Buffer, at: int, end: int) -> tuple[bytes | None, int]:

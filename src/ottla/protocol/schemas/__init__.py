@@ -4,8 +4,8 @@ A line of the table is a message: its name, kind, API key (- for none), versions
 is its name, type and versions, then in any order `?` nullable versions, `#` tag `@` the versions with it, `=` default,
 `~` where it is ignorable and `!` where its length is never a varint; the fields of a struct are in braces.
 
-The table is that of Kafka 4.4. A name with a release behind it (`FetchRequest@3.9`) is not served: versions that Kafka
-4.0 removed (KIP-896). `layout` knows it by that name, and nothing else does.
+The table is that of Kafka 4.4. A name with a release behind it (`FetchRequest@3.9`) has versions that Kafka 4.0 removed
+(KIP-896); `server/legacy` serves them where a setting asks for it. `layout` knows it by that name only.
 
 A message has one class for all versions; a field that a version lacks has its default. Attributes are Kafka's names
 in snake case; those of Kafka's requests and responses have no `_ms` at the end, but are milliseconds all the same.
@@ -22,6 +22,8 @@ from ottla.model import ZERO_UUID
 from ottla.protocol.layout import MISSING, Field, Layout, leave_to_counts
 
 VERSION_MAX: Final = 32767
+REMOVED: Final = "@3.9"
+"""Behind the name of a message: its versions that Kafka 4.0 removed, as Kafka 3.9 has them."""
 OWN_API_MIN: Final = 20_000
 """APIs from here on are Ottla's own (`tools/protocol_schemas.py`). Kafka numbers its APIs one by one."""
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")

@@ -48,7 +48,7 @@ def apis_in(state: State, whole: ApiSet) -> ApiSet:
             found = known[key] = _in_state(state, key, whole, answered)
         return found
 
-    return ApiSet(whole.table, load)
+    return ApiSet(whole.table, load, advertised=whole.advertised)
 
 
 def _in_state(state: State, key: int, whole: ApiSet, answered: frozenset[ApiKey]) -> Api:

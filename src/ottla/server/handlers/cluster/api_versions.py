@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ottla.errors import ErrorCode
 from ottla.metadata.features import SUPPORTED
 from ottla.protocol.messages import ApiKey
-from ottla.server.api import RequestContext, api
+from ottla.server.api import OF_BROKERS, RequestContext, api
 from ottla.server.connections.client_facts import introduced
 from ottla.server.controller_handlers import FORWARDABLE
 from ottla.server.handlers import TABLE
@@ -56,10 +56,10 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
     if version >= 5 and request.cluster_id is not None and _is_other(context.node, request):
         return {"error_code": ErrorCode.rebootstrap_required}
     image = context.node.image
-    table = TABLE if context.session is None else context.session.apis.table
+    apis = OF_BROKERS if context.session is None else context.session.apis
+    is_own = version >= 3 and request.client_software_name == OWN_COMMANDS
+    table = apis.table if is_own else apis.advertised
     of_broker = ApiKey.PRODUCE in table
-    if of_broker and not (version >= 3 and request.client_software_name == OWN_COMMANDS):
-        table = TABLE
     ranges = ((key, served.min_version, served.max_version) for key, served in table.items())
     if not offers_telemetry(context.node):
         ranges = (each for each in ranges if each[0] not in TELEMETRY)
@@ -101,5 +101,7 @@ def _served_by_both(
     if key not in FORWARDABLE:
         return key, low, high
     other_low, other_high = elsewhere.get(key, (0, -1))
-    low, high = max(low, other_low), min(high, other_high)
+    if other_low > TABLE[key].min_version:  # what is below is removed, and forwarded as the first that is not
+        low = other_low
+    high = min(high, other_high)
     return (key, low, high) if low <= high else None

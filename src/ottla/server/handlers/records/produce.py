@@ -1,9 +1,10 @@
 """Produce, versions 0-13: append producers' batches. The hot path: no copy, no task, no work per record here.
 
-Versions 0-2 are advertised and refused by closing, as Kafka does for librdkafka's sake (KAFKA-18659). acks=0 has no
-answer, and a failure closes the connection, so that the producer looks at the metadata again. Where an append is not
-committed at once (other replicas in sync, or `flush.messages` asks for an fsync), the answer waits for the partition
-to say so (`WaitingProduce`), while the connection's next produce requests begin already.
+Versions 0-2 are advertised and refused by closing, as Kafka does for librdkafka's sake (KAFKA-18659), unless
+`server/legacy` serves them. acks=0 has no answer, and a failure closes the connection, so that the producer looks at
+the metadata again. Where an append is not committed at once (other replicas in sync, or `flush.messages` asks for an
+fsync), the answer waits for the partition to say so (`WaitingProduce`), while the connection's next produce requests
+begin already.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ except ImportError:  # interpreted, where Cython is not installed
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS, NO_GUARD, NOT_TRANSACTIONAL, Buffer
 from ottla.protocol import produce
-from ottla.protocol.messages import ApiKey, MalformedRequest
+from ottla.protocol.messages import ApiKey, RemovedVersion
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse, ProduceTopic
 from ottla.protocol.records.record_batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, TRANSACTIONAL, LongWork
 from ottla.protocol.varint import uvarint_size
@@ -341,7 +342,7 @@ class WaitingProduce:
 
 def decode(version: int, frame: Buffer, position: int) -> Generator[int, None, ProduceRequest]:
     if version < produce.VERSION_MIN:
-        raise MalformedRequest(f"Produce version {version}")
+        raise RemovedVersion(f"Produce version {version}")
     return produce.decode_in_steps(version, frame, position)
 
 
