@@ -4,7 +4,6 @@ metadata logs are the same, byte for byte."""
 from __future__ import annotations
 
 import contextlib
-import random
 import shutil
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,36 +12,17 @@ from pathlib import Path
 import pytest
 
 from ottla.metadata.features import METADATA_VERSION_4_3, METADATA_VERSION_4_4, default_levels
-from ottla.metadata.writer import encode
-from ottla.protocol.internal.metadata_records import FeatureLevelRecord
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_batches
-from ottla.quorum.snapshot import write_snapshot
-from ottla.storage.checkpoints.meta_properties import random_directory_id
 from peers.kafka import KafkaPeer, install, start_fast
 from tests.cluster.admin import ask, brokers, create, quorum, until
-from tests.cluster.processes import Voter, ottla_broker
+from tests.cluster.processes import Voter, format_directory, ottla_broker
 from tests.node import FOR_EVER, NodeProcess
 
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here to run Apache Kafka with")
 
 CLUSTER_ID = "a-mixed-quorum-00000AA"
 QUICK = {"broker.heartbeat.interval.ms": "200", "broker.session.timeout.ms": "6000"}
-
-
-def format_directory(directory: Path, node_id: int, level: int = METADATA_VERSION_4_3) -> None:
-    """What `kafka-storage.sh format --release-version` writes, without a JVM for each."""
-    directory.mkdir(parents=True)
-    lines = {
-        "version": "1",
-        "cluster.id": CLUSTER_ID,
-        "node.id": str(node_id),
-        "directory.id": random_directory_id(random.Random(node_id)),
-    }
-    (directory / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-    values = [encode(FeatureLevelRecord(name, each), level) for name, each in default_levels(level).items()]
-    checkpoint = write_snapshot(values, epoch=0, last_timestamp=0, now=0)
-    (directory / "bootstrap.checkpoint").write_bytes(b"".join(checkpoint))
 
 
 class Controllers:
@@ -68,7 +48,7 @@ class Controllers:
         self.addresses = [f"127.0.0.1:{port}" for port in ports]
         voters = ",".join(f"{number}@{address}" for number, address in enumerate(self.addresses, start=1))
         for number, node in enumerate(self.ottla, start=1):
-            format_directory(node.data, number)
+            format_directory(node.data, number, CLUSTER_ID)
             node.settings = {
                 "process.roles": "controller",
                 "node.id": str(number),
@@ -79,7 +59,7 @@ class Controllers:
                 **QUICK,
             }
         for peer in self.kafka:
-            format_directory(peer.data, peer.node_id)
+            format_directory(peer.data, peer.node_id, CLUSTER_ID)
             peer.voters = voters
         self.all: Sequence[Voter | KafkaPeer] = [*self.ottla, *self.kafka]
 

@@ -3,10 +3,12 @@ Apache Kafka too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.cli import wire
+from ottla.cli.output import iso_time
 from ottla.protocol.messages import ApiKey
 from ottla.replication.share.dead_letters import COPY, CREATE, ENABLE, PREFIX, SHARE_VERSION_MIN, TOPIC, problem
 
@@ -15,16 +17,38 @@ _FEATURE = "share.version"
 OWN = "ottla.share.dlq.payload.and.reason"
 
 
+class Lost(NamedTuple):
+    """Letters that a broker could not write, the last of a group."""
+
+    node: int
+    place: str
+    """The partition of the records, and the first offset: TOPIC-PARTITION@OFFSET."""
+    timestamp_ms: int
+    why: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"node": self.node, "record": self.place, "time": iso_time(self.timestamp_ms), "problem": self.why}
+
+
 class DeadTopic(NamedTuple):
     name: str
     """Empty where the group has none."""
     copies: bool
     """Whether letters have the payload of their records."""
     problem: str | None
-    """Why letters cannot be written, None if they can."""
+    """Why letters cannot be written by the settings, None if they can."""
+    lost: Sequence[Lost] = ()
+    """What brokers of Ottla say of letters that they could not write, for a right that they lack, say, until one is
+    written again. The newest first."""
+
+    @property
+    def why_not(self) -> str | None:
+        """Why letters are not written: by the settings, else as a broker says."""
+        return self.problem or next((each.why for each in self.lost), None)
 
     def as_json(self) -> dict[str, Any]:
-        return {"topic": self.name or None, "copies_record": self.copies, "problem": self.problem}
+        return {"topic": self.name or None, "copies_record": self.copies, "problem": self.why_not,
+                "lost": [each.as_json() for each in self.lost]}  # fmt: skip
 
 
 def dead_topics(bootstrap: str, groups: list[str]) -> dict[str, DeadTopic]:
@@ -52,6 +76,29 @@ def dead_topics(bootstrap: str, groups: list[str]) -> dict[str, DeadTopic]:
             why = f"{_FEATURE} is {level}, and dead letters need {SHARE_VERSION_MIN}"
         copies = configs.get(COPY) == "true" or broker.get(OWN) == "true"
         found[group] = DeadTopic(name, copies, why)
+    for group, lost in _lost_letters(bootstrap, metadata, [name for name, each in found.items() if each.name]).items():
+        found[group] = found[group]._replace(lost=lost)
+    return found
+
+
+def _lost_letters(bootstrap: str, metadata: Mapping[str, Any], groups: Sequence[str]) -> dict[str, list[Lost]]:
+    """What each broker of Ottla says; one that does not answer, or has no such API, says nothing. Raises
+    CommandFailed where security forbids a connection."""
+    found: dict[str, list[Lost]] = {}
+    for node, address in sorted(wire.broker_addresses(metadata).items()):
+        with contextlib.suppress(OSError):
+            link = wire.Link(address)
+            try:
+                if link.version_max(ApiKey.DESCRIBE_LOST_LETTERS) < 0:
+                    continue
+                for row in link.ask(ApiKey.DESCRIBE_LOST_LETTERS, {"groups": groups})["groups"]:
+                    place = f"{row['topic']}-{row['partition']}@{row['first_offset']}"
+                    lost = Lost(node, place, row["timestamp_ms"], row["message"])
+                    found.setdefault(row["group_id"], []).append(lost)
+            finally:
+                link.close()
+    for each in found.values():
+        each.sort(key=lambda lost: -lost.timestamp_ms)
     return found
 
 
