@@ -88,6 +88,10 @@ def describe(
         print(f"  dead letters go to {topic.name}, {'with' if topic.copies else 'without'} the payload")
         if topic.problem is not None:
             print(f"  but are NOT WRITTEN, and their records are archived: {topic.problem}")
+        elif topic.is_hidden:
+            print(
+                f"  whether it may have them is not known: this user has no right to DESCRIBE_CONFIGS of {topic.name}"
+            )
         for each in topic.lost:
             print(
                 f"  the last letters of broker {each.node} were LOST, and their records archived: {each.place} at "

@@ -13,6 +13,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.replication.share.dead_letters import COPY, CREATE, ENABLE, PREFIX, SHARE_VERSION_MIN, TOPIC, problem
 
 _TOPIC_KIND, _BROKER_KIND, _GROUP_KIND = 2, 4, 32
+_TOPIC_AUTHORIZATION_FAILED = 29
 _FEATURE = "share.version"
 OWN = "ottla.share.dlq.payload.and.reason"
 
@@ -37,6 +38,8 @@ class DeadTopic(NamedTuple):
     """Whether letters have the payload of their records."""
     problem: str | None
     """Why letters cannot be written by the settings, None if they can."""
+    is_hidden: bool = False
+    """Whether this user may not see the topic's settings."""
     lost: Sequence[Lost] = ()
     """What brokers of Ottla say of letters that they could not write, for a right that they lack, say, until one is
     written again. The newest first."""
@@ -61,6 +64,7 @@ def dead_topics(bootstrap: str, groups: list[str]) -> dict[str, DeadTopic]:
     broker = _configs(bootstrap, _BROKER_KIND, str(metadata["brokers"][0]["node_id"])) or {}
     level = _share_version(bootstrap)
     topics = {name: _configs(bootstrap, _TOPIC_KIND, name) for name in sorted(names) if name}
+    hidden = {name for name, each in topics.items() if each == {}}
     found = {}
     for group, configs in own.items():
         name = (configs.get(TOPIC) or "").strip()
@@ -70,12 +74,13 @@ def dead_topics(bootstrap: str, groups: list[str]) -> dict[str, DeadTopic]:
         topic = topics[name]
         why = problem(
             name, prefix=broker.get(PREFIX) or "",
-            enabled=None if topic is None else topic.get(ENABLE) == "true", may_create=broker.get(CREATE) == "true",
+            enabled=None if topic is None else name in hidden or topic.get(ENABLE) == "true",
+            may_create=broker.get(CREATE) == "true",
         )  # fmt: skip
         if level < SHARE_VERSION_MIN:
             why = f"{_FEATURE} is {level}, and dead letters need {SHARE_VERSION_MIN}"
         copies = configs.get(COPY) == "true" or broker.get(OWN) == "true"
-        found[group] = DeadTopic(name, copies, why)
+        found[group] = DeadTopic(name, copies, why, is_hidden=name in hidden)
     for group, lost in _lost_letters(bootstrap, metadata, [name for name, each in found.items() if each.name]).items():
         found[group] = found[group]._replace(lost=lost)
     return found
@@ -111,13 +116,16 @@ def _share_version(bootstrap: str) -> int:
 
 
 def _configs(bootstrap: str, kind: int, name: str) -> Mapping[str, str | None] | None:
-    """The settings of a resource; None where there is no such topic. Raises CommandFailed."""
+    """The settings of a resource; None where there is no such topic, nothing of one whose settings this user may not
+    see. Raises CommandFailed."""
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
     values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
     (row,) = wire.ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, values)["results"]
     if kind == _TOPIC_KIND and row["error_code"]:
         if row["error_code"] in (3, 17):  # UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
             return None
+        if row["error_code"] == _TOPIC_AUTHORIZATION_FAILED:
+            return {}
         wire.ensure_none(row, f"topic {name!r}")
     wire.ensure_none(row, name)
     return {each["name"]: each["value"] for each in row["configs"]}
