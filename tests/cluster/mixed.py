@@ -276,12 +276,20 @@ def command(world: faults.World, node: int) -> str:
     (third,) = {*cluster.controllers} - {active, node}
     asked = next(address for each, address in cluster.addresses.items() if each != third)
     cluster.pause(third)
-    until(lambda: quorum(asked), lambda state: _behind(state, third) >= 3)
+    until(lambda: _decided_more(asked), lambda state: _behind(state, third) >= 3)
     cluster.all[active].end(signal.SIGTERM)
     cluster.resume(third)
     until(lambda: _leader(cluster), node.__eq__)
     cluster.restart(active)
     return f"{node} commands"
+
+
+def _decided_more(address: str) -> dict[str, Any]:
+    """The state of the quorum, once there is one more decision: Ottla's controllers write nothing of their own accord."""
+    change = {"name": "retention.ms", "config_operation": 0, "value": "-1"}
+    resources = [{"resource_type": 2, "resource_name": faults.TOPICS[0], "configs": [change]}]
+    ask(address, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources, "validate_only": False})
+    return quorum(address)
 
 
 def _behind(state: Mapping[str, Any], node: int) -> int:
@@ -368,15 +376,15 @@ SHORT = {
 @contextlib.contextmanager
 def transactions_and_jobs(world: faults.World) -> Iterator[list[Callable[[], list[str]]]]:
     bootstrap = world.cluster.bootstrap
-    for each in (NewTopic(TRANSACTIONAL, PARTITIONS, 3), NewTopic(SHARED, PARTITIONS, 3)):
-        world.admin.create_topics([each])[each.topic].result(faults.WHOLE_S)
+    for name in (TRANSACTIONAL, SHARED):
+        world.admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(faults.WHOLE_S)
     configure(world.cluster.any_address(), GROUP, auto_offset_reset="earliest", delivery_count_limit="10")
     plan = Plan({"log_level": 0, "bootstrap.servers": bootstrap}, TRANSACTIONAL, PARTITIONS, os.urandom(4).hex(),
                 TRANSACTIONS_PER_S)  # fmt: skip
     history, seen = History(), Seen()
     load = Load(plan, history)
-    programs = [program(JAVA, "4.3")]  # one process has both workers
-    workers = [Worker(programs[0], bootstrap, GROUP, SHARED, seen, 1)]
+    java = program(JAVA, "4.3")  # 4.4.0 asks a leader that is gone until it is back: test_share_groups.py
+    workers = [Worker(java, bootstrap, GROUP, SHARED, seen, 1)]
     writer = ShareWriter(bootstrap, SHARED, PARTITIONS)
     load.start()
     for thread in (writer, *workers):
@@ -393,8 +401,7 @@ def transactions_and_jobs(world: faults.World) -> Iterator[list[Callable[[], lis
             time.sleep(0.2)
         for worker in workers:
             worker.stop()
-        for each in programs:
-            each.close()
+        java.close()
 
 
 def _done(cluster: Mixed) -> bool:
@@ -425,6 +432,7 @@ def _jobs(writer: ShareWriter, workers: Sequence[Worker], seen: Seen) -> list[st
 _ERRORS = re.compile(r"^.*(?:\b(?:ERROR|FATAL|CRITICAL)\b|Traceback).*$", re.MULTILINE)
 ALLOWED: Mapping[str, str] = {
     "Error processing append operation on partition": "Kafka's, for a partition below its min.insync.replicas",
+    "Exceptionally slow controller event": "Kafka's, on a busy machine",
     "Unexpected error handling request": "Kafka's, for a request to a controller that is not yet active",
 }
 """Errors that a sound run may log, and why."""
@@ -447,7 +455,7 @@ def play(role: str, chosen: Sequence[Callable[[faults.World], str]], seed: int) 
             cycle = faults.play(cluster, told, seed, others=transactions_and_jobs)
         except BaseException:
             for node_id, node in cluster.all.items():
-                print(f"--- node {node_id}, {node.kind}\n{node.printed()[-6000:]}", file=sys.stderr)
+                print(f"--- node {node_id}, {node.kind}\n{node.printed()[-1000:]}", file=sys.stderr)
             raise
         return cycle, errors(cluster)
 
