@@ -285,7 +285,7 @@ def command(world: faults.World, node: int) -> str:
 
 
 def _decided_more(address: str) -> dict[str, Any]:
-    """The state of the quorum, once there is one more decision: Ottla's controllers write nothing of their own accord."""
+    """The state of the quorum, once there is one more decision: Ottla writes nothing of its own accord."""
     change = {"name": "retention.ms", "config_operation": 0, "value": "-1"}
     resources = [{"resource_type": 2, "resource_name": faults.TOPICS[0], "configs": [change]}]
     ask(address, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources, "validate_only": False})
@@ -361,13 +361,8 @@ SHAPES = {
         steps(1, leads=False, commands=True),
     ),
 }
-SHORT = {
-    "combined": [
-        partial(lead, node=JVM), UPGRADE, partial(change, node=JVM),
-        partial(change, node=1),
-    ],
-}  # fmt: skip
-"""What the suite does of it."""
+SHORT = [partial(lead, node=JVM), UPGRADE, partial(change, node=JVM), partial(change, node=1), NO_WAY_BACK]
+"""What a test does in the combined role: no JVM is waited for but two."""
 
 
 # The load beside that of `faults.py`, and what is wrong with it

@@ -72,7 +72,7 @@ def packed(data: bytes) -> str:
     ("said", "why"),
     [
         (packed(b"no deflate"), "cannot be inflated"),
-        ("no base64!", ""),
+        ("no base64!", "block"),
         (packed(zlib.compress(bytes(30))[:-6]), "cut off"),
         (packed(zlib.compress(bytes(INFLATED_BYTES_MAX + 1))), "takes more than"),
         (packed(zlib.compress(b"\xff" * 100)), "too many bytes"),
