@@ -19,23 +19,8 @@ _OF_METRICS: Final = b"Metric", b"/metrics/"
 _NAME: Final = re.compile(rb"[A-Z][a-z0-9]+(?:[A-Z]+[a-z0-9]+)+|[a-z][a-z0-9]+(?:-[a-z0-9]+)+")
 _UTF8, _STRING = 1, 8
 _SIZES: Final = {
-    3: 4,
-    4: 4,
-    5: 8,
-    6: 8,
-    7: 2,
-    8: 2,
-    9: 4,
-    10: 4,
-    11: 4,
-    12: 4,
-    15: 3,
-    16: 2,
-    17: 4,
-    18: 4,
-    19: 2,
-    20: 2,
-}
+    3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2,
+}  # fmt: skip
 """Bytes of a constant behind its tag (the JVM's specification, 4.4)."""
 _TWO_PLACES: Final = (5, 6)
 

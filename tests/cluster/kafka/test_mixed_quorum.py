@@ -4,7 +4,10 @@ metadata logs are the same, byte for byte."""
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -123,6 +126,18 @@ def raise_levels(address: str) -> None:
     assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": active})["error_code"] == 42
 
 
+def assert_the_command_asks_each(controllers: Controllers) -> None:
+    """Both kinds of controllers tell `ottla cluster api-versions` where the others are, and serve the same of Kafka's
+    APIs; a broker refuses to name controllers."""
+    for first in (controllers.addresses[0], controllers.addresses[-1]):
+        command = [sys.executable, "-m", "ottla", "cluster", "api-versions", "--bootstrap-controller", first, "--json"]
+        rows = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        assert [(each["controller"], each["address"]) for each in rows] == [*enumerate(controllers.addresses, start=1)]
+        served = [{each["api"]: each["max"] for each in row["apis"]} for row in rows]
+        assert all(each["ApiVersions"] == 5 and each["UnregisterController"] == 0 for each in served)
+        assert {*served[0]} == {*served[-1]}
+
+
 def leader(broker: NodeProcess) -> int:
     with contextlib.suppress(OSError, IndexError):
         return int(quorum(broker.bootstrap)["leader_id"])
@@ -159,6 +174,7 @@ def test_controllers_of_both_kinds_lead_and_are_killed(tmp_path: Path, ottla: in
             until(lambda: all(has_caught_up(broker, number) for number in (1, 2, 3)), bool)
             if changes == 1:
                 assert levels(broker.bootstrap) == default_levels(METADATA_VERSION_4_3)
+                assert_the_command_asks_each(controllers)
                 raise_levels(broker.bootstrap)
         assert changes >= 1
         assert levels(broker.bootstrap) == default_levels(METADATA_VERSION_4_4)
