@@ -23,6 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
 from ottla.cli.check import transactions_run
@@ -31,7 +32,7 @@ from ottla.histories.transactions import History, findings
 from ottla.protocol.messages import ApiKey
 from peers.kafka import KafkaPeer, start_fast, voters_addresses
 from tests.cluster import faults
-from tests.cluster.admin import ask, quorum, until
+from tests.cluster.admin import ask, quorum
 from tests.cluster.processes import format_directory, loop_of
 from tests.cluster.share_workers import Seen, ShareWriter, Worker, backlog
 from tests.conformance.groups.share_consumers import JAVA, configure, program
@@ -218,6 +219,17 @@ def _missing(world: faults.World) -> list[str]:
     return found
 
 
+def wait(is_so: Callable[[], bool]) -> None:
+    """Until it is so; what cannot be asked now is not. Raises AssertionError."""
+    deadline = time.monotonic() + SETTLED_S
+    while True:
+        with contextlib.suppress(OSError, LookupError, KafkaException):
+            if is_so():
+                return
+        assert time.monotonic() < deadline, "it does not come to that"
+        time.sleep(0.1)
+
+
 # What is done. Each returns what it did.
 
 
@@ -261,7 +273,7 @@ def lead(world: faults.World, node: int) -> str:
         time.sleep(0.1)
         return [each.leader for topic in topics(world).values() for each in topic.partitions.values()]
 
-    until(elected, lambda leaders: set(leaders) == {node})
+    wait(lambda: {*elected()} == {node})
     return f"{node} leads"
 
 
@@ -276,10 +288,10 @@ def command(world: faults.World, node: int) -> str:
     (third,) = {*cluster.controllers} - {active, node}
     asked = next(address for each, address in cluster.addresses.items() if each != third)
     cluster.pause(third)
-    until(lambda: _decided_more(asked), lambda state: _behind(state, third) >= 3)
+    wait(lambda: _behind(_decided_more(asked), third) >= 3)
     cluster.all[active].end(signal.SIGTERM)
     cluster.resume(third)
-    until(lambda: _leader(cluster), node.__eq__)
+    wait(lambda: quorum(cluster.any_address())["leader_id"] == node)
     cluster.restart(active)
     return f"{node} commands"
 
@@ -295,14 +307,6 @@ def _decided_more(address: str) -> dict[str, Any]:
 def _behind(state: Mapping[str, Any], node: int) -> int:
     ends = {each["replica_id"]: each["log_end_offset"] for each in state["current_voters"]}
     return int(state["high_watermark"] - ends[node])
-
-
-def _leader(cluster: Mixed) -> int:
-    for node, address in cluster.addresses.items():
-        if cluster.all[node].process is not None:
-            with contextlib.suppress(OSError, IndexError):
-                return int(quorum(address)["leader_id"])
-    return -1
 
 
 def level(world: faults.World, verb: str, levels: Sequence[str], refused: str = "") -> str:
