@@ -172,6 +172,14 @@ def rows(old: Release, new: Release, what: str) -> Iterator[Sequence[object]]:
             yield name, _said(before, after), _said(after, before)
 
 
+def metrics(old: Release, new: Release) -> Iterator[Sequence[object]]:
+    """Metrics that are new or gone, with the classes that have them; among them may be other texts that look alike."""
+    was, now = old.metrics, new.metrics
+    for name in names(was, now):
+        if (name in was) != (name in now):
+            yield f"`{name}`", ", ".join(was.get(name, ())) or "-", ", ".join(now.get(name, ())) or "-"
+
+
 def _order(row: Row) -> int:
     return int(row.get("code", row.get("level", 0)))
 
@@ -207,6 +215,7 @@ def render(old: Release, new: Release) -> str:
     for kind in KINDS:
         title = f"Settings: {kind}"
         parts.append((title, table(("setting", "change", "documentation"), settings(old, new, kind))))
+    parts.append(("Metrics", table(("metric", *heads), metrics(old, new))))
     for title, body in parts:
         lines += [f"## {title}", "", *(body if any(body) else ["Nothing.", ""])]
     return "\n".join(lines).rstrip() + "\n"

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from peers import kafka
 from tools import protocol_schemas
+from tools.kafka_metrics import metric_names
 
 PROGRAM: Final = Path(__file__).with_name("KafkaTables.java")
 Row = Mapping[str, Any]
@@ -27,6 +28,7 @@ class Release:
     """Definitions by name, as Kafka's code generator reads them; without those that have no version any more."""
     rows: Sequence[Row]
     """What the Java program printed."""
+    jars: Sequence[Path] = ()
 
     def of(self, what: str) -> dict[str, Row]:
         """Rows of a kind (`error`, `feature`, `metadata version`, `dynamic mode`, ...) by name."""
@@ -50,6 +52,11 @@ class Release:
     def missing(self) -> list[str]:
         """What the Java program did not find: classes move between releases."""
         return [f"{row['name']}: {row['why']}" for row in self.rows if row["what"] == "missing"]
+
+    @cached_property
+    def metrics(self) -> dict[str, list[str]]:
+        """What looks like the name of a metric, and the classes that have it."""
+        return metric_names(self.jars)
 
     @cached_property
     def apis(self) -> dict[int, Api]:
@@ -113,4 +120,6 @@ def release(where: str) -> Release:
     )  # fmt: skip
     if done.returncode:
         raise SystemExit(f"{PROGRAM.name} failed on the jars of {name}:\n{done.stderr.strip()}")
-    return Release(name, messages, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")])
+    return Release(
+        name, messages, [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], of_it
+    )

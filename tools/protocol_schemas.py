@@ -46,6 +46,11 @@ _CLIENT: Final = [
     _row("PushedMetrics", "int32"),
 ]  # fmt: skip
 
+_LOST: Final = [
+    _row("GroupId", "string"), _row("Topic", "string"), _row("Partition", "int32"), _row("FirstOffset", "int64"),
+    _row("TimestampMs", "int64"), _row("Message", "string"),
+]  # fmt: skip
+
 
 def _own(key: int, kind: str, name: str, fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
@@ -60,6 +65,10 @@ OWN: Final = [
     ),
     _own(20_001, "request", "DisconnectClientsRequest", _FILTER),
     _own(20_001, "response", "DisconnectClientsResponse", [*_FAILURE, _row("Closed", "int32")]),
+    _own(20_002, "request", "DescribeLostLettersRequest", [_row("Groups", "[]string")]),
+    _own(
+        20_002, "response", "DescribeLostLettersResponse", [*_FAILURE, _row("Groups", "[]LostLetters", fields=_LOST)]
+    ),
 ]  # fmt: skip
 """Keys far above Kafka's. ApiVersions names them to Ottla's own commands only."""
 

@@ -150,6 +150,12 @@ class ErrorCode(enum.IntEnum):
     streams_topology_description_update_failed = 135
     controller_id_not_registered = 136
 
+    @classmethod
+    def _missing_(cls, value: object) -> ErrorCode | None:
+        """A code of a newer release, as Kafka's `Errors.forCode` takes it: a peer may answer it, and who asks handles
+        KafkaError, not ValueError."""
+        return cls.unknown_server_error if isinstance(value, int) and value > 0 else None
+
     @property
     def retriable(self) -> bool:
         """Whether a client may ask the same again."""

@@ -9,6 +9,9 @@ leaders killed: `bumped_epochs.py`.
 
 `python -m tests.cluster rolling [--times N]` makes a Kafka of three nodes an Ottla and a Kafka again: `rolling.py`.
 
+`python -m tests.cluster mixed [combined|broker|controller ...]` has one JVM of Kafka 4.4 among three nodes, under load
+with rolling changes: `mixed.py`.
+
 `python -m tests.cluster securing` secures an open cluster by rolling restarts under load, and opens it: `securing.py`.
 
 `python -m tests.cluster check [--side kafka|ottla]` kills a leader of a safe cluster under `ottla check`: `safe.py`.
@@ -43,6 +46,10 @@ def main() -> None:
         from tests.cluster import rolling
 
         sys.exit(rolling.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["mixed"]:
+        from tests.cluster import mixed
+
+        sys.exit(mixed.main(sys.argv[2:]))
     if sys.argv[1:2] == ["securing"]:
         from tests.cluster import securing
 

@@ -332,9 +332,12 @@ class Cycle(NamedTuple):
         )
 
 
-def play(cluster: Nodes, faults: list[Callable[[World], str]], seed: int, *, more: bool = False) -> Cycle:
-    """Do these to a cluster under load, then judge. Raises AssertionError if it does not recover. `more`: also with a
-    producer over two partitions and a rotated log."""
+Others = Callable[[World], contextlib.AbstractContextManager[list[Callable[[], list[str]]]]]
+"""Further load: writes and reads while it is entered, and gives functions that say afterwards what is wrong."""
+
+
+def play(cluster: Nodes, faults: Sequence[Callable[[World], str]], seed: int, *, others: Others | None = None) -> Cycle:
+    """Do these to a cluster under load, then judge. Raises AssertionError if it does not recover."""
     world = World(cluster, random.Random(seed))
     did, whole_s = [], []
     run = os.urandom(4).hex()
@@ -344,7 +347,7 @@ def play(cluster: Nodes, faults: list[Callable[[World], str]], seed: int, *, mor
     )
     load = Load(plan, history)
     with Java(cluster.bootstrap, TOPICS[1]) as java, contextlib.ExitStack() as stack:
-        others = stack.enter_context(_others(world)) if more else []
+        judges = stack.enter_context(others(world)) if others else []
         world.patiently(lambda: check._stand_at_the_end(load, history))
         load.start()
         try:
@@ -359,12 +362,12 @@ def play(cluster: Nodes, faults: list[Callable[[World], str]], seed: int, *, mor
             load.end_reading()
     report = check._report(plan, load, history, findings(history), 3)
     lost = world.patiently(lambda: [*lost_records(cluster.bootstrap, java)])
-    return Cycle(did, whole_s, report, java.count(), lost, [each for judge in others for each in judge()])
+    return Cycle(did, whole_s, report, java.count(), lost, [each for judge in judges for each in judge()])
 
 
 @contextlib.contextmanager
-def _others(world: World) -> Iterator[list[Callable[[], list[str]]]]:
-    """What else writes meanwhile, and what says afterwards whether something is wrong with that."""
+def bumps_and_logs(world: World) -> Iterator[list[Callable[[], list[str]]]]:
+    """An idempotent producer over two partitions, and a log that is rotated."""
     bootstrap = world.cluster.bootstrap
     bumped_epochs.create(world.admin)
     writer = bumped_epochs.Writer(bootstrap, BUMPED_PAUSE_S)
@@ -471,7 +474,7 @@ def main(arguments: list[str]) -> int:
         among = OF_ALL if asked.side == "kafka" else OF_OTTLA
         chosen = random.Random(seed).choices((by_name[asked.fault],) if asked.fault else among, k=count)
         with started(asked.side, asked.nodes) as cluster:
-            cycle = play(cluster, chosen, seed, more=asked.side == "ottla")
+            cycle = play(cluster, chosen, seed, others=bumps_and_logs if asked.side == "ottla" else None)
         rounds += count
         kinds.update(each.__name__ for each in chosen)
         unsound += not cycle.sound

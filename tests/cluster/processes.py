@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 import contextlib
+import random
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ottla.storage.checkpoints.meta_properties import MetaProperties, decode_meta_properties
+from ottla.metadata.features import METADATA_VERSION_4_3, default_levels
+from ottla.metadata.writer import encode
+from ottla.protocol.internal.metadata_records import FeatureLevelRecord
+from ottla.quorum.snapshot import write_snapshot
+from ottla.storage.checkpoints.meta_properties import MetaProperties, decode_meta_properties, random_directory_id
 from ottla.testing.process import reserve
 from peers.kafka import KafkaPeer, start_fast
 from tests.node import FOR_EVER, LOOP, NodeProcess
@@ -186,6 +191,21 @@ def kafka_broker(directory: Path, controllers: str, cluster_id: str, *, node_id:
     )
     peer.format()
     return peer
+
+
+def format_directory(directory: Path, node_id: int, cluster_id: str, level: int = METADATA_VERSION_4_3) -> None:
+    """What `kafka-storage.sh format --release-version` writes, without a JVM for each."""
+    directory.mkdir(parents=True)
+    lines = {
+        "version": "1",
+        "cluster.id": cluster_id,
+        "node.id": str(node_id),
+        "directory.id": random_directory_id(random.Random(node_id)),
+    }
+    (directory / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
+    values = [encode(FeatureLevelRecord(name, each), level) for name, each in default_levels(level).items()]
+    checkpoint = write_snapshot(values, epoch=0, last_timestamp=0, now=0)
+    (directory / "bootstrap.checkpoint").write_bytes(b"".join(checkpoint))
 
 
 def identity(data: Path) -> MetaProperties:

@@ -7,9 +7,14 @@ import threading
 import time
 from collections import Counter
 
+from confluent_kafka import Producer
+
+from ottla.protocol.messages import ApiKey
+from tests.cluster.admin import ask
 from tests.conformance.groups.share_consumers import ClientFails, Consumer, Delivered
 from tests.conformance.share_process import Program
 
+FLUSH_S = 180.0
 RELEASED = 0.1
 """The share of records that a worker gives back."""
 
@@ -88,3 +93,40 @@ class Worker(threading.Thread):
             self._seen.failed(error)
         finally:
             member.close()
+
+
+class ShareWriter(threading.Thread):
+    """Writes records until it is stopped, and remembers those that were acknowledged."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        super().__init__(daemon=True)
+        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        self._topic, self._partitions = topic, partitions
+        self._stop_asked = threading.Event()
+        self.written: set[str] = set()
+
+    def run(self) -> None:
+        number = 0
+        while not self._stop_asked.wait(0.01):
+            place = number % self._partitions
+            self._producer.produce(self._topic, str(number), partition=place, on_delivery=self._delivered)
+            self._producer.poll(0)
+            number += 1
+
+    def _delivered(self, error: object, message: object) -> None:
+        assert error is None
+        self.written.add(message.value().decode())  # type: ignore[attr-defined]
+
+    def stop(self) -> None:
+        """Raises AssertionError where a record is not acknowledged in the end."""
+        self._stop_asked.set()
+        self.join(60)
+        assert self._producer.flush(FLUSH_S) == 0
+
+
+def backlog(address: str, group: str, partitions: int) -> int:
+    """Records that are not done with; -1 where this broker does not know."""
+    asked = {"groups": [{"group_id": group, "topics": None}]}
+    (row,) = ask(address, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, asked)["groups"]
+    lags = [part["lag"] for topic in row["topics"] for part in topic["partitions"]]
+    return sum(lags) if not row["error_code"] and len(lags) == partitions and min(lags) >= 0 else -1

@@ -11,9 +11,14 @@ import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.model import Offset
+
+INFLATED_BYTES_MAX: Final = 16 << 20
+"""Limit of what a block is inflated to, whatever a record of the control topic claims: a run takes three bytes or a few
+more, and a block is made of some hundred runs."""
+VARINT_BITS_MAX: Final = 63
 
 Place = tuple[str, int]
 """A topic's name and a partition."""
@@ -64,17 +69,32 @@ class Block(NamedTuple):
     def runs(self) -> list[Run]:
         """Raises ValueError for what is no block."""
         numbers, number, shift = [], 0, 0
-        for byte in zlib.decompress(base64.b64decode(self.packed)):
+        for byte in self._inflated():
             number |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
                 numbers.append(number)
                 number, shift = 0, 0
+            elif shift >= VARINT_BITS_MAX:
+                raise ValueError("a number of a block has too many bytes")
+        if shift or len(numbers) % 3:
+            raise ValueError("a block ends within a run")
         source, destination, found = self.source, self.destination, []
         for at in range(0, len(numbers), 3):
             run = Run(source + numbers[at], destination + numbers[at + 1], numbers[at + 2])
             found.append(run)
             source, destination = run.source + run.records, run.destination + run.records
+        return found
+
+    def _inflated(self) -> bytes:
+        """Raises ValueError."""
+        inflating = zlib.decompressobj()
+        try:
+            found = inflating.decompress(base64.b64decode(self.packed), INFLATED_BYTES_MAX)
+        except zlib.error as error:
+            raise ValueError(f"a block cannot be inflated: {error}") from error
+        if not inflating.eof:
+            raise ValueError(f"a block is cut off, or takes more than {INFLATED_BYTES_MAX} bytes")
         return found
 
 

@@ -118,6 +118,7 @@ class ApiKey(enum.IntEnum):
     UNREGISTER_CONTROLLER = 94
     LIST_CLIENTS = 20_000
     DISCONNECT_CLIENTS = 20_001
+    DESCRIBE_LOST_LETTERS = 20_002
 
 
 class MalformedRequest(ValueError):

@@ -234,8 +234,12 @@ class Reader:
         for _ in range(count):
             tag = self._uvarint()
             length = self._uvarint()
-            start = self._take(length)
             known = layout.by_tag.get(tag)
+            if known is not None and length > self._end - self.position:
+                raise Malformed(
+                    f"tagged field {known.name} of {length} bytes where {self._end - self.position} are left"
+                )
+            start = self._take(length)
             if known is None:
                 continue
             self.position = start

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java he
 
 def test_nothing_is_lost_and_nothing_is_there_twice() -> None:
     with faults.started("ottla", 3) as cluster:
-        cycle = faults.play(cluster, [faults.full_disk, faults.isolate, faults.kill_leader], 3, more=True)
+        done = [faults.full_disk, faults.isolate, faults.kill_leader]
+        cycle = faults.play(cluster, done, 3, others=faults.bumps_and_logs)
     assert cycle.sound, str(cycle)
     assert cycle.did[0].startswith(("full disk of", "no writes for"))
     assert cycle.report["acknowledged"] > 500 and cycle.of_java > 500, cycle

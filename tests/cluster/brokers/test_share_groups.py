@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from ottla.protocol.messages import ApiKey
 from ottla.testing import Cluster
-from tests.cluster.admin import ask
-from tests.cluster.share_workers import Seen, Worker
+from tests.cluster.share_workers import Seen, ShareWriter, Worker, backlog
 from tests.conformance.groups.share_consumers import GO, JAVA, Consumer, configure, program
 from tests.conformance.groups.test_share_groups import from_the_start, lag, share_consume
 from tests.conformance.libraries.test_java_tools import console_produce
@@ -54,32 +50,6 @@ AT_LEAST = 60
 PARTITIONS = 2
 
 
-class Writer(threading.Thread):
-    """Writes records until it is stopped, and remembers those that were acknowledged."""
-
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(daemon=True)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
-        self._stop_asked = threading.Event()
-        self.written: set[str] = set()
-
-    def run(self) -> None:
-        number = 0
-        while not self._stop_asked.wait(0.01):
-            self._producer.produce("work", str(number), partition=number % PARTITIONS, on_delivery=self._delivered)
-            self._producer.poll(0)
-            number += 1
-
-    def _delivered(self, error: object, message: object) -> None:
-        assert error is None
-        self.written.add(message.value().decode())  # type: ignore[attr-defined]
-
-    def stop(self) -> None:
-        self._stop_asked.set()
-        self.join(60)
-        assert self._producer.flush(LIMIT_S) == 0
-
-
 def until(condition: Callable[[], bool], what: Callable[[], object]) -> None:
     deadline = time.monotonic() + LIMIT_S
     while not condition():
@@ -92,14 +62,11 @@ def is_whole(cluster: Cluster) -> bool:
     return all(len(part.isrs) == 3 for topic in topics.values() for part in topic.partitions.values())
 
 
-def backlog(cluster: Cluster, group: str) -> int:
-    """Records that are not done with; not 0 where that is not known now."""
+def everywhere(cluster: Cluster, group: str) -> int:
+    """Records that are not done with, as the first broker says that knows; not 0 where that is not known now."""
     for address in cluster.addresses.values():
-        asked = {"groups": [{"group_id": group, "topics": None}]}
-        (row,) = ask(address, ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, asked)["groups"]
-        lags = [part["lag"] for topic in row["topics"] for part in topic["partitions"]]
-        if not row["error_code"] and len(lags) == PARTITIONS and min(lags) >= 0:
-            return sum(lags)
+        if (found := backlog(address, group, PARTITIONS)) >= 0:
+            return found
     return -1
 
 
@@ -120,7 +87,7 @@ def test_every_record_is_delivered_and_none_after_it_was_acknowledged_while_node
         configure(cluster.bootstrap, "g", auto_offset_reset="earliest", delivery_count_limit="10")
         seen = Seen()
         workers = [Worker(each, cluster.bootstrap, "g", "work", seen, seed) for seed, each in enumerate(programs)]
-        writer = Writer(cluster.bootstrap)
+        writer = ShareWriter(cluster.bootstrap, "work", PARTITIONS)
         for thread in (writer, *workers):
             thread.start()
 
@@ -136,7 +103,7 @@ def test_every_record_is_delivered_and_none_after_it_was_acknowledged_while_node
             more_accepted()
             cluster.restart(victim)
         writer.stop()
-        until(lambda: backlog(cluster, "g") == 0, lambda: (backlog(cluster, "g"), seen.failures))
+        until(lambda: everywhere(cluster, "g") == 0, lambda: (everywhere(cluster, "g"), seen.failures))
         for worker in workers:
             worker.stop()
             assert worker.crashed is None

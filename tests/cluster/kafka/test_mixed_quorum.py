@@ -4,8 +4,10 @@ metadata logs are the same, byte for byte."""
 from __future__ import annotations
 
 import contextlib
-import random
+import json
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,36 +15,17 @@ from pathlib import Path
 import pytest
 
 from ottla.metadata.features import METADATA_VERSION_4_3, METADATA_VERSION_4_4, default_levels
-from ottla.metadata.writer import encode
-from ottla.protocol.internal.metadata_records import FeatureLevelRecord
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_batches
-from ottla.quorum.snapshot import write_snapshot
-from ottla.storage.checkpoints.meta_properties import random_directory_id
 from peers.kafka import KafkaPeer, install, start_fast
 from tests.cluster.admin import ask, brokers, create, quorum, until
-from tests.cluster.processes import Voter, ottla_broker
+from tests.cluster.processes import Voter, format_directory, ottla_broker
 from tests.node import FOR_EVER, NodeProcess
 
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here to run Apache Kafka with")
 
 CLUSTER_ID = "a-mixed-quorum-00000AA"
 QUICK = {"broker.heartbeat.interval.ms": "200", "broker.session.timeout.ms": "6000"}
-
-
-def format_directory(directory: Path, node_id: int, level: int = METADATA_VERSION_4_3) -> None:
-    """What `kafka-storage.sh format --release-version` writes, without a JVM for each."""
-    directory.mkdir(parents=True)
-    lines = {
-        "version": "1",
-        "cluster.id": CLUSTER_ID,
-        "node.id": str(node_id),
-        "directory.id": random_directory_id(random.Random(node_id)),
-    }
-    (directory / "meta.properties").write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
-    values = [encode(FeatureLevelRecord(name, each), level) for name, each in default_levels(level).items()]
-    checkpoint = write_snapshot(values, epoch=0, last_timestamp=0, now=0)
-    (directory / "bootstrap.checkpoint").write_bytes(b"".join(checkpoint))
 
 
 class Controllers:
@@ -68,7 +51,7 @@ class Controllers:
         self.addresses = [f"127.0.0.1:{port}" for port in ports]
         voters = ",".join(f"{number}@{address}" for number, address in enumerate(self.addresses, start=1))
         for number, node in enumerate(self.ottla, start=1):
-            format_directory(node.data, number)
+            format_directory(node.data, number, CLUSTER_ID)
             node.settings = {
                 "process.roles": "controller",
                 "node.id": str(number),
@@ -79,7 +62,7 @@ class Controllers:
                 **QUICK,
             }
         for peer in self.kafka:
-            format_directory(peer.data, peer.node_id)
+            format_directory(peer.data, peer.node_id, CLUSTER_ID)
             peer.voters = voters
         self.all: Sequence[Voter | KafkaPeer] = [*self.ottla, *self.kafka]
 
@@ -143,6 +126,18 @@ def raise_levels(address: str) -> None:
     assert ask(address, ApiKey.UNREGISTER_CONTROLLER, 0, {"controller_id": active})["error_code"] == 42
 
 
+def assert_the_command_asks_each(controllers: Controllers) -> None:
+    """Both kinds of controllers tell `ottla cluster api-versions` where the others are, and serve the same of Kafka's
+    APIs; a broker refuses to name controllers."""
+    for first in (controllers.addresses[0], controllers.addresses[-1]):
+        command = [sys.executable, "-m", "ottla", "cluster", "api-versions", "--bootstrap-controller", first, "--json"]
+        rows = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        assert [(each["controller"], each["address"]) for each in rows] == [*enumerate(controllers.addresses, start=1)]
+        served = [{each["api"]: each["max"] for each in row["apis"]} for row in rows]
+        assert all(each["ApiVersions"] == 5 and each["UnregisterController"] == 0 for each in served)
+        assert {*served[0]} == {*served[-1]}
+
+
 def leader(broker: NodeProcess) -> int:
     with contextlib.suppress(OSError, IndexError):
         return int(quorum(broker.bootstrap)["leader_id"])
@@ -179,6 +174,7 @@ def test_controllers_of_both_kinds_lead_and_are_killed(tmp_path: Path, ottla: in
             until(lambda: all(has_caught_up(broker, number) for number in (1, 2, 3)), bool)
             if changes == 1:
                 assert levels(broker.bootstrap) == default_levels(METADATA_VERSION_4_3)
+                assert_the_command_asks_each(controllers)
                 raise_levels(broker.bootstrap)
         assert changes >= 1
         assert levels(broker.bootstrap) == default_levels(METADATA_VERSION_4_4)

@@ -16,8 +16,8 @@ from tests.cluster.admin import ask, brokers, create, in_sync_sets, leaders, unt
 from tests.cluster.brokers.test_failover import read
 from tests.cluster.brokers.test_life import produce
 from tests.cluster.brokers.test_replication import committed, coordinator
-from tests.cluster.kafka.test_mixed_quorum import CLUSTER_ID, QUICK, Controllers, format_directory, leader
-from tests.cluster.processes import ottla_broker
+from tests.cluster.kafka.test_mixed_quorum import CLUSTER_ID, QUICK, Controllers, leader
+from tests.cluster.processes import format_directory, ottla_broker
 from tests.node import NodeProcess
 
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here to run Apache Kafka with")
@@ -43,7 +43,7 @@ class Two:
             directory / "kafka", roles="broker", node_id=KAFKA, heap="384m", release="4.4", flags=start_fast("4.4"),
             voters=voters, cluster_id=CLUSTER_ID, settings=SETTINGS,
         )  # fmt: skip
-        format_directory(self.kafka.data, KAFKA)
+        format_directory(self.kafka.data, KAFKA, CLUSTER_ID)
         self.all: dict[int, NodeProcess | KafkaPeer] = {OTTLA: self.ottla, KAFKA: self.kafka}
         self.bootstrap = f"{self.ottla.bootstrap},{self.kafka.bootstrap}"
 

@@ -17,6 +17,7 @@ from ottla.testing import Broker
 from peers.kafka import tool
 from tests.conformance.cli.test_cli import ottla
 from tests.conformance.pair import Wire
+from tests.oracle import RELEASE
 from tests.unit.server.node import produce_values
 
 COMMAND = "org.apache.kafka.tools.TransactionsCommand"
@@ -144,7 +145,7 @@ def test_one_that_hangs_is_found_and_aborted_as_by_the_tool_of_kafka() -> None:
         assert (found["producer_id"], found["transactional_id"]) == (ghost, None)
         theirs = tool(
             COMMAND, "--bootstrap-server", broker.bootstrap, "find-hanging", "--broker-id", "1",
-            "--max-transaction-timeout", "0",
+            "--max-transaction-timeout", "0", release=RELEASE,
         ).stdout.splitlines()  # fmt: skip
         assert [line.split()[:3] for line in theirs[1:] if line.strip()] == [["t", "0", str(ghost)]]
         text = ottla_("txn", "hanging", "--older-than", "0")

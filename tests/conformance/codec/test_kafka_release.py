@@ -24,6 +24,7 @@ def test_the_program_finds_all_its_classes_in_both(releases: tuple[Release, Rele
     for each in releases:
         assert each.missing == []
         assert len(each.of("error")) > 130
+        assert {"UnderReplicatedPartitions", "MessagesInPerSec", "commit-rate"} <= {*each.metrics}
         assert len(each.settings("broker")) > 300
         assert {"broker", "topic", "group"} <= {row["kind"] for row in each.rows if row["what"] == "setting"}
 
@@ -38,6 +39,8 @@ def test_what_4_4_changed(releases: tuple[Release, Release]) -> None:
         "  - `Topics.TopicId` is new: uuid, versions 6+, ignorable: The topic ID.",
         "| 4.4-IV0 | production false | production true |",
         "| 4.4-IV1 | - | level 32, production true, changes records true |",
+        "| `DeadLetterQueueRecordCount` | - | ShareGroupMetrics |",
+        "| `streams-group-topology-description-set-error-rate` | - | GroupCoordinatorMetrics |",
     ):
         assert line in page.splitlines()
     assert (

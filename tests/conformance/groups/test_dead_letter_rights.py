@@ -1,9 +1,11 @@
-"""A topic for dead letters to which the node has no right, or whose right it loses: told in the log, and the record is
+"""Topics for dead letters that cannot be written: told in the log and by `ottla share describe`, and the record is
 archived, neither kept for ever nor delivered again."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka.admin import (
@@ -17,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.conformance.groups.raw_share_member import REJECT, RawMember, create, raise_share_version, until
-from tests.conformance.groups.test_dead_letters import SETTINGS, lag, letters, prepared
+from tests.conformance.groups.test_dead_letters import SETTINGS, lag, letters, prepared, run
 from tests.node import NodeProcess
 
 GUARDED = {
@@ -55,18 +57,55 @@ def reject(member: RawMember, bootstrap: str, name: str, offset: int, left: int)
     until(lambda: lag(bootstrap, name) == left)
 
 
-def test_a_topic_that_only_somebody_else_may_write_to(node: NodeProcess) -> None:
-    bootstrap, admin = node.bootstrap, AdminClient({"bootstrap.servers": node.bootstrap})
-    create(bootstrap, "dlq.closed", 1, errors_deadletterqueue_group_enable="true")
-    for future in admin.create_acls([rule("dlq.closed", "User:alice", AclPermissionType.ALLOW)]).values():
+def allow_only_alice(topic: str, admin: AdminClient) -> None:
+    for future in admin.create_acls([rule(topic, "User:alice", AclPermissionType.ALLOW)]).values():
         future.result(30)
-    member = prepared(bootstrap, "closed", count=3)
+
+
+class Bad(NamedTuple):
+    """A topic for dead letters that cannot be written."""
+
+    says: str
+    """What the log and the command say of it."""
+    prefix: str = "dlq"
+    exists: bool = True
+    enabled: str = "true"
+    closed: bool = False
+    """Whether only somebody else may write to it."""
+
+
+BAD = {
+    "missing": Bad("does not exist", exists=False),
+    "disabled": Bad("has not errors.deadletterqueue.group.enable=true", enabled="false"),
+    "outside": Bad("does not start with 'dlq.'", prefix="out"),
+    "closed": Bad("TOPIC_AUTHORIZATION_FAILED", closed=True),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_topic_that_cannot_be_written_is_told_and_the_record_is_archived(node: NodeProcess, kind: str) -> None:
+    bad, bootstrap, name = BAD[kind], node.bootstrap, f"bad-{kind}"
+    topic = f"{bad.prefix}.{name}"
+    if bad.exists:
+        create(bootstrap, topic, 1, errors_deadletterqueue_group_enable=bad.enabled)
+    if bad.closed:
+        allow_only_alice(topic, AdminClient({"bootstrap.servers": bootstrap}))
+    member = prepared(bootstrap, name, count=3, errors_deadletterqueue_topic_name=topic)
     assert [each.offset for each in member.some()] == [0, 1, 2]
-    for offset in range(3):
-        reject(member, bootstrap, "closed", offset, 2 - offset)
-    (line,) = said(node, LOST, "g-closed")
-    assert "TOPIC_AUTHORIZATION_FAILED" in line and "dlq.closed" in line and "ERROR" in line, "once for each reason"
-    assert not member.take()
+    for offset in range(2):
+        reject(member, bootstrap, name, offset, 2 - offset)
+    (line,) = said(node, LOST, f"g-{name}")
+    assert bad.says in line and topic in line and "ERROR" in line, "once for each reason"
+    (shown,) = json.loads(run(bootstrap, "describe", f"g-{name}", "--json"))
+    assert bad.says in shown["dead_letters"]["problem"], shown
+    (lost,) = shown["dead_letters"]["lost"]
+    assert lost["record"] == f"{name}-0@1" and bad.says in lost["problem"], lost
+    text = run(bootstrap, "describe", f"g-{name}")
+    assert f"were LOST, and their records archived: {name}-0@1 at" in text and bad.says in text
+    assert bad.says in run(bootstrap, "list")
+    left: set[int] = set()
+    until(lambda: left.update(each.offset for each in member.take()) or left)
+    assert left == {2}, "the dead are not delivered again"
     member.leave()
 
 
@@ -89,6 +128,8 @@ def test_a_right_that_is_lost_and_given_back(node: NodeProcess) -> None:
         assert len(removed.result(30)) == 1
     reject(member, bootstrap, "lost", 2, 1)
     assert len(said(node, AGAIN, "g-lost")) == 1
+    (shown,) = json.loads(run(bootstrap, "describe", "g-lost", "--json"))
+    assert shown["dead_letters"]["problem"] is None and shown["dead_letters"]["lost"] == []
     offsets = [dict(each[4])["__dlq.errors.offset"] for each in letters(bootstrap, "dlq.lost", 2)]
     assert offsets == [b"0", b"2"]
     member.leave()

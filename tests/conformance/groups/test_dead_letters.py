@@ -212,7 +212,12 @@ def test_the_commands_show_dead_letters_and_put_each_back_once(ottla: str, kafka
             assert member.acknowledge(offset, offset, REJECT) == 0
         assert len(letters(bootstrap, f"dlq.{name}", 3)) == 3
         (described_,) = json.loads(run(bootstrap, "describe", group, "--json"))
-        assert described_["dead_letters"] == {"topic": f"dlq.{name}", "copies_record": False, "problem": None}
+        assert described_["dead_letters"] == {
+            "topic": f"dlq.{name}",
+            "copies_record": False,
+            "problem": None,
+            "lost": [],
+        }
         assert group in run(bootstrap, "list")
         shown = [json.loads(line) for line in run(bootstrap, "dead", group, "--json").splitlines()]
         assert [(each["offset"], each["reason"], each["deliveries"]) for each in shown] == [

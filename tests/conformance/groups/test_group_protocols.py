@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from peers.kafka import tool
+from tests.oracle import RELEASE
 
 RECORDS = 40
 DEADLINE_S = 30
@@ -112,16 +113,16 @@ def test_java_reads_and_describes(bootstrap: str, topic: str) -> None:
     ended = tool(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic,
         "--group", group, "--command-property", "group.protocol=consumer", "--from-beginning",
-        "--max-messages", str(RECORDS),
+        "--max-messages", str(RECORDS), release=RELEASE,
     )  # fmt: skip
     assert sorted(ended.stdout.split(), key=int) == [str(number) for number in range(RECORDS)]
     live = consumer(bootstrap, group)
     live.subscribe([topic])
     wait_assigned([live], 4)
     command = ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--bootstrap-server", bootstrap)
-    state = tool(*command, "--describe", "--group", group, "--state", "--verbose").stdout
-    members = tool(*command, "--describe", "--group", group, "--members", "--verbose").stdout
-    listed = tool(*command, "--list", "--type", "consumer").stdout
+    state = tool(*command, "--describe", "--group", group, "--state", "--verbose", release=RELEASE).stdout
+    members = tool(*command, "--describe", "--group", group, "--members", "--verbose", release=RELEASE).stdout
+    listed = tool(*command, "--list", "--type", "consumer", release=RELEASE).stdout
     live.close()
     assert "uniform" in state and "Stable" in state, state
     assert topic in members, members

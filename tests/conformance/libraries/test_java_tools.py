@@ -11,6 +11,7 @@ import pytest
 from peers.kafka import tool
 from tests.conformance.shell import TOOLS, Shell
 from tests.node import NodeProcess
+from tests.oracle import RELEASE
 
 
 def console_produce(shell: Shell, bootstrap: str, topic: str, lines: list[str], *properties: str) -> None:
@@ -75,7 +76,14 @@ def test_console_tools_with_keys_headers_and_groups(shell: Shell, bootstrap: str
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_verifiable_producer_and_performance_tools(shell: Shell, bootstrap: str, topic: str, codec: str) -> None:
     sent = tool(  # in a JVM of its own: it ends its producer when that shuts down
-        f"{TOOLS}.VerifiableProducer", "--bootstrap-server", bootstrap, "--topic", topic, "--max-messages", "1000"
+        f"{TOOLS}.VerifiableProducer",
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        "--max-messages",
+        "1000",
+        release=RELEASE,
     )
     events = [json.loads(line) for line in sent.stdout.splitlines() if line.startswith("{")]
     assert sum(event["name"] == "producer_send_success" for event in events) == 1000

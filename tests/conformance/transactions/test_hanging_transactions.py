@@ -8,6 +8,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.testing import Broker
 from peers.kafka import tool
 from tests.conformance.pair import Wire
+from tests.oracle import RELEASE
 from tests.unit.server.node import batch, produce_values
 
 COMMAND = "org.apache.kafka.tools.TransactionsCommand"
@@ -31,7 +32,7 @@ def test_a_hanging_transaction_is_found_and_aborted() -> None:
             return int(wire.ask(ApiKey.LIST_OFFSETS, 5, values)["topics"][0]["partitions"][0]["offset"])
 
         def command(*arguments: str) -> str:
-            return tool(COMMAND, "--bootstrap-server", broker.bootstrap, *arguments).stdout
+            return tool(COMMAND, "--bootstrap-server", broker.bootstrap, *arguments, release=RELEASE).stdout
 
         assert stable_end() == 0
         found = command("find-hanging", "--broker-id", "1", "--max-transaction-timeout", "0").splitlines()

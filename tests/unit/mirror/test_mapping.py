@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import random
+import tracemalloc
+import zlib
 
 import pytest
 
-from ottla.mirror.mapping import Block, Mapping, Run, Runs, Stretch, paired, stretches
+from ottla.mirror.mapping import INFLATED_BYTES_MAX, Block, Mapping, Run, Runs, Stretch, paired, stretches
 
 
 @pytest.mark.parametrize("packed_at", [0, 1, 5])
@@ -59,6 +62,32 @@ def test_blocks_are_what_they_were_made_of_and_small() -> None:
     runs.add(block)
     with pytest.raises(ValueError, match="before the end"):
         runs.add(block)
+
+
+def packed(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (packed(b"no deflate"), "cannot be inflated"),
+        ("no base64!", "block"),
+        (packed(zlib.compress(bytes(30))[:-6]), "cut off"),
+        (packed(zlib.compress(bytes(INFLATED_BYTES_MAX + 1))), "takes more than"),
+        (packed(zlib.compress(b"\xff" * 100)), "too many bytes"),
+        (packed(zlib.compress(b"\x01\x02")), "within a run"),
+        (packed(zlib.compress(b"\x01\x02\x83")), "within a run"),
+    ],
+)
+def test_what_is_no_block_is_refused_and_takes_no_more_than_its_limit(said: str, why: str) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=why):
+            Block(0, 0, 1, 1, 1, said).runs()
+        assert tracemalloc.get_traced_memory()[1] < 2 * INFLATED_BYTES_MAX + (1 << 20)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_record_too_many_is_noticed() -> None:

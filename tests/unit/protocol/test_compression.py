@@ -8,7 +8,8 @@ import struct
 import cramjam
 import pytest
 
-from ottla.protocol.records.compression import CODECS, Codec, DecompressionFailed, compress, decompress
+from ottla.protocol.records.compression import CODECS, Codec, DecompressionFailed, TooLong, compress, decompress
+from ottla.protocol.records.record_batch import Buffer, RecordTooLarge
 
 DATA = b"".join(b'{"n": %d, "name": "record"}' % number for number in range(20_000))
 
@@ -66,6 +67,29 @@ def test_sizes_that_lie_are_not_believed() -> None:
     for size in (0, 1, 3, 2**32 - 1):
         with pytest.raises(DecompressionFailed):
             decompress(Codec.GZIP, packed[:-4] + struct.pack("<I", size))
+
+
+@pytest.mark.parametrize("codec", [each for each in Codec if each is not Codec.NONE])
+def test_no_more_memory_is_taken_than_the_limit_and_what_data_can_become(codec: Codec) -> None:
+    """A bomb ends at the limit, whichever codec it is of; a length that snappy announces is not believed."""
+    bomb = compress(codec, bytes(8 << 20))
+    if codec is Codec.SNAPPY:
+        bomb = bytes(cramjam.snappy.compress_raw(bytes(8 << 20)))
+        assert len(bytes(decompress(codec, bomb))) == 8 << 20
+        lie = b"\xff\xff\xff\x2f" + bomb[4:1000]
+        with pytest.raises(DecompressionFailed, match="cannot be 100663295 bytes"):
+            decompress(codec, lie)
+    with pytest.raises(TooLong):
+        decompress(codec, bomb, 1 << 20)
+    taken: list[int] = []
+
+    def stop(seen: Buffer) -> None:
+        taken.append(len(seen))
+        raise RecordTooLarge(0, 10)
+
+    with pytest.raises(RecordTooLarge):
+        decompress(codec, bomb, watcher=stop)
+    assert len(taken) == 1 and taken[0] <= 64 * 1024
 
 
 def test_what_is_cut_off_fails() -> None:

@@ -58,6 +58,16 @@ def members(bootstrap: str) -> Members:
     )
 
 
+def controllers(bootstrap: str) -> Members:
+    """The controllers of the quorum, as one of them knows their addresses (KIP-919). Raises CommandFailed, also where a
+    broker has the address."""
+    values = {"include_cluster_authorized_operations": False, "endpoint_type": 2, "include_fenced_brokers": False}
+    answer = wire.ask(bootstrap, ApiKey.DESCRIBE_CLUSTER, values)
+    wire.ensure_none(answer, bootstrap)
+    found = sorted((_member(each, "broker_id", answer) for each in answer["brokers"]), key=lambda each: each.id)
+    return Members(answer["cluster_id"], found, None)
+
+
 def _member(row: Mapping[str, Any], name: str, answer: Mapping[str, Any]) -> Member:
     fenced = bool(row.get("is_fenced", False))
     return Member(row[name], row["host"], row["port"], row["rack"], fenced, answer.get("cluster_id"))

@@ -54,7 +54,7 @@ def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, cli
 def _short(dead: DeadTopic) -> str | None:
     if not dead.name:
         return None
-    return dead.name if dead.problem is None else f"{dead.name} (not written: {dead.problem})"
+    return dead.name if dead.why_not is None else f"{dead.name} (not written: {dead.why_not})"
 
 
 @app.command(sort_key=2)
@@ -88,6 +88,15 @@ def describe(
         print(f"  dead letters go to {topic.name}, {'with' if topic.copies else 'without'} the payload")
         if topic.problem is not None:
             print(f"  but are NOT WRITTEN, and their records are archived: {topic.problem}")
+        elif topic.is_hidden:
+            print(
+                f"  whether it may have them is not known: this user has no right to DESCRIBE_CONFIGS of {topic.name}"
+            )
+        for each in topic.lost:
+            print(
+                f"  the last letters of broker {each.node} were LOST, and their records archived: {each.place} at "
+                f"{iso_time(each.timestamp_ms)}: {each.why}"
+            )
     return OK
 
 

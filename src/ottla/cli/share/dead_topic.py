@@ -3,16 +3,32 @@ Apache Kafka too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.cli import wire
+from ottla.cli.output import iso_time
 from ottla.protocol.messages import ApiKey
 from ottla.replication.share.dead_letters import COPY, CREATE, ENABLE, PREFIX, SHARE_VERSION_MIN, TOPIC, problem
 
 _TOPIC_KIND, _BROKER_KIND, _GROUP_KIND = 2, 4, 32
+_TOPIC_AUTHORIZATION_FAILED = 29
 _FEATURE = "share.version"
 OWN = "ottla.share.dlq.payload.and.reason"
+
+
+class Lost(NamedTuple):
+    """Letters that a broker could not write, the last of a group."""
+
+    node: int
+    place: str
+    """The partition of the records, and the first offset: TOPIC-PARTITION@OFFSET."""
+    timestamp_ms: int
+    why: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {"node": self.node, "record": self.place, "time": iso_time(self.timestamp_ms), "problem": self.why}
 
 
 class DeadTopic(NamedTuple):
@@ -21,10 +37,21 @@ class DeadTopic(NamedTuple):
     copies: bool
     """Whether letters have the payload of their records."""
     problem: str | None
-    """Why letters cannot be written, None if they can."""
+    """Why letters cannot be written by the settings, None if they can."""
+    is_hidden: bool = False
+    """Whether this user may not see the topic's settings."""
+    lost: Sequence[Lost] = ()
+    """What brokers of Ottla say of letters that they could not write, for a right that they lack, say, until one is
+    written again. The newest first."""
+
+    @property
+    def why_not(self) -> str | None:
+        """Why letters are not written: by the settings, else as a broker says."""
+        return self.problem or next((each.why for each in self.lost), None)
 
     def as_json(self) -> dict[str, Any]:
-        return {"topic": self.name or None, "copies_record": self.copies, "problem": self.problem}
+        return {"topic": self.name or None, "copies_record": self.copies, "problem": self.why_not,
+                "lost": [each.as_json() for each in self.lost]}  # fmt: skip
 
 
 def dead_topics(bootstrap: str, groups: list[str]) -> dict[str, DeadTopic]:
@@ -37,6 +64,7 @@ def dead_topics(bootstrap: str, groups: list[str]) -> dict[str, DeadTopic]:
     broker = _configs(bootstrap, _BROKER_KIND, str(metadata["brokers"][0]["node_id"])) or {}
     level = _share_version(bootstrap)
     topics = {name: _configs(bootstrap, _TOPIC_KIND, name) for name in sorted(names) if name}
+    hidden = {name for name, each in topics.items() if each == {}}
     found = {}
     for group, configs in own.items():
         name = (configs.get(TOPIC) or "").strip()
@@ -46,12 +74,36 @@ def dead_topics(bootstrap: str, groups: list[str]) -> dict[str, DeadTopic]:
         topic = topics[name]
         why = problem(
             name, prefix=broker.get(PREFIX) or "",
-            enabled=None if topic is None else topic.get(ENABLE) == "true", may_create=broker.get(CREATE) == "true",
+            enabled=None if topic is None else name in hidden or topic.get(ENABLE) == "true",
+            may_create=broker.get(CREATE) == "true",
         )  # fmt: skip
         if level < SHARE_VERSION_MIN:
             why = f"{_FEATURE} is {level}, and dead letters need {SHARE_VERSION_MIN}"
         copies = configs.get(COPY) == "true" or broker.get(OWN) == "true"
-        found[group] = DeadTopic(name, copies, why)
+        found[group] = DeadTopic(name, copies, why, is_hidden=name in hidden)
+    for group, lost in _lost_letters(bootstrap, metadata, [name for name, each in found.items() if each.name]).items():
+        found[group] = found[group]._replace(lost=lost)
+    return found
+
+
+def _lost_letters(bootstrap: str, metadata: Mapping[str, Any], groups: Sequence[str]) -> dict[str, list[Lost]]:
+    """What each broker of Ottla says; one that does not answer, or has no such API, says nothing. Raises
+    CommandFailed where security forbids a connection."""
+    found: dict[str, list[Lost]] = {}
+    for node, address in sorted(wire.broker_addresses(metadata).items()):
+        with contextlib.suppress(OSError):
+            link = wire.Link(address)
+            try:
+                if link.version_max(ApiKey.DESCRIBE_LOST_LETTERS) < 0:
+                    continue
+                for row in link.ask(ApiKey.DESCRIBE_LOST_LETTERS, {"groups": groups})["groups"]:
+                    place = f"{row['topic']}-{row['partition']}@{row['first_offset']}"
+                    lost = Lost(node, place, row["timestamp_ms"], row["message"])
+                    found.setdefault(row["group_id"], []).append(lost)
+            finally:
+                link.close()
+    for each in found.values():
+        each.sort(key=lambda lost: -lost.timestamp_ms)
     return found
 
 
@@ -64,13 +116,16 @@ def _share_version(bootstrap: str) -> int:
 
 
 def _configs(bootstrap: str, kind: int, name: str) -> Mapping[str, str | None] | None:
-    """The settings of a resource; None where there is no such topic. Raises CommandFailed."""
+    """The settings of a resource; None where there is no such topic, nothing of one whose settings this user may not
+    see. Raises CommandFailed."""
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
     values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
     (row,) = wire.ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, values)["results"]
     if kind == _TOPIC_KIND and row["error_code"]:
         if row["error_code"] in (3, 17):  # UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
             return None
+        if row["error_code"] == _TOPIC_AUTHORIZATION_FAILED:
+            return {}
         wire.ensure_none(row, f"topic {name!r}")
     wire.ensure_none(row, name)
     return {each["name"]: each["value"] for each in row["configs"]}

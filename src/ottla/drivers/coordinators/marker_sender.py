@@ -216,6 +216,11 @@ class MarkerSender:
                     for item in items:
                         self._wait(item)
                     continue
+                except Exception as error:  # a bug; a transaction must not stay open for it
+                    _LOG.error("internal error in transaction markers", exc_info=error)
+                    for item in items:
+                        self._wait(item)
+                    continue
                 seen = 0
                 for item in items:
                     self._answered(item, answer.get(item.markers.producer_id, {}))

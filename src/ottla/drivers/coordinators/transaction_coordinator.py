@@ -256,6 +256,9 @@ class TransactionCoordinatorDriver:
         except KafkaError as error:
             _LOG.warning("no producer id could be allocated", extra=fields(error=str(error)))
             failure = KafkaError(ErrorCode.coordinator_load_in_progress)  # as Kafka: the client asks again
+        except Exception as error:  # nobody may wait for ever
+            _LOG.error("internal error in producer ids", exc_info=error)
+            failure = KafkaError(ErrorCode.unknown_server_error)
         except asyncio.CancelledError:
             failure = KafkaError(ErrorCode.not_coordinator)
         if failure is None and shard.error is not None:

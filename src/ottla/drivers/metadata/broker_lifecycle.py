@@ -229,6 +229,10 @@ class BrokerLifecycle:
                 _LOG.warning("a heartbeat to the controller failed", extra=fields(error=str(error)))
             self._failing = True
             return
+        except Exception as error:  # a bug must not end the heartbeats
+            _LOG.error("internal error in heartbeats", exc_info=error)
+            self._failing = True
+            return
         self._failing = False
         if response["is_fenced"] != self.fenced:
             self.fenced = response["is_fenced"]

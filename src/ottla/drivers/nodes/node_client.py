@@ -196,8 +196,12 @@ class NodeClient:
                 login: NodeLogin | None = getattr(self._network, "login", None)
                 if login is not None:
                     await login.log_in(connection, setup_s)
-        except (OSError, TimeoutError, KafkaError) as error:
-            why = "no connection in time" if isinstance(error, TimeoutError) else str(error)
+        except Exception as error:
+            # Any other than these is a bug, or bytes that are no answer. Whoever asks handles KafkaError alone, and
+            # would else end, with all who wait for it.
+            if not isinstance(error, OSError | TimeoutError | KafkaError | MalformedRequest):
+                _LOG.error("internal error in a connection", exc_info=error)
+            why = "no connection in time" if isinstance(error, TimeoutError) else str(error) or repr(error)
             failure = KafkaError(ErrorCode.network_exception, f"{destination.address}: {why}")
             if isinstance(error, KafkaError) and error.code is ErrorCode.rebootstrap_required:
                 failure = OtherNode(failure.code, f"{destination.address}: {error.message}")

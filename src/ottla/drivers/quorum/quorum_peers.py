@@ -8,6 +8,7 @@ else, that goes first. Nothing is sent before what it promises is on disk.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random as random_module
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,8 @@ from ottla.quorum.state import BeginRequest, EndRequest, Request, VoteRequest
 if TYPE_CHECKING:
     from ottla.drivers.quorum.quorum_ports import Voting
 from ottla.drivers.quorum.quorum_settings import QuorumSettings
+
+_LOG = logging.getLogger("ottla.quorum")
 
 BACKOFF_MS, BACKOFF_MS_MAX = 20, 250
 """Between attempts to connect to a voter: a quorum is few nodes, and without it nothing can be decided."""
@@ -77,6 +80,9 @@ class QuorumPeers:
             await self._node.persisted()
             await self._ask_once(request)
         except KafkaError:
+            await asyncio.sleep(self._node.settings.retry_backoff_ms / 1000)
+        except Exception as error:
+            _LOG.error("internal error in a request to a controller", exc_info=error)
             await asyncio.sleep(self._node.settings.retry_backoff_ms / 1000)
 
     async def _ask_once(self, request: Request) -> None:

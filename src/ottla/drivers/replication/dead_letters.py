@@ -33,7 +33,16 @@ from ottla.protocol.records.record_batch import (
     records_section,
 )
 from ottla.replication.partition import Partition
-from ottla.replication.share.dead_letters import COPY, ENABLE, TOPIC, DeadRecords, Source, context_headers, problem
+from ottla.replication.share.dead_letters import (
+    COPY,
+    ENABLE,
+    TOPIC,
+    DeadRecords,
+    LostLetters,
+    Source,
+    context_headers,
+    problem,
+)
 from ottla.storage.log.log import ColdRead
 
 if TYPE_CHECKING:
@@ -57,6 +66,9 @@ RECORD_BYTES: Final = 40
 HEADER_BYTES: Final = 10
 """What the fields around the bytes of a batch, a record and a header take at most."""
 
+LOST_GROUPS_MAX: Final = 1_000
+"""Groups of which it is known why their last letters are lost; the one that has told nothing for longest goes first."""
+
 _TRUE: Final = "true"
 
 
@@ -75,16 +87,20 @@ class DeadLetterWriter:
     """All methods belong to the event loop's thread."""
 
     def __init__(
-        self, node: DeadLetterHost, metrics: ShareMetrics, make_topic: Callable[[str], Coroutine[Any, Any, None]]
+        self,
+        node: DeadLetterHost,
+        metrics: ShareMetrics,
+        lost: dict[str, LostLetters],
+        make_topic: Callable[[str], Coroutine[Any, Any, None]],
     ) -> None:
-        """`make_topic` creates a topic for dead letters; raises KafkaError."""
+        """`lost` is kept: groups whose letters cannot be written, `LOST_GROUPS_MAX` at most. `make_topic` creates a
+        topic for dead letters; raises KafkaError."""
         self._node = node
         self._metrics = metrics
         self._make_topic = make_topic
         self._queues: dict[str, list[Letters]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._logged: dict[str, str] = {}
-        """Groups whose letters cannot be written, with the reason that was logged."""
+        self._lost = lost
         timing = Timing(
             request_timeout_ms=node.config.request_timeout_ms,
             setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
@@ -184,17 +200,21 @@ class DeadLetterWriter:
                 batch, size, open_ = [], BATCH_BYTES, []
 
     def _over(self, letters: Sequence[Letters], error: Exception | None) -> None:
-        if error is None and letters and self._logged.pop(letters[0].group_id, None) is not None:
+        if error is None and letters and self._lost.pop(letters[0].group_id, None) is not None:
             _LOG.info("dead letters of a share group are written again", extra=fields(group=letters[0].group_id))
         for each in letters:
             each.done()
 
     def _log_failure(self, letters: Letters, why: str) -> None:
-        if self._logged.get(letters.group_id) == why:
+        before = self._lost.pop(letters.group_id, None)
+        place, offset = letters.partition.topic_partition, letters.dead.first_offset
+        self._lost[letters.group_id] = LostLetters(place, offset, self._node.clock.now_ms(), why)
+        if len(self._lost) > LOST_GROUPS_MAX:
+            del self._lost[next(iter(self._lost))]
+        if before is not None and before.why == why:
             return
-        self._logged[letters.group_id] = why
         where = fields(
-            group=letters.group_id, partition=letters.partition.topic_partition, offset=letters.dead.first_offset,
+            group=letters.group_id, partition=place, offset=offset,
             topic=self._setting(letters.group_id, TOPIC), error=why,
         )  # fmt: skip
         _LOG.error("dead letters of a share group are lost; their records are archived", extra=where)

@@ -32,7 +32,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
 from ottla.replication.share.acquisition import Acquired
 from ottla.replication.share.config import ShareConfig
-from ottla.replication.share.dead_letters import SHARE_VERSION_MIN, TOPIC, DeadRecords
+from ottla.replication.share.dead_letters import SHARE_VERSION_MIN, TOPIC, DeadRecords, LostLetters
 from ottla.replication.share.in_flight import DONE_COUNT
 from ottla.replication.share.session import SessionKey, SharedPartition, ShareSessions
 from ottla.replication.share.share_partition import LoadedState, SharePartition
@@ -141,7 +141,7 @@ class SharePartitions:
     def __init__(
         self, node: ShareHost, metadata: PublishedMetadata, persister: Persister,
         find_offset: Callable[[Partition, Millis], Awaitable[Offset | None]],
-        dead_letters: Callable[[ShareMetrics], DeadLetterWriter],
+        dead_letters: Callable[[ShareMetrics, dict[str, LostLetters]], DeadLetterWriter],
     ) -> None:  # fmt: skip
         """`find_offset` gives, awaited, the offset of the first record since a timestamp; None if there is none.
         `dead_letters` makes what writes dead letters, when there is the first one."""
@@ -152,6 +152,8 @@ class SharePartitions:
         self.sessions = ShareSessions(node.config.group_share_max_share_sessions, self._session_ended)
         self._stopped = False
         self._make_dead_letters = dead_letters
+        self.lost_letters: dict[str, LostLetters] = {}
+        """Groups whose last letters this node could not write."""
         self._configs: dict[str, tuple[Mapping[str, str], int, ShareConfig, bool]] = {}
         """Groups read here, each with its own settings and the level of share.version, the resulting configuration, and
         whether it reads only what is committed; the node's settings do not change."""
@@ -404,7 +406,7 @@ class SharePartitions:
 
     @cached_property
     def _dead_letters(self) -> DeadLetterWriter:
-        return self._make_dead_letters(self.metrics)
+        return self._make_dead_letters(self.metrics, self.lost_letters)
 
     def _bury(self, led: LedSharePartition) -> None:
         """Have the letters of records written that have died."""

@@ -48,6 +48,9 @@ _HINT_RATIO_MAX: Final = 16
 _SNAPPY_MAGIC: Final = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER: Final = _SNAPPY_MAGIC + struct.pack(">ii", 1, 1)
 _SNAPPY_BLOCK_BYTES: Final = 32 * 1024
+_SNAPPY_RATIO: Final = (64, 3)
+"""The best that snappy can do: a copy of 64 bytes takes three. The length that a block begins with is not believed
+beyond that, and no memory is taken for it."""
 _INT32 = struct.Struct(">i")
 
 _LEVEL_DEFAULT: Final = {Codec.GZIP: -1, Codec.LZ4: 9, Codec.ZSTD: 3}
@@ -181,10 +184,30 @@ def _snappy_blocks(data: Buffer) -> list[memoryview]:
     return blocks
 
 
+def _first_literal(block: memoryview) -> memoryview:
+    """The bytes that a snappy block begins with, without decompressing it: there is nothing yet that could be copied.
+    Nothing of a block that is none."""
+    at = 0
+    while at < len(block) and block[at] >= 0x80:  # the length of it all, a varint
+        at += 1
+    at += 1
+    if at >= len(block) or block[at] & 3:
+        return block[:0]
+    length = block[at] >> 2
+    more = max(length - 59, 0)  # bytes of the length, little-endian
+    if more:
+        length = int.from_bytes(block[at + 1 : at + 1 + more], "little")
+    at += 1 + more
+    return block[at : at + length + 1]
+
+
 def _snappy_decompress(data: Buffer, limit: int, watcher: Watcher | None) -> Buffer:
     try:
         blocks = _snappy_blocks(data)
         sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+        for block, size in zip(blocks, sizes, strict=True):
+            if size * _SNAPPY_RATIO[1] > len(block) * _SNAPPY_RATIO[0]:
+                raise DecompressionFailed(f"a snappy block of {len(block)} bytes cannot be {size} bytes")
         total = sum(sizes)
         if total > limit:
             raise TooLong(f"decompresses to {total} bytes, more than {limit}")
@@ -192,6 +215,8 @@ def _snappy_decompress(data: Buffer, limit: int, watcher: Watcher | None) -> Buf
         view = memoryview(out)
         position = 0
         for block, size in zip(blocks, sizes, strict=True):
+            if watcher is not None and not position and size > _WATCHED_BYTES:
+                watcher(_first_literal(block))  # a bare block may be all of it, and is decompressed whole
             cramjam.snappy.decompress_raw_into(block, view[position : position + size])
             position += size
             if watcher is not None:

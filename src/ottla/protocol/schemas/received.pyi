@@ -938,6 +938,24 @@ class DescribeLogDirsPartition(Message):
     offset_lag: int
     is_future_key: bool
 
+class DescribeLostLettersRequest(Message):
+    groups: tuple[str, ...]
+
+class DescribeLostLettersResponse(Message):
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    node_id: int
+    groups: tuple[LostLetters, ...]
+
+class LostLetters(Message):
+    group_id: str
+    topic: str
+    partition: int
+    first_offset: int
+    timestamp_ms: int
+    message: str
+
 class DescribeProducersRequest(Message):
     topics: tuple[DescribeProducersRequestTopicRequest, ...]
 

@@ -940,6 +940,24 @@ class DescribeLogDirsPartition(TypedDict, total=False):
     offset_lag: int
     is_future_key: bool
 
+class DescribeLostLettersRequest(TypedDict, total=False):
+    groups: Sequence[str]
+
+class DescribeLostLettersResponse(TypedDict, total=False):
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    node_id: int
+    groups: Sequence[LostLetters]
+
+class LostLetters(TypedDict, total=False):
+    group_id: str
+    topic: str
+    partition: int
+    first_offset: int
+    timestamp_ms: int
+    message: str
+
 class DescribeProducersRequest(TypedDict, total=False):
     topics: Sequence[DescribeProducersRequestTopicRequest]
 

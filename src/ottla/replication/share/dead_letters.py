@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final, NamedTuple
 
-from ottla.model import Offset
+from ottla.model import Millis, Offset, TopicPartition
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
 from ottla.protocol.records.record_batch import Record
 
@@ -51,6 +51,16 @@ def left_by_the_last_leader(batches: Iterable[StateBatch], count_limit: int) -> 
         if each.delivery_state == DeliveryState.ARCHIVING:
             reason = Reason.DELIVERIES if each.delivery_count >= count_limit else Reason.REJECTED
             yield DeadRecords(each.first_offset, each.last_offset, each.delivery_count, reason)
+
+
+class LostLetters(NamedTuple):
+    """Letters of a group that could not be written, the last of them."""
+
+    place: TopicPartition
+    """Of the records."""
+    first_offset: Offset
+    timestamp_ms: Millis
+    why: str
 
 
 # Topics

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         ShareFetchRequest,
     )
     from ottla.protocol.schemas.sent import LeaderIdAndEpoch, ShareFetchResponseNodeEndpoint
+    from ottla.replication.share.dead_letters import LostLetters
     from ottla.server.ports import NodePorts
 
 NEEDS: Final = (
@@ -85,10 +86,10 @@ def share_parts(node: NodePorts, closers: Closers) -> ShareParts:
         _, offset, _ = await run_yielding(find_offset(asking, partition, timestamp_ms, READ_UNCOMMITTED))
         return offset if offset >= 0 else None
 
-    def dead_letters(metrics: ShareMetrics) -> DeadLetterWriter:
+    def dead_letters(metrics: ShareMetrics, lost: dict[str, LostLetters]) -> DeadLetterWriter:
         from ottla.drivers.replication.dead_letters import DeadLetterWriter  # few groups have any
 
-        return DeadLetterWriter(node, metrics, partial(topic_creation.create_for_dead_letters, node))
+        return DeadLetterWriter(node, metrics, lost, partial(topic_creation.create_for_dead_letters, node))
 
     persister = Persister(node, make_topic)
     partitions = SharePartitions(node, node.metadata.publisher, persister, offset_since, dead_letters)

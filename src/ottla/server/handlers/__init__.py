@@ -23,6 +23,7 @@ class Served(NamedTuple):
 OWN: dict[int, Served] = {
     ApiKey.LIST_CLIENTS: Served("cluster.list_clients", 0, 0),
     ApiKey.DISCONNECT_CLIENTS: Served("cluster.disconnect_clients", 0, 0),
+    ApiKey.DESCRIBE_LOST_LETTERS: Served("share.describe_lost_letters", 0, 0),
 }
 """APIs that Kafka does not have. Only Ottla's own commands hear of them."""
 

@@ -76,6 +76,26 @@ def test_a_broker_that_does_not_answer_is_a_failure(
     ]  # fmt: skip
 
 
+def test_controllers_are_asked_at_their_own_addresses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = serve(monkeypatch, FakeCluster(ids=[1, 2]))
+    asked: list[Mapping[str, Any]] = []
+    answer = wire.ask
+
+    def ask(bootstrap: str, key: Any, values: Mapping[str, Any], *rest: Any) -> dict[str, Any]:
+        asked.append({"at": bootstrap, **values})
+        return answer(bootstrap, key, values, *rest)
+
+    monkeypatch.setattr(wire, "ask", ask)
+    at(monkeypatch, {1: OLD})
+    assert api_versions(bootstrap="127.0.0.1:1", bootstrap_controller=cluster.bootstrap) == FAILED
+    assert [(each["at"], each["endpoint_type"]) for each in asked] == [(cluster.bootstrap, 2)]
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[0] == "controller 1 (127.0.0.1:9001)"
+    assert printed.err == "ottla: controller 2 at 127.0.0.1:9002: Connection refused\n"
+
+
 def test_the_version_that_is_used() -> None:
     assert used(18, (0, 3)) == 3
     assert used(18, (0, 99)) == 5, "the newest of this release"

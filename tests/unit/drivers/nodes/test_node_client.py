@@ -231,6 +231,53 @@ def test_an_answer_that_does_not_come_in_time_ends_the_connection() -> None:
     run(body())
 
 
+def test_a_bug_in_an_attempt_to_connect_fails_all_who_wait_and_is_tried_again_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever asks handles KafkaError alone: with another one its task would end, and nobody would be answered."""
+
+    async def body() -> None:
+        async with peer_and_client(QUICK._replace(backoff_ms=20, backoff_ms_max=20)) as (_, client, address):
+            tries = 0
+
+            def whom(_: Address) -> MeantNode | None:
+                nonlocal tries
+                tries += 1
+                raise LookupError("a bug")
+
+            client._whom = whom
+            failures = await asyncio.gather(*(failure(beat(client, address)) for _ in range(3)))
+            assert {(each.code, "a bug" in each.message) for each in failures} == {(ErrorCode.network_exception, True)}
+            began = asyncio.get_running_loop().time()
+            assert (await failure(beat(client, address))).code == ErrorCode.network_exception
+            assert tries == 2 and asyncio.get_running_loop().time() - began > 0.01, "after the back-off"
+            client._whom = None
+            assert (await beat(client, address)).version == 3
+
+    run(body())
+    assert [each.levelname for each in caplog.records if each.message == "internal error in a connection"] == [
+        "ERROR", "ERROR"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("frame", [b"", b"\0" * 9, b"\xff" * 40], ids=["empty", "zeros", "ones"])
+def test_an_answer_to_the_first_request_that_is_none(frame: bytes) -> None:
+    async def body() -> None:
+        async with peer_and_client() as (peer, client, address):
+            peer._versions = lambda version, correlation_id, whole: (  # type: ignore[method-assign]
+                struct.pack(">i", correlation_id) + frame
+            )
+            assert (await failure(beat(client, address))).code == ErrorCode.network_exception
+
+    run(body())
+
+
+def test_an_error_code_of_a_newer_release() -> None:
+    assert ErrorCode(30_000) is ErrorCode.unknown_server_error
+    with pytest.raises(ValueError, match="x"):
+        ErrorCode("x")
+
+
 def test_a_lost_connection_fails_what_is_in_flight_and_is_made_again() -> None:
     async def body() -> None:
         async with peer_and_client() as (peer, client, address):

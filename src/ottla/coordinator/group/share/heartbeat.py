@@ -101,12 +101,12 @@ def heartbeat(
     else:
         group = find(state, request.group_id)
     known = group.members.get(request.member_id)
+    if known is None and len(group.members) >= config.max_size:  # whatever its epoch, as Kafka
+        sentence = f"The share group has reached its maximum capacity of {config.max_size} members."
+        raise KafkaError(ErrorCode.group_max_size_reached, sentence)
     if known is None and not joins:
         sentence = f"Member {request.member_id} is not a member of group {request.group_id}."
         raise KafkaError(ErrorCode.unknown_member_id, sentence)
-    if known is None and len(group.members) >= config.max_size:
-        sentence = f"The share group has reached its maximum capacity of {config.max_size} members."
-        raise KafkaError(ErrorCode.group_max_size_reached, sentence)
     before = known or ShareMember(request.member_id)
     _check_epoch(before, request.member_epoch)
     group.now_ms = state.now.wall_ms
