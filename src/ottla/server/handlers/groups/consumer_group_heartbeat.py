@@ -90,25 +90,26 @@ class _Beats:
         beat = self.known.find(frame)
         if beat is None:
             return None
-        heard, epoch = beat.heard, beat.number(frame)
+        heard, epoch = beat.heard, beat.number
         if epoch != heard.member_epoch:
             if epoch <= 0:
                 return None
             heard = beat.heard = heard._replace(member_epoch=epoch)
         try:
             check_enabled(self._context, "consumer")
-            groups = self._context.node.groups
-            interval_ms = groups.plain_heartbeat(heard)
-            if interval_ms is not None:
-                return beat.frame(correlation_id, epoch, interval_ms)
-            waiter = DeferredReply(
-                lambda answer: beat.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
+            found = self._context.node.groups.plain_heartbeat(
+                heard,
+                lambda: DeferredReply(
+                    lambda answer: beat.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
+                ),
             )
-            if not groups.advancing_heartbeat(waiter, heard):
-                return None
         except KafkaError:
             return None  # said by the handler, which asks again
-        return Call(self._api, self._context.of_another(correlation_id), None), waiter.deferred
+        if found is None:
+            return None
+        if isinstance(found, int):
+            return beat.frame(correlation_id, epoch, found)
+        return Call(self._api, self._context.of_another(correlation_id), None), found.deferred
 
     def learn(self, frame: memoryview, heard: PlainHeartbeat) -> None:
         version = self._context.api_version
