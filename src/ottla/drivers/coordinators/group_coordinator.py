@@ -185,9 +185,7 @@ class GroupCoordinatorDriver:
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """Raises KafkaError."""
         shard = self._shard_of(group_id, reads_offsets=False, flushes=False)
-        shard.core.decide(
-            lambda state: membership.heartbeat(state, group_id, member_id, instance_id, generation), self._now()
-        )
+        shard.core.decide(membership.heartbeat, self._now(), group_id, member_id, instance_id, generation)
         self._shards.arm(shard)
 
     def plain_heartbeat(self, heard: PlainHeartbeat, waiter: Callable[[], W]) -> Millis | W | None:
@@ -197,14 +195,10 @@ class GroupCoordinatorDriver:
         shard, now = self._shard_of(heard.group_id, reads_offsets=False, flushes=False), self._now()
         is_settled = not (shard.pending or shard.collected)  # else what the answer rests on may not be committed
         make = None if shard.commits.entries else waiter
-        found: Millis | W | None = shard.core.decide(
-            lambda state: _short_way()(state, heard, is_settled=is_settled, waiter=make), now
-        )
+        found: Millis | W | None = shard.core.decide(_short_way(), now, heard, is_settled, make)
         if found is None and make is None:
             shard = self._shard_of(heard.group_id, flushes=False)  # what is committed goes before its records
-            found = shard.core.decide(
-                lambda state: _short_way()(state, heard, is_settled=False, waiter=waiter), now
-            )
+            found = shard.core.decide(_short_way(), now, heard, False, waiter)
         if isinstance(found, int):
             self._shards.arm(shard)
         elif found is not None:

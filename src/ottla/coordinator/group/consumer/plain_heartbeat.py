@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def plain_heartbeat(
-    state: GroupState, heard: PlainHeartbeat, *, is_settled: bool, waiter: Callable[[], Token] | None
+    state: GroupState, heard: PlainHeartbeat, is_settled: bool, waiter: Callable[[], Token] | None
 ) -> Millis | Token | None:
     """Begin the member's session again, and return the interval to its next heartbeat. Where the member keeps its
     assignment and gets the epoch of its target, or where what is true of it `is_settled` not yet, reply to a `waiter`

@@ -63,7 +63,7 @@ def on_error(
 class _Beat(Known):
     """The heartbeat of one member, whatever its epoch, and the answer where nothing is new."""
 
-    __slots__ = ("answer", "heard")
+    __slots__ = ("answer", "correlation_id", "heard")
 
     def __init__(self, place: int, heard: PlainHeartbeat, answer: bytes) -> None:
         super().__init__(place)
@@ -71,6 +71,15 @@ class _Beat(Known):
         """As it came last."""
         self.answer = answer
         """What is between the correlation id and the epoch."""
+        self.correlation_id = 0
+        """That of the heartbeat that is being answered."""
+
+    def waiter(self) -> DeferredReply:
+        """Gets what the coordinator says to this heartbeat, later."""
+        correlation_id = self.correlation_id
+        return DeferredReply(
+            lambda answer: self.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
+        )
 
     def frame(self, correlation_id: int, epoch: int, interval_ms: Millis) -> bytes:
         head = self.answer
@@ -97,12 +106,8 @@ class _Beats:
             heard = beat.heard = heard._replace(member_epoch=epoch)
         try:
             check_enabled(self._context, "consumer")
-            found = self._context.node.groups.plain_heartbeat(
-                heard,
-                lambda: DeferredReply(
-                    lambda answer: beat.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
-                ),
-            )
+            beat.correlation_id = correlation_id
+            found = self._context.node.groups.plain_heartbeat(heard, beat.waiter)
         except KafkaError:
             return None  # said by the handler, which asks again
         if found is None:
