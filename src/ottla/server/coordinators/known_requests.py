@@ -54,8 +54,8 @@ class KnownRequests(Generic[K]):
         the place of a key."""
         self._last: K | None = None
         self.by_bytes: dict[tuple[int, bytes], K] = {}
-        """By the place of the number and all bytes behind the correlation id but the number's; either begins there. So a frame that is found
-        differs in nothing else from the one that was decoded."""
+        """By the place of the number, counted from the end of the correlation id, and all bytes behind that but the
+        number's. So a frame that is found differs in nothing else from the one that was decoded."""
         self._places: dict[int, int] = {}
         """A place to try, by the size of the frame."""
 
