@@ -82,7 +82,7 @@ def instructions(run: Run) -> Iterator[Section]:
         yield Section(TITLE, [], "Not counted: Valgrind is not installed.", "instructions")
         return
     run.cool()
-    wanted = [load for load in loads() if run.wants(load.name)]
+    wanted = [load for load in loads() if run.wants(load.name) and not load.by_name]
     found = {}
     for side in [side for side in run.sides if side in SOURCES]:
         directory = run.base / f"counted-{side}"
@@ -112,7 +112,12 @@ def main() -> None:
     parser.add_argument("loads", nargs="*", metavar="PART OF A NAME", help="count these only")
     parser.add_argument("--write", action="store_true", help=f"keep what was counted in {KEPT.name}")
     arguments = parser.parse_args()
-    wanted = [load for load in loads() if not arguments.loads or any(part in load.name for part in arguments.loads)]
+    parts: list[str] = arguments.loads
+    wanted = [
+        load
+        for load in loads()
+        if load.name in parts or (not load.by_name and (not parts or any(part in load.name for part in parts)))
+    ]
     with tempfile.TemporaryDirectory(prefix="ottla-bench-") as base:
         found = measure(Path(base), wanted)
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}

@@ -15,6 +15,7 @@ from bench.method.counted_rebalances import ClassicRebalances, ConsumerRebalance
 from bench.method.counted_shares import DELAYED, ORDERED, ShareFetches
 from bench.method.load import Client, batch_of, fetch_frame, frame, produce_frame
 from bench.method.members import Group, Member, Swarm
+from bench.workloads.consumer_rebalances import partitions_of
 from bench.workloads.group_requests import (
     COMMIT_VERSION,
     HEARTBEAT_VERSION,
@@ -45,9 +46,10 @@ SHARED_RECORDS = 500
 TRANSACTIONS = 200
 COMMIT_TURNS = 4
 REBALANCING = "rebalancing"
+REBALANCED = (10, 100, 1000, 5000)
+"""Members of groups, as in the table of rebalances."""
 REBALANCED_MEMBERS = 100
-PARTITIONS_A_MEMBER = 2
-"""As in the table of rebalances."""
+"""Those of the group whose figure is kept. What a member of the others costs says whether work grows with the group."""
 
 
 @dataclass
@@ -68,6 +70,8 @@ class Load:
     """Whether a test counts it too. It counts no load whose figure depends on how fast the client reads or writes."""
     is_kept: bool = True
     """Whether its figure is in `instructions.json`: not of those that are only compared with one another."""
+    by_name: bool = False
+    """Whether it takes so long that it is counted only where its whole name is given."""
     with_follower: bool = False
     """On a node of its own, with a listener for controllers, to which another broker can be registered."""
 
@@ -290,14 +294,14 @@ def _transactions(broker: Broker) -> Requests:
     return Requests([frames], 3)
 
 
-def _classic_rebalances(broker: Broker) -> Burst:
-    return ClassicRebalances(broker.side, REBALANCED_MEMBERS)
+def _classic_rebalances(members: int, broker: Broker) -> Burst:
+    return ClassicRebalances(broker.side, members)
 
 
-def _consumer_rebalances(broker: Broker) -> Burst:
-    partitions = PARTITIONS_A_MEMBER * REBALANCED_MEMBERS
-    broker.client.create_topic(REBALANCING, partitions)
-    return ConsumerRebalances(broker.side, REBALANCED_MEMBERS, REBALANCING, partitions)
+def _consumer_rebalances(members: int, broker: Broker) -> Burst:
+    topic, partitions = f"{REBALANCING}-{members}", partitions_of(members)
+    broker.client.create_topic(topic, partitions)
+    return ConsumerRebalances(broker.side, members, topic, partitions)
 
 
 def loads() -> list[Load]:
@@ -337,8 +341,12 @@ def loads() -> list[Load]:
         found.append(Load(name, partial(_offset_fetches, partitions), in_suite=True))
     found.append(Load("heartbeat", _heartbeats, in_suite=True))
     found.append(Load("heartbeat of a consumer group", _consumer_heartbeats))
-    found.append(Load(f"rebalance of {REBALANCED_MEMBERS} members, classic", _classic_rebalances, is_large=True))
-    found.append(Load(f"rebalance of {REBALANCED_MEMBERS} members, KIP-848", _consumer_rebalances, is_large=True))
+    for protocol, rebalances in (("classic", _classic_rebalances), ("KIP-848", _consumer_rebalances)):
+        found += [
+            Load(f"rebalance of {members:,} members, {protocol}", partial(rebalances, members), is_large=True,
+                 is_kept=members == REBALANCED_MEMBERS, by_name=members > REBALANCED_MEMBERS)
+            for members in REBALANCED
+        ]  # fmt: skip
     found.append(Load("share fetch of 500 records", _share_fetches, in_suite=True))
     for number, (what, settings, held) in enumerate(
         (("", {}, False), (", back-off", DELAYED, False), (", in order by key", ORDERED, False),

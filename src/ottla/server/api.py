@@ -60,6 +60,8 @@ RECORDS_COST_SHIFT: Final = 10
 ROW_COST: Final = 10
 """Cost of a look-up for a row of a request."""
 
+_ERROR_NAMES: Final[Mapping[int, str]] = {int(code): code.name.upper() for code in ErrorCode}
+
 
 Response: TypeAlias = Mapping[str, Any] | EncodedResponse | bytes | None
 """Bytes are a whole frame, its length included."""
@@ -235,7 +237,7 @@ class RequestContext:
 
     def count_error(self, error: int, times: int = 1) -> None:
         """Count errors of an answer that is encoded already; those in others are found when they are encoded."""
-        self.node.metrics.api(self.api_key).failed(ErrorCode(error).name.upper(), times)
+        self.node.metrics.api(self.api_key).failed(_ERROR_NAMES[error], times)
 
 
 def top_level_error(context: RequestContext, request: Any, error: KafkaError) -> Response:

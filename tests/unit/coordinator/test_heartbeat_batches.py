@@ -9,11 +9,13 @@ import pytest
 
 from ottla.coordinator.group.consumer.describe import describe
 from ottla.coordinator.group.consumer.group import ConsumerGroup
-from ottla.coordinator.group.requests import ConsumerHeartbeat, OffsetCommit, OffsetToCommit
+from ottla.coordinator.group.requests import ConsumerHeartbeat, OffsetCommit, OffsetToCommit, PlainHeartbeat
 from ottla.drivers.coordinators import coordinator_shards
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.records.record_batch import read_batch_header
 from ottla.storage.config import LogConfig
+from tests.unit.coordinator.harness import WALL_START_MS
+from tests.unit.coordinator.test_commit_batches import commit, shape
 from tests.unit.coordinator.test_driver import Waiter, World, play, until
 
 
@@ -130,6 +132,30 @@ def test_whoever_asks_for_something_else_finds_the_heartbeats_in_the_log() -> No
         asked = OffsetCommit(group_id="g", member_id="a", generation=2, offsets=offsets, knows_unknown_group=True)
         world.driver.ask(committed, asked)
         assert code_of(joined) is ErrorCode.none and len(world.log.batches) == 3
+
+    play(scene)
+
+
+def test_a_new_epoch_is_written_behind_the_commits_of_its_turn_and_silence_does_not_end_their_batch() -> None:
+    async def scene(world: World) -> None:
+        for member_id in "ab":
+            beat(world, member_id)
+            await asyncio.sleep(0)
+        world.node.clock.now_ms = lambda: WALL_START_MS + 2_000  # the interval between assignments is over
+        beat(world, "b", 2)
+        await asyncio.sleep(0)
+        written = len(world.log.batches)
+        committed, told = commit(world, shape(), 7), Waiter()
+        heard = PlainHeartbeat("g", "a", None, 2, "", "")
+        assert world.driver.plain_heartbeat(heard, lambda: told) is told
+        assert committed.results == [None] and told.results == []
+        await asyncio.sleep(0)
+        assert told.results[0]["member_epoch"] == 3 and len(world.log.batches) == written + 2
+        committed = commit(world, shape(), 8)
+        assert world.driver.plain_heartbeat(heard._replace(member_epoch=3), Waiter) == 5_000
+        assert committed.results == [] and len(world.log.batches) == written + 2
+        await asyncio.sleep(0)
+        assert committed.results == [None] and world.committed() == 8
 
     play(scene)
 

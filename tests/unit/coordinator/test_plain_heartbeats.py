@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 from typing import Any
 
 import pytest
 
 from ottla.coordinator.effects import Write
-from ottla.coordinator.group.consumer.plain_heartbeat import advancing_heartbeat
-from ottla.coordinator.group.consumer.plain_heartbeat import plain_heartbeat as decide
+from ottla.coordinator.group.consumer.plain_heartbeat import plain_heartbeat
 from ottla.coordinator.group.requests import PlainHeartbeat
 from ottla.errors import ErrorCode
 from ottla.model import Millis
@@ -21,7 +21,9 @@ def beat(
     groups: Groups, member_id: str, epoch: int, instance_id: str | None = None, client: str = "c"
 ) -> Millis | None:
     heard = PlainHeartbeat("g", member_id, instance_id, epoch, client, "/h")
-    return groups.driver.shard.decide(lambda state: decide(state, heard), groups.driver.now)
+    decide = partial(plain_heartbeat, heard=heard, is_settled=True, waiter=None)
+    found: Millis | None = groups.driver.shard.decide(decide, groups.driver.now)
+    return found
 
 
 def settled() -> Groups:
@@ -58,7 +60,8 @@ def test_what_is_wrong_is_left_to_others(what: str) -> None:
         "client": PlainHeartbeat("g", "a", None, epoch, "d", "/h"),
     }[what]
     groups.driver.wait(40_000)
-    assert groups.driver.shard.decide(lambda state: decide(state, heard), groups.driver.now) is None
+    decide = partial(plain_heartbeat, heard=heard, is_settled=True, waiter=None)
+    assert groups.driver.shard.decide(decide, groups.driver.now) is None
     groups.driver.wait(5_000)
     assert groups.group().is_empty, "nobody's session began again"
 
@@ -130,7 +133,8 @@ def advance(groups: Groups, member_id: str, epoch: int, instance_id: str | None)
     """The answer of the short way to a new epoch; None where it leaves the heartbeat to the long one."""
     heard, driver = PlainHeartbeat("g", member_id, instance_id, epoch, "c", "/h"), groups.driver
     before, decisions = len(driver.replies), driver.shard.state.decisions
-    if not driver.shard.decide(lambda state: advancing_heartbeat(state, member_id, heard), driver.now):
+    decide = partial(plain_heartbeat, heard=heard, is_settled=False, waiter=lambda: member_id)
+    if driver.shard.decide(decide, driver.now) is None:
         return None
     writes = any(isinstance(each, Write) and each.records for each in driver.shard.state.effects)
     assert (driver.shard.state.decisions > decisions) == writes, "commits are checked again against the new epoch"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Effect, Now, Token
@@ -58,6 +58,7 @@ from ottla.protocol.internal.modern_group_records import ModernKey, types_of
 from ottla.protocol.offset_block import OffsetBlock
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 _EXPIRY = ("expiry",)
 _COUNT_AT_ONCE: Final = frozenset({
@@ -225,10 +226,10 @@ class GroupShard:
         self.state.now = now
         DECISIONS[type(request)](self.state, token, request)
 
-    def decide(self, decide: Callable[[GroupState], T], now: Now) -> T:
+    def decide(self, decide: Callable[Concatenate[GroupState, P], T], now: Now, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a decision that no client asks for in a request of its own, or that needs no reply."""
         self.state.now = now
-        return decide(self.state)
+        return decide(self.state, *args, **kwargs)
 
 
 def _heartbeat_of(group_type: str) -> Callable[[GroupState, Token, Any], None]:

@@ -85,8 +85,8 @@ class _Batch:
 
     def has_room(self, encoded: Encoded, size: int, bytes_max: int) -> bool:
         """Whether these records may go into it; into an empty one they may."""
-        fits = len(self.encoded) + len(encoded) <= BATCH_RECORDS_MAX and self.size + size <= bytes_max
-        return fits or not self.writes
+        fits = len(self.encoded) + len(encoded) <= BATCH_RECORDS_MAX
+        return (fits and self.size + size <= BATCH_BYTES_MAX and self.size + size <= bytes_max) or not self.writes
 
     def add(self, write: Write, encoded: Encoded, size: int, rest: Sequence[Any]) -> None:
         self.writes.append(write)
@@ -383,8 +383,7 @@ class Shards(Generic[S]):
             self._refuse(shard, write, rest, error)
             return
         batch = shard.collected
-        bytes_max = min(BATCH_BYTES_MAX, shard.partition.log.config.max_message_bytes // 2)
-        if batch is not None and not batch.has_room(encoded, size, bytes_max):
+        if batch is not None and not batch.has_room(encoded, size, shard.partition.log.config.max_message_bytes // 2):
             if not self.flush(shard, write):
                 self._fail(rest, ErrorCode.not_coordinator)
                 return

@@ -45,8 +45,6 @@ from ottla.replication.replica_log import Appended
 from ottla.storage.log.validation import COORDINATOR
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from ottla.coordinator.group.group import Group
     from ottla.drivers.ports import CoordinatorHost, PublishedMetadata, Waiter
     from ottla.protocol.schemas.sent import ListedGroup
@@ -54,6 +52,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ottla.groups")
 
 T = TypeVar("T")
+W = TypeVar("W", bound="Waiter")
 P = ParamSpec("P")
 
 CONSUMERS_REBALANCE = "rebalances"
@@ -93,8 +92,8 @@ class GroupLed(Shard[GroupShard]):
 
 
 @cache
-def _short_ways() -> ModuleType:
-    from ottla.coordinator.group.consumer import plain_heartbeat  # a node without such groups need not load it
+def _short_way() -> Callable[..., Any]:
+    from ottla.coordinator.group.consumer.plain_heartbeat import plain_heartbeat  # not for a node without such groups
 
     return plain_heartbeat
 
@@ -186,32 +185,25 @@ class GroupCoordinatorDriver:
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """Raises KafkaError."""
         shard = self._shard_of(group_id, reads_offsets=False, flushes=False)
-        shard.core.decide(
-            lambda state: membership.heartbeat(state, group_id, member_id, instance_id, generation), self._now()
-        )
+        shard.core.decide(membership.heartbeat, self._now(), group_id, member_id, instance_id, generation)
         self._shards.arm(shard)
 
-    def plain_heartbeat(self, heard: PlainHeartbeat) -> Millis | None:
+    def plain_heartbeat(self, heard: PlainHeartbeat, waiter: Callable[[], W]) -> Millis | W | None:
         """The interval to the next heartbeat of a member that has said nothing new and to whom nothing new is to be
-        said; None: that is for a ConsumerHeartbeat. Raises KafkaError."""
-        shard = self._shard_of(heard.group_id, reads_offsets=False, flushes=False)
-        if shard.pending or shard.collected:  # what the answer rests on may not be committed
-            return None
-        interval_ms: Millis | None = shard.core.decide(
-            lambda state: _short_ways().plain_heartbeat(state, heard), self._now()
-        )
-        if interval_ms is not None:
+        said. Or a `waiter`, where the member gets a new epoch and nothing else, or is told what is not committed yet:
+        that gets the reply to a ConsumerHeartbeat. None: it is for one. Raises KafkaError."""
+        shard, now = self._shard_of(heard.group_id, reads_offsets=False, flushes=False), self._now()
+        is_settled = not (shard.pending or shard.collected)  # else what the answer rests on may not be committed
+        make = None if shard.commits.entries else waiter
+        found: Millis | W | None = shard.core.decide(_short_way(), now, heard, is_settled, make)
+        if found is None and make is None:
+            shard = self._shard_of(heard.group_id, flushes=False)  # what is committed goes before its records
+            found = shard.core.decide(_short_way(), now, heard, False, waiter)
+        if isinstance(found, int):
             self._shards.arm(shard)
-        return interval_ms
-
-    def advancing_heartbeat(self, waiter: Waiter, heard: PlainHeartbeat) -> bool:
-        """The same where the member gets a new epoch and nothing else, or is told what is not committed yet: replies as
-        to a ConsumerHeartbeat. False: it is for one. Raises KafkaError."""
-        shard = self._shard_of(heard.group_id, flushes=False)
-        if not shard.core.decide(lambda state: _short_ways().advancing_heartbeat(state, waiter, heard), self._now()):
-            return False
-        self._shards.work(shard)
-        return True
+        elif found is not None:
+            self._shards.work(shard)
+        return found
 
     def streams_heartbeat_interval_ms(self, group_id: str) -> Millis:
         return self._config.of_streams_group(self._node.image, group_id).heartbeat_interval_ms

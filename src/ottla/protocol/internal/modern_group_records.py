@@ -62,6 +62,7 @@ _NAMES: Final = {
     23: "StreamsGroupTopology",
 }
 _SHORT = struct.Struct(">h")
+_TYPE_AND_LENGTH = struct.Struct(">hh")
 _INT = struct.Struct(">i")
 
 
@@ -109,12 +110,12 @@ def decode_modern_key(key: Buffer) -> ModernKey | None:
 
 
 def encode_modern_key(key: ModernKey) -> bytes:
-    group = key.group.encode()
-    found = _SHORT.pack(key.type) + _SHORT.pack(len(group)) + group
-    if key.member is None:
-        return found
-    member = key.member.encode()
-    return found + _SHORT.pack(len(member)) + member
+    number, name, of = key
+    group = name.encode()
+    if of is None:
+        return b"".join((_TYPE_AND_LENGTH.pack(number, len(group)), group))
+    member = of.encode()
+    return b"".join((_TYPE_AND_LENGTH.pack(number, len(group)), group, _SHORT.pack(len(member)), member))
 
 
 def epoch_of(value: bytes) -> int:

@@ -24,22 +24,18 @@ KNOWN_MAX: Final = 64
 BYTES_MAX: Final = 1024
 """Longer ones, with tagged fields or names that nobody has, are decoded each time: a frame may have 100 MB."""
 _INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
 
 
 class Known:
     """A request that came before."""
 
-    __slots__ = ("place",)
+    __slots__ = ("number", "place")
 
     def __init__(self, place: int) -> None:
         self.place = place
         """Where its number is in the frame; the end of a frame that has none."""
-
-    def number(self, frame: memoryview) -> int:
-        """The number of a request that is this one but for its number."""
-        found: int = _INT32.unpack_from(frame, self.place)[0]
-        return found
+        self.number = 0
+        """The number of the frame that was found last."""
 
 
 K = TypeVar("K", bound=Known)
@@ -50,27 +46,39 @@ A = TypeVar("A")
 class KnownRequests(Generic[K]):
     """Repeated requests of one connection, API and version."""
 
-    __slots__ = ("_places", "by_bytes")
+    __slots__ = ("_last", "_last_rest", "_places", "by_bytes")
 
     def __init__(self) -> None:
+        self._last_rest = b""
+        """What is behind the correlation id of the frame that was found last. Heartbeats repeat it: a look at it takes
+        the place of a key."""
+        self._last: K | None = None
         self.by_bytes: dict[tuple[int, bytes], K] = {}
-        """By the place of the number and all bytes behind the correlation id but the number's. So a frame that is found
-        differs in nothing else from the one that was decoded."""
+        """By the place of the number, counted from the end of the correlation id, and all bytes behind that but the
+        number's. So a frame that is found differs in nothing else from the one that was decoded."""
         self._places: dict[int, int] = {}
         """A place to try, by the size of the frame."""
 
     def find(self, frame: memoryview) -> K | None:
-        size = len(frame)
-        place = self._places.get(size, size)
-        return self.by_bytes.get((place, b"".join((frame[8:place], frame[place + 4 :]))))
+        """The request that this one is but for its number, which is found, too."""
+        rest = bytes(frame[8:])
+        if rest == self._last_rest:
+            return self._last
+        at = self._places.get(len(frame), len(frame)) - 8
+        found = self.by_bytes.get((at, rest[:at] + rest[at + 4 :]))
+        if found is not None:
+            found.number = int.from_bytes(rest[at : at + 4], "big", signed=True)
+            self._last_rest, self._last = rest, found
+        return found
 
     def learn(self, frame: memoryview, known: K) -> None:
         if len(self.by_bytes) >= KNOWN_MAX:
             self.by_bytes.clear()
             self._places.clear()
-        place = known.place
-        self._places[len(frame)] = place
-        self.by_bytes[place, b"".join((frame[8:place], frame[place + 4 :]))] = known
+        self._last_rest, self._last = b"", None
+        at = known.place - 8
+        self._places[len(frame)] = known.place
+        self.by_bytes[at, b"".join((frame[8 : known.place], frame[known.place + 4 :]))] = known
 
 
 class AskedBefore(Known, Generic[A]):

@@ -47,7 +47,7 @@ def test_a_frame_that_differs_in_any_other_byte_is_not_known(
         found = requests.find(memoryview(changed))
         assert (found is not None) == (at < 8 or place <= at < place + 4), at
     known = requests.find(memoryview(frame[:place] + b"\0\0\1\0" + frame[place + 4 :]))
-    assert known is not None and known.number(memoryview(frame[:place] + b"\0\0\1\0")) == 256
+    assert known is not None and known.number == 256
     for size in range(8, len(frame)):
         assert requests.find(memoryview(frame[:size])) is None
     assert requests.find(memoryview(frame + b"\0")) is None
@@ -63,6 +63,26 @@ def test_places_of_frames_of_one_size_do_not_meet() -> None:
         requests.learn(memoryview(frame), Known(behind_strings(frame, ApiKey.HEARTBEAT, 3, 1)))
     assert requests.find(memoryview(two)) is not None
     assert requests.find(memoryview(one)) is None, "one of them is decoded each time"
+
+
+def test_a_frame_that_comes_again_has_its_own_number() -> None:
+    """The last frame is found by a look at its bytes, others by a key."""
+    requests: KnownRequests[Known] = KnownRequests()
+    frames = [
+        messages.encode_request(ApiKey.HEARTBEAT, 3, 1, "c", {**BEAT, "member_id": member, "generation_id": number})
+        for member in ("b", "cc")
+        for number in (7, -1, 1 << 30)
+    ]
+    for frame in (frames[0], frames[3]):
+        requests.learn(memoryview(frame), Known(behind_strings(frame, ApiKey.HEARTBEAT, 3, 1)))
+    whose = [requests.find(memoryview(frames[0])), requests.find(memoryview(frames[3]))]
+    for index in (0, 0, 1, 0, 3, 1, 1, 4, 5, 5, 2, 3, 0):
+        found = requests.find(memoryview(frames[index]))
+        assert found is not None and found is whose[index // 3]
+        assert found.number == (7, -1, 1 << 30)[index % 3]
+    for number in range(KNOWN_MAX):
+        requests.learn(memoryview(b"%016d" % number), Known(16))
+    assert requests.find(memoryview(frames[0])) is None, "what is forgotten is not found by its bytes either"
 
 
 def test_many_requests_do_not_grow_what_is_kept() -> None:

@@ -143,6 +143,8 @@ class ClassicGroup:
         """The protocol with the most votes among those that every member supports; there is at least one."""
         everyone = len(self.members)
         candidates = {name for name, count in self._support.items() if count == everyone}
+        if len(candidates) == 1:
+            return candidates.pop()
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
@@ -201,9 +203,10 @@ class ClassicGroup:
     def update(
         self, member: Member, protocols: dict[str, bytes], rebalance_timeout_ms: Millis, session_timeout_ms: Millis
     ) -> None:
-        self._support.subtract([*member.protocols])
+        if member.protocols.keys() != protocols.keys():  # most members have what they had
+            self._support.subtract([*member.protocols])
+            self._support.update([*protocols])
         member.protocols = protocols
-        self._support.update([*protocols])
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
 
@@ -241,7 +244,9 @@ class ClassicGroup:
         if not self.members:
             self.subscribed = frozenset()
         elif self.protocol_name is not None:
-            topics = [subscribed_topics(member.protocols[self.protocol_name]) for member in self.members.values()]
+            # Most members of a large group say the same.
+            said = dict.fromkeys([member.protocols[self.protocol_name] for member in self.members.values()])
+            topics = [subscribed_topics(metadata) for metadata in said]
             if None not in topics:
                 self.subscribed = frozenset().union(*(found for found in topics if found is not None))
 

@@ -144,7 +144,8 @@ def _join_known(state: GroupState, token: Token, group: ClassicGroup, request: J
         state.reply(token, replies.join_error(error.code, member_id))
         return
     is_leader = group.leader == member_id
-    unchanged = [*member.protocols.items()] == [*request.protocols.items()]  # in order: that is the member's vote
+    # In order: that is the member's vote. A request that came before has what the member has.
+    unchanged = member.protocols is request.protocols or [*member.protocols.items()] == [*request.protocols.items()]
     if unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
         # It may have missed the response: answer it again. A stable group's leader joins in order to rebalance.
         state.reply(token, replies.joined(group, member_id, with_members=is_leader))

@@ -117,11 +117,7 @@ class ConsumerMember(NamedTuple):
 
     def to_current(self) -> ConsumerGroupCurrentMemberAssignmentValue:
         return ConsumerGroupCurrentMemberAssignmentValue(
-            member_epoch=self.epoch,
-            previous_member_epoch=self.previous_epoch,
-            state=self.state,
-            assigned_partitions=_to_record(self.assigned),
-            partitions_pending_revocation=_to_record(self.revoking),
+            self.epoch, self.previous_epoch, self.state, _to_record(self.assigned), _to_record(self.revoking)
         )
 
     def with_current(self, value: ConsumerGroupCurrentMemberAssignmentValue | None) -> ConsumerMember:
@@ -145,10 +141,8 @@ def with_epoch(partitions: Partitions, epoch: int) -> Epochs:
 def _to_record(epochs: Epochs) -> tuple[CurrentPartitions, ...]:
     if not epochs:
         return ()
-    return tuple([
-        CurrentPartitions(topic_id, tuple(partitions), tuple(partitions.values()))
-        for topic_id, partitions in sorted(epochs.items())
-    ])  # fmt: skip
+    rows = epochs.items() if len(epochs) == 1 else sorted(epochs.items())
+    return tuple([CurrentPartitions(topic_id, tuple(found), tuple(found.values())) for topic_id, found in rows])
 
 
 def _from_record(topics: Sequence[CurrentPartitions], member_epoch: int) -> Epochs:

@@ -6,6 +6,7 @@ heartbeats the same answer and write the same record."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,49 +29,47 @@ if TYPE_CHECKING:
     Heard: TypeAlias = "tuple[ConsumerGroup, ConsumerMember]"
 
 
-def plain_heartbeat(state: GroupState, heard: PlainHeartbeat) -> Millis | None:
-    """Begin the member's session again, and return the interval to its next heartbeat. None: something is to be done or
-    to be refused, or is not settled; nothing has changed."""
+def plain_heartbeat(
+    state: GroupState, heard: PlainHeartbeat, is_settled: bool, waiter: Callable[[], Token] | None
+) -> Millis | Token | None:
+    """Begin the member's session again, and return the interval to its next heartbeat. Where the member keeps its
+    assignment and gets the epoch of its target, or where what is true of it `is_settled` not yet, reply to a `waiter`
+    instead, once all is in the log, and return that. None: something else is to be done or to be refused, or there is
+    no `waiter`; nothing has changed."""
     found = _heard(state, heard)
     if found is None:
         return None
     group, member = found
-    if not member.is_reconciled_to(group.assignment_epoch):
+    if member.is_reconciled_to(group.assignment_epoch):
+        if not is_settled and waiter is None:
+            return None
+        records: list[GroupRecord] = []
+        undo = _nothing
+    elif waiter is None or member.state is not MemberState.STABLE or not _keeps_its_target(state, group, member):
         return None
-    start_session(state, heard.group_id, member)
-    return state.consumer_config(heard.group_id).heartbeat_interval_ms
-
-
-def advancing_heartbeat(state: GroupState, token: Token, heard: PlainHeartbeat) -> bool:
-    """Move a member that keeps its assignment to the epoch of its target, and reply once that is in the log. The reply
-    to one that is there already waits for what was written before. False: nothing has changed."""
-    found = _heard(state, heard)
-    if found is None:
-        return False
-    group, member = found
-    records = []
-    undo = _nothing
-    epoch = group.assignment_epoch
-    if not member.is_reconciled_to(epoch):
-        if member.state is not MemberState.STABLE or member.revoking or not _has_its_target(state, group, member):
-            return False
-        old, member = member, member.in_epoch(epoch)
+    else:
+        old, member = member, member.in_epoch(group.assignment_epoch)
         key = ModernKey(MEMBER_CURRENT, heard.group_id, heard.member_id)
-        records.append(GroupRecord(key, member.to_current()))
+        records = [GroupRecord(key, member.to_current())]
         state.decisions += 1
         group.set_epoch_of(old, member)
         undo = partial(group.set_epoch_of, member, old)
         cancel_rebalance(state, heard.group_id, heard.member_id)
     start_session(state, heard.group_id, member)
+    interval_ms = state.consumer_config(heard.group_id).heartbeat_interval_ms
+    if is_settled and not records:
+        return interval_ms
+    assert waiter is not None
+    token = waiter()
     answer = {
         "error_code": ErrorCode.none,
         "member_id": heard.member_id,
-        "member_epoch": epoch,
-        "heartbeat_interval": state.consumer_config(heard.group_id).heartbeat_interval_ms,
+        "member_epoch": member.epoch,
+        "heartbeat_interval": interval_ms,
         "assignment": None,
     }
     state.effects += (Write(records, undo=undo), Reply(token, answer))
-    return True
+    return token
 
 
 def _heard(state: GroupState, heard: PlainHeartbeat) -> Heard | None:
@@ -92,8 +91,10 @@ def _heard(state: GroupState, heard: PlainHeartbeat) -> Heard | None:
     return group, member
 
 
-def _has_its_target(state: GroupState, group: ConsumerGroup, member: ConsumerMember) -> bool:
+def _keeps_its_target(state: GroupState, group: ConsumerGroup, member: ConsumerMember) -> bool:
     """Whether nothing changes for the member but its epoch."""
+    if member.revoking:
+        return False
     assigned, target = member.assigned, group.target(member.member_id)
     if len(assigned) != len(target):
         return False

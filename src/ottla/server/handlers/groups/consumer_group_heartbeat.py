@@ -63,7 +63,7 @@ def on_error(
 class _Beat(Known):
     """The heartbeat of one member, whatever its epoch, and the answer where nothing is new."""
 
-    __slots__ = ("answer", "heard")
+    __slots__ = ("answer", "correlation_id", "heard")
 
     def __init__(self, place: int, heard: PlainHeartbeat, answer: bytes) -> None:
         super().__init__(place)
@@ -71,6 +71,15 @@ class _Beat(Known):
         """As it came last."""
         self.answer = answer
         """What is between the correlation id and the epoch."""
+        self.correlation_id = 0
+        """That of the heartbeat that is being answered."""
+
+    def waiter(self) -> DeferredReply:
+        """Gets what the coordinator says to this heartbeat, later."""
+        correlation_id = self.correlation_id
+        return DeferredReply(
+            lambda answer: self.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
+        )
 
     def frame(self, correlation_id: int, epoch: int, interval_ms: Millis) -> bytes:
         head = self.answer
@@ -90,25 +99,22 @@ class _Beats:
         beat = self.known.find(frame)
         if beat is None:
             return None
-        heard, epoch = beat.heard, beat.number(frame)
+        heard, epoch = beat.heard, beat.number
         if epoch != heard.member_epoch:
             if epoch <= 0:
                 return None
             heard = beat.heard = heard._replace(member_epoch=epoch)
         try:
             check_enabled(self._context, "consumer")
-            groups = self._context.node.groups
-            interval_ms = groups.plain_heartbeat(heard)
-            if interval_ms is not None:
-                return beat.frame(correlation_id, epoch, interval_ms)
-            waiter = DeferredReply(
-                lambda answer: beat.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
-            )
-            if not groups.advancing_heartbeat(waiter, heard):
-                return None
+            beat.correlation_id = correlation_id
+            found = self._context.node.groups.plain_heartbeat(heard, beat.waiter)
         except KafkaError:
             return None  # said by the handler, which asks again
-        return Call(self._api, self._context.of_another(correlation_id), None), waiter.deferred
+        if found is None:
+            return None
+        if isinstance(found, int):
+            return beat.frame(correlation_id, epoch, found)
+        return Call(self._api, self._context.of_another(correlation_id), None), found.deferred
 
     def learn(self, frame: memoryview, heard: PlainHeartbeat) -> None:
         version = self._context.api_version

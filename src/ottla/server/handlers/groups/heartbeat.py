@@ -49,7 +49,7 @@ class _Beats:
         beat = self.known.find(frame)
         if beat is None:
             return None
-        error = _heard(self._context, beat.group_id, beat.member_id, beat.instance_id, beat.number(frame))
+        error = _heard(self._context, beat.group_id, beat.member_id, beat.instance_id, beat.number)
         if error:
             self._context.count_error(error)
         found = self._answers.get(error)

@@ -67,4 +67,4 @@ def _ask(context: RequestContext, asked: SyncGroup) -> Deferred:
 
 def _ask_again(context: RequestContext, known: AskedBefore[SyncGroup], frame: memoryview) -> Deferred:
     """Whatever its generation."""
-    return _ask(context, known.asked._replace(generation=known.number(frame)))
+    return _ask(context, known.asked._replace(generation=known.number))
