@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ottla.drivers.quorum.quorum_ports import Voting
 from ottla.drivers.quorum.quorum_settings import QuorumSettings
 
-_LOG = logging.getLogger("ottla.quorum")
+_LOG = logging.getLogger("ottla.controller")
 
 BACKOFF_MS, BACKOFF_MS_MAX = 20, 250
 """Between attempts to connect to a voter: a quorum is few nodes, and without it nothing can be decided."""
