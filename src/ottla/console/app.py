@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import anyio
 import anyio.to_thread
 from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -54,6 +55,21 @@ SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+
+
+class _Anything(Convertor[str]):
+    """The rest of a path, with slashes and line ends: names of groups may have both."""
+
+    regex = "(?s:.*)"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("any", _Anything())
 
 
 class SecurityHeaders:
@@ -114,7 +130,7 @@ class Application:
             routes.append(Route(page.path, self._endpoint(page, as_json=False), methods=["GET"], name=page.name))
             path = page.path if page.path != "/" else f"/{page.name}"
             routes.append(Route(API + path, self._endpoint(page, as_json=True), methods=["GET"]))
-        routes.append(Route("/{path:path}", self._nothing, methods=["GET"]))
+        routes.append(Route("/{path:any}", self._nothing, methods=["GET"]))
         return SecurityHeaders(Starlette(routes=routes))
 
     def _endpoint(self, page: Page, *, as_json: bool) -> Callable[[Request], Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -25,19 +26,26 @@ _TITLES: Final = {
 }
 
 
+@functools.cache
+def _environment() -> Environment:
+    """Templates, compiled before the first visitor comes."""
+    found = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, auto_reload=False,
+    )  # fmt: skip
+    found.filters |= {"number": number, "size": _size, "seconds": _seconds, "part": _part, "moment": moment}
+    found.globals |= {"url": url}
+    for name in found.list_templates():
+        found.get_template(name)
+    return found
+
+
 class Renderer:
     """Renders pages of one console."""
 
     def __init__(self, *, has_login: bool, has_registry: bool) -> None:
-        self._environment = Environment(
-            loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-            lstrip_blocks=True, auto_reload=False,
-        )  # fmt: skip
-        self._environment.filters |= {
-            "number": number, "size": _size, "seconds": _seconds, "part": _part, "moment": moment,
-        }  # fmt: skip
-        self._environment.globals |= {
-            "url": url,
+        self._environment = _environment()
+        self._shared = {
             "sections": [(name, path, title) for name, path, title in SECTIONS if has_registry or path != "/schemas"],
             "version": VERSION,
             "has_login": has_login,
@@ -46,7 +54,7 @@ class Renderer:
 
     def page(self, page: Page, asking: Asking, data: Any, user: str | None) -> HTMLResponse:
         """The page with the data of its view."""
-        path = page.path.replace(":path}", "}")
+        path = page.path.replace(":any}", "}")
         for each in page.inside:
             path = path.replace(f"{{{each.name}}}", _part(asking.parameters[each.name]))
         query = {
@@ -76,7 +84,7 @@ class Renderer:
         )  # fmt: skip
 
     def _rendered(self, template: str, status: int, **values: Any) -> HTMLResponse:
-        return HTMLResponse(self._environment.get_template(template).render(**values), status)
+        return HTMLResponse(self._environment.get_template(template).render(**self._shared, **values), status)
 
 
 def _api(page: Page, path: str) -> str:

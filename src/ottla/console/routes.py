@@ -65,12 +65,12 @@ class Page:
 
     @property
     def api_path(self) -> str:
-        return API + (f"/{self.name}" if self.path == "/" else self.path.replace(":path}", "}"))
+        return API + (f"/{self.name}" if self.path == "/" else self.path.replace(":any}", "}"))
 
     @property
     def inside(self) -> list[Parameter]:
         """Parameters of the path."""
-        return [PATH[each] for each in PATH if f"{{{each}}}" in self.path or f"{{{each}:path}}" in self.path]
+        return [PATH[each] for each in PATH if f"{{{each}}}" in self.path or f"{{{each}:any}}" in self.path]
 
     def parameters(self, path: Mapping[str, str], query: Mapping[str, str]) -> dict[str, str | int]:
         """Values of all parameters. Raises Invalid, also for one that the page does not have."""
@@ -124,7 +124,7 @@ PAGES: Final = (
          (_SEARCH, Parameter("kind", "Only groups of this kind.", ("", *KINDS)),
           Parameter("state", "Only groups in this state."),
           Parameter("sort", "The column to sort by.", groups.SORTS, "name"), _ORDER, _PAGE), "groups"),
-    Page("group", "/groups/{group:path}", "One group: members, and how far it is in each partition.", groups.group,
+    Page("group", "/groups/{group:any}", "One group: members, and how far it is in each partition.", groups.group,
          groups.GroupPage, "group.html", section="groups"),
     Page("transactions", "/transactions", "Transactions, those that hang first.", transactions.transactions,
          transactions.Transactions, "transactions.html",
@@ -135,7 +135,7 @@ PAGES: Final = (
          "broker.html", section="overview"),
     Page("subjects", "/schemas", "Subjects of the schema registry.", schemas.subjects, schemas.Subjects,
          "subjects.html", (_SEARCH, _PAGE), "schemas"),
-    Page("subject", "/schemas/{subject:path}", "Versions of one subject.", schemas.subject, schemas.Subject,
+    Page("subject", "/schemas/{subject:any}", "Versions of one subject.", schemas.subject, schemas.Subject,
          "subject.html", section="schemas"),
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ottla.client.assignments import assigned_places
 from ottla.console.asking import Asking, NotFound
-from ottla.console.cluster import leader_of
+from ottla.console.cluster import LATEST, leader_of, read_offsets
 from ottla.console.groups import KINDS, SHARE, Listed, Place, Progress, read_described, read_progress
 from ottla.console.views.paging import Paging, paged
 from ottla.console.views.topics import text
@@ -173,8 +173,9 @@ def group(asking: Asking) -> GroupPage:
     owners = {
         at: each["member_id"] for each in row.get("members") or () for at in _partitions_of(listed.kind, each)
     } if listed.kind != SHARE else {}  # fmt: skip
-    for at in owners:
-        mine.setdefault(at, Place(-1, None, None))
+    unread = dict.fromkeys((at for at in owners if at not in mine), LATEST)
+    ends = read_offsets(asking.brokers, asking.cluster(), unread).found if unread else {}
+    mine = {**mine, **{at: Place(-1, ends.get(at), None) for at in unread}}
     behind = _behind(asking, mine) if listed.kind != SHARE else {}
     rows = [
         PlaceRow(
