@@ -87,7 +87,7 @@ class Asking:
         return self.user.brokers
 
     def text(self, name: str) -> str:
-        return str(self.parameters.get(name) or "")
+        return str(self.parameters.get(name, ""))
 
     def number(self, name: str) -> int:
         return int(self.parameters[name])

@@ -135,9 +135,10 @@ def content(asking: Asking) -> Content:
     limits = Limits(time.monotonic() + asking.number("seconds"), SCANNED_MAX, BYTES_MAX)
     reader = Reader(asking.brokers, asking.cluster(), topic, limits, is_committed=False)
     (read,) = reader.forward({number: (offset, offset + 1)}, 1)
-    if read.failure is not None:
-        raise read.failure
     _log_reading(asking, topic.name, [read], len(read.found))
+    is_outside = isinstance(read.failure, KafkaError) and read.failure.code is ErrorCode.offset_out_of_range
+    if read.failure is not None and not is_outside:
+        raise read.failure
     if not read.found:
         raise NotFound(f"There is no record at offset {offset} of {topic.name}-{number}.")
     record = read.found[0]

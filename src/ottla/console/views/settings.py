@@ -51,7 +51,9 @@ def rows_of(result: Mapping[str, Any]) -> list[SettingRow]:
 
 def _row(kind: int, entry: Entry) -> SettingRow:
     setting = find(entry.name, _TABLES.get(kind, {}))
-    default = next((layer.value for layer in entry.layers if layer.source == DEFAULT_SOURCE), None)
+    # A broker's setting behind it may have another unit: retention.ms follows log.retention.hours.
+    defaults = (each.value for each in entry.layers if each.source == DEFAULT_SOURCE and each.name == entry.name)
+    default = next(defaults, None)
     if default is None and setting is not None:
         default = setting.default
     return SettingRow(
