@@ -102,14 +102,14 @@ class Node(NamedTuple):
 
 
 class Brokers:
-    """A cluster for one user. Any thread may ask; `close` ends connections that are idle, and others when they are
-    given back."""
+    """A cluster for one user. Any thread may ask; `close` ends every connection, and what waits on one fails."""
 
     def __init__(self, config: ClientConfig, executor: Executor) -> None:
         self.config = config
         self._executor = executor
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, int], list[Connection]] = {}
+        self._used: dict[Connection, None] = {}
         self._nodes: dict[int, tuple[str, int]] = {}
         self._cluster_id: str | None = None
         self._is_closed = False
@@ -119,8 +119,11 @@ class Brokers:
             self._is_closed = True
             kept = [each for some in self._idle.values() for each in some]
             self._idle = {}
+            used = list(self._used)
         for each in kept:
             each.close()
+        for each in used:
+            each.abort()
 
     def learn(self, nodes: Iterable[Node], cluster_id: str | None) -> None:
         """Addresses of the nodes, from metadata."""
@@ -182,40 +185,50 @@ class Brokers:
         """`use` a connection. One that was idle may have been closed meanwhile: then a fresh one is used."""
         while (kept := self._taken(at)) is not None:
             try:
-                found = use(kept)
-            except OSError:
-                kept.close()
-                continue
-            except BaseException as error:
-                self._give_back(at, kept) if isinstance(error, KafkaError) else kept.close()
-                raise
-            self._give_back(at, kept)
-            return found
+                return self._with(at, kept, use)
+            except OSError as error:
+                if isinstance(error.__cause__, TimeoutError) or self._is_closed:
+                    raise  # it was no old connection, but a broker that does not answer
         try:
             opened = Connection(*at, self.config, meant=meant)
         except OtherNode:
             self.learn((), None)
             raise
+        with self._lock:
+            self._used[opened] = None
+            is_closed = self._is_closed
+        if is_closed:
+            opened.abort()
+        return self._with(at, opened, use)
+
+    def _with(self, at: tuple[str, int], connection: Connection, use: Callable[[Connection], T]) -> T:
+        """`use` it, and keep it unless it is broken."""
+        is_whole = False
         try:
-            found = use(opened)
-        except BaseException as error:
-            self._give_back(at, opened) if isinstance(error, KafkaError) else opened.close()
+            found = use(connection)
+            is_whole = True
+            return found
+        except KafkaError:
+            is_whole = True
             raise
-        self._give_back(at, opened)
-        return found
+        finally:
+            with self._lock:
+                del self._used[connection]
+                kept = self._idle.setdefault(at, [])
+                is_kept = is_whole and not self._is_closed and len(kept) < IDLE_MAX
+                if is_kept:
+                    kept.append(connection)
+            if not is_kept:
+                connection.close()
 
     def _taken(self, at: tuple[str, int]) -> Connection | None:
         with self._lock:
             kept = self._idle.get(at)
-            return kept.pop() if kept else None
-
-    def _give_back(self, at: tuple[str, int], connection: Connection) -> None:
-        with self._lock:
-            kept = self._idle.setdefault(at, [])
-            if not self._is_closed and len(kept) < IDLE_MAX:
-                kept.append(connection)
-                return
-        connection.close()
+            if not kept or self._is_closed:
+                return None
+            connection = kept.pop()
+            self._used[connection] = None
+            return connection
 
 
 def _asked(connection: Connection, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
