@@ -98,8 +98,8 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
         assert page.locator("h1").count() == 1
         backgrounds.add(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
     if PICTURES and theme == "light":
-        page.set_viewport_size({"width": 1000, "height": 640})
-        page.goto("/")
+        page.set_viewport_size({"width": 1000, "height": 620})
+        page.goto(PAGES["topics"])
         page.screenshot(path=str(Path(PICTURES) / "console.png"))
     page.context.close()
     # The pages that are not there say so by their status, which Chromium writes to its console.

@@ -37,7 +37,8 @@ class Overview:
     cluster_id: str | None
     health: str
     """One sentence."""
-    is_well: bool
+    level: str
+    """well; warn where something needs attention; bad where a partition has no leader."""
     nodes: list[Node]
     racks: list[str]
     topics: int
@@ -64,7 +65,7 @@ def overview(asking: Asking) -> Overview:
     is_told = bool(groups.by_name) or not groups.failures
     attention = list(_attention(cluster))
     return Overview(
-        cluster.id, _health(cluster), not attention, nodes,
+        cluster.id, _health(cluster), "bad" if cluster.leaderless else "warn" if attention else "well", nodes,
         sorted({each.rack for each in nodes if each.rack is not None}),
         len(cluster.topics), cluster.partitions, len(groups.by_name) if is_told else None,
         dict(sorted(states.items())), attention,
