@@ -1,7 +1,7 @@
-"""How long the console's pages take, of a node with 10,000 topics and 1,000 groups: python -m bench.console [TOPICS GROUPS]
+"""Times of the console's pages, with 10,000 topics and 1,000 groups: `python -m bench.console [TOPICS GROUPS]`.
 
-The first page is asked for as soon as the console listens, every other one afterwards: the first time, and the median of
-several. The goals are 200 ms for the first page and 500 ms for every page.
+The first page is asked for as soon as the console listens. Every other one is asked for afterwards: the first time, and
+the median of several. The goals are 200 ms for the first page and 500 ms for every page. A busy machine shows.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ CLUSTER_FRESH_S: Final = 5.0
 GROUPS_FRESH_S: Final = 5.0
 PROGRESS_FRESH_S: Final = 15.0
 """Lag of all groups: the largest thing that pages ask for."""
-PROGRESS_WAIT_S: Final = 0.15
-"""How long a page waits for it before it is shown without."""
+SOON_S: Final = 0.15
+"""How long a page waits for what may take long, before it is shown without."""
 
 T = TypeVar("T")
 
@@ -125,10 +125,13 @@ class Asking:
         def read() -> Progress:
             return groups_of.read_progress(self.brokers, cluster, groups.by_name.values())
 
-        snapshots = self.user.snapshots
         if wait:
-            return self._shown(snapshots.get("progress", PROGRESS_FRESH_S, read))
-        found = snapshots.soon("progress", PROGRESS_FRESH_S, PROGRESS_WAIT_S, read)
+            return self._shown(self.user.snapshots.get("progress", PROGRESS_FRESH_S, read))
+        return self.soon("progress", PROGRESS_FRESH_S, read)
+
+    def soon(self, key: Any, fresh_s: float, read: Callable[[], T]) -> T | None:
+        """What may take long: None while it is still being read."""
+        found = self.user.snapshots.soon(key, fresh_s, SOON_S, read)
         return None if found is None else self._shown(found)
 
     def _shown(self, snapshot: Snapshot[T]) -> T:

@@ -35,6 +35,8 @@ REQUESTS_AT_ONCE: Final = 64
 """Threads that wait for brokers: those of all pages that are read at the same time."""
 READS_AHEAD: Final = 4
 """Threads that read snapshots again while the old ones are shown."""
+READ_AHEAD_S: Final = 5.0
+"""How long the console waits for the cluster before it says where it is; connections are taken meanwhile."""
 REGISTRY_RETRY_S: Final = 2.0
 _LISTEN_BACKLOG: Final = 256
 _STOP_S: Final = 2
@@ -152,8 +154,10 @@ class Console:
             _LOG.warning("the cluster cannot be read yet", extra=fields(error=str(error)))
 
     def serve(self, serving: Callable[[], None] = lambda: None) -> None:
-        """Until `stop`; the caller's thread has no event loop. `serving` is called when connections are accepted."""
-        threading.Thread(target=self.read_ahead, name="console first", daemon=True).start()
+        """Until `stop`; the caller's thread has no event loop. `serving` is called when the first page can be fast."""
+        reading = threading.Thread(target=self.read_ahead, name="console first", daemon=True)
+        reading.start()
+        reading.join(READ_AHEAD_S)
         serving()
         try:
             self._server.run([self._socket])

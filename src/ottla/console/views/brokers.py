@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ottla.config.explained import BROKER
 from ottla.console.asking import Asking, NotFound
@@ -11,6 +12,8 @@ from ottla.console.views.overview import address
 from ottla.console.views.settings import SettingRow, resource, rows_of
 from ottla.console.views.topics import text
 from ottla.protocol.messages import ApiKey
+
+DIRECTORIES_FRESH_S: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class BrokerPage:
     leads: int
     replicas: int
     directories: list[Directory] | None
+    """None while they are being read: a broker tells of each replica."""
     settings: list[SettingRow] | None
 
 
@@ -45,7 +49,11 @@ def broker(asking: Asking) -> BrokerPage:
     return BrokerPage(
         number, address(node.host, node.port), node.rack, number == cluster.controller,
         cluster.leaders.get(number, 0), cluster.replicas.get(number, 0),
-        asking.attempt("directories", lambda: _directories(asking, number), None),
+        asking.attempt(
+            "directories",
+            lambda: asking.soon(("directories", number), DIRECTORIES_FRESH_S, lambda: _directories(asking, number)),
+            None,
+        ),
         asking.attempt("settings", lambda: _settings(asking, number), None),
     )  # fmt: skip
 
