@@ -41,6 +41,8 @@ class Snapshots:
         self._lock = threading.Lock()
         self._kept: dict[Any, Snapshot[Any]] = {}
         self._reading: dict[Any, Future[Snapshot[Any]]] = {}
+        self._failed: dict[Any, tuple[BaseException, float]] = {}
+        """Readings that failed when nobody waited any more, and when; the next one who asks is told."""
 
     def get(self, key: Any, fresh_s: float, read: Callable[[], T]) -> Snapshot[T]:
         """The newest snapshot, read now unless there is one that may be shown. Raises what `read` raises."""
@@ -64,6 +66,9 @@ class Snapshots:
             kept = self._kept.get(key)
             if kept is not None and kept.age_s <= fresh_s:
                 return kept
+            error, failed = self._failed.pop(key, (None, 0.0))
+            if error is not None and time.monotonic() - failed <= fresh_s:
+                raise error
             future, is_ours = self._begun(key)
         if is_ours:
             self._executor.submit(self._read, key, read, future)
@@ -88,11 +93,15 @@ class Snapshots:
         except BaseException as error:
             with self._lock:
                 del self._reading[key]
+                self._failed[key] = error, time.monotonic()
+                while len(self._failed) > KEPT_MAX:
+                    self._failed.pop(next(iter(self._failed)))
             future.set_exception(error)
             return
         with self._lock:
             del self._reading[key]
             self._kept.pop(key, None)
+            self._failed.pop(key, None)
             self._kept[key] = found
             while len(self._kept) > KEPT_MAX:
                 self._kept.pop(next(iter(self._kept)))

@@ -104,6 +104,24 @@ def test_soon_does_not_wait() -> None:
         assert found.value == "late"
 
 
+def test_what_failed_when_nobody_waited_is_told_once() -> None:
+    with ThreadPoolExecutor(1) as executor:
+        kept, done = Snapshots(executor), threading.Event()
+
+        def fail() -> None:
+            assert done.wait(30)
+            raise OSError("away")
+
+        assert kept.soon("a", 60, 0.01, fail) is None
+        done.set()
+        executor.submit(lambda: None).result(30)  # behind it in the only thread
+        with pytest.raises(OSError, match="away"):
+            kept.soon("a", 60, 30, lambda: None)
+        found = kept.soon("a", 60, 30, lambda: "there")
+        assert found is not None
+        assert found.value == "there"
+
+
 def test_only_so_many_are_kept() -> None:
     with ThreadPoolExecutor(1) as executor:
         kept = Snapshots(executor)
