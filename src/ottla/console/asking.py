@@ -76,7 +76,7 @@ class Asking:
     user: User
     site: Site
     parameters: Mapping[str, Any]
-    """Of the path and the query, as the route declares them."""
+    """Values of the path and the query, as the route declares them."""
     problems: dict[str, Problem] = field(default_factory=dict)
     """Parts of the page that are not there, by name."""
     age_s: float = 0.0

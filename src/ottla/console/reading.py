@@ -75,7 +75,7 @@ class Part:
     reached: int
     """Reading forward the offset to go on from, backward the offset before which to go on."""
     found: list[Record] = field(default_factory=list)
-    """Those that match, in the order in which they were asked for."""
+    """Records that match, in the order in which they were asked for."""
     scanned: int = 0
     stopped: str = ""
     """The limit that ended it before its end; empty for none."""

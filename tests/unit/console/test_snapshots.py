@@ -104,7 +104,7 @@ def test_soon_does_not_wait() -> None:
         assert found.value == "late"
 
 
-def test_what_failed_when_nobody_waited_is_told_once() -> None:
+def test_what_failed_when_nobody_waited_is_raised_once() -> None:
     with ThreadPoolExecutor(1) as executor:
         kept, done = Snapshots(executor), threading.Event()
 

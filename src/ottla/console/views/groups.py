@@ -155,7 +155,7 @@ class GroupPage:
     place_count: int
     lag: str | None
     behind_s: int | None
-    """Of the partition that is furthest behind."""
+    """The lag of the partition that is furthest behind."""
 
 
 def group(asking: Asking) -> GroupPage:

@@ -62,12 +62,12 @@ def overview(asking: Asking) -> Overview:
     states: dict[str, int] = {}
     for each in groups.by_name.values():
         states[each.state or "unknown"] = states.get(each.state or "unknown", 0) + 1
-    is_told = bool(groups.by_name) or not groups.failures
+    is_known = bool(groups.by_name) or not groups.failures
     attention = list(_attention(cluster))
     return Overview(
         cluster.id, _health(cluster), "bad" if cluster.leaderless else "warn" if attention else "well", nodes,
         sorted({each.rack for each in nodes if each.rack is not None}),
-        len(cluster.topics), cluster.partitions, len(groups.by_name) if is_told else None,
+        len(cluster.topics), cluster.partitions, len(groups.by_name) if is_known else None,
         dict(sorted(states.items())), attention,
     )  # fmt: skip
 

@@ -20,7 +20,7 @@ class Row:
     is_internal: bool
     partitions: int
     copies: int
-    """Of the partition that has fewest."""
+    """Copies of the partition that has fewest."""
     under_replicated: int
     leaderless: int
     records: str | None
