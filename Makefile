@@ -17,7 +17,7 @@ WORKERS ?= 4
 SPREAD := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests of what has no clock, socket, disk or process of its own, and of the tree.
 PURE := tests/tidy tests/property $(addprefix tests/unit/,\
-	config controller coordinator formats metadata metrics mirror protocol quorum quotas registry replication security)
+	config console controller coordinator formats metadata metrics mirror protocol quorum quotas registry replication security)
 
 # Nodes start by the hundred in the tests; without cached bytecode each start compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -64,8 +64,8 @@ setup:  ## the virtual environment with Ottla and all that its tests need
 ottla:  ## the virtual environment with Ottla and its pipelines
 	@$(MAKE) --no-print-directory --silent $(JOBS) $(RUNS) $(COMPILED)
 
-peers: setup  ## what the tests run against: jars of Kafka and ZooKeeper, kcat, valgrind, PostgreSQL, Delta's jars
-	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat valgrind:valgrind pg_ctlcluster:postgresql
+peers: setup  ## what the tests run against: jars of Kafka and ZooKeeper, kcat, valgrind, PostgreSQL, Chromium, Delta's jars
+	@peers/debian.sh java:openjdk-17-jre-headless mvn:maven git:git kcat:kcat valgrind:valgrind pg_ctlcluster:postgresql chromium:chromium
 	@peers/spark/jars.sh
 	@peers/spark/lake.sh
 	@$(PY) -m peers.spark

@@ -34,6 +34,7 @@ COMMANDS = {
     "pipeline": "ottla.cli.pipeline.command:app",
     "schema": "ottla.cli.schema.command:app",
     "registry": "ottla.cli.registry:registry",
+    "console": "ottla.cli.console:console",
     "check": "ottla.cli.check.command:check",
     "quota": "ottla.cli.quota:app",
     "acl": "ottla.cli.security.acl:app",

@@ -11,6 +11,8 @@ LIBRARIES = {
     "google": "registry",
     "grpc_tools": "registry",
     "httpx": "registry",
+    "itsdangerous": "console",
+    "jinja2": "console",
     "jsonschema": "registry",
     "gssapi": "kerberos",
     "jwt": "security",
@@ -25,6 +27,7 @@ LIBRARIES = {
 }
 """Keyed by the name that is imported."""
 EXTRAS = {
+    "console": "console",
     "mirror": "pipelines",
     "pipeline": "pipelines",
     "registry": "registry",

@@ -7,8 +7,10 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
+
+from ottla.config.units import human_bytes as human_bytes
+from ottla.config.units import iso_time as iso_time
 
 WIDE = 10_000
 """Width that tables are laid out for: a terminal wraps a long row by itself, and what is copied from it stays whole."""
@@ -79,27 +81,6 @@ def plural(count: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{count:,} {noun[:-1]}ies"
     return f"{count:,} {noun}{'es' if noun.endswith(('ch', 's', 'x')) else 's'}"
-
-
-def human_bytes(size: int) -> str:
-    """A size in the unit that leaves one to three digits before the point: `0 B`, `12.5 KiB`."""
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{size} B" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
-def iso_time(timestamp_ms: int) -> str | None:
-    """UTC with milliseconds, or None for Kafka's -1 and for what no calendar holds."""
-    if timestamp_ms < 0:
-        return None
-    try:
-        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def bytes_field(name: str, value: bytes | None) -> dict[str, Any]:

@@ -69,12 +69,14 @@ def registry(
     probe(bootstrap)
     servers = ",".join(addresses(bootstrap))
     return run(
-        Options(servers, host, port, topic, group, advertise, alone, client_security.current(), _http(http_config))
+        Options(
+            servers, host, port, topic, group, advertise, alone, client_security.current(), port_settings(http_config)
+        )
     )
 
 
-def _http(file: Path | None) -> Mapping[str, str]:
-    """The settings of the registry's port. Raises CommandFailed."""
+def port_settings(file: Path | None) -> Mapping[str, str]:
+    """The settings of the port of a registry or a console. Raises CommandFailed."""
     from ottla.config.properties import decode_properties, parse_properties
     from ottla.config.server import from_environment
     from ottla.errors import OttlaError
@@ -88,12 +90,12 @@ def _http(file: Path | None) -> Mapping[str, str]:
         raise CommandFailed(str(error), MISUSED) from error
 
 
-def address(text: str, option: str) -> tuple[str, int]:
+def address(text: str, option: str, example: str = DEFAULT_LISTEN) -> tuple[str, int]:
     """Raises CommandFailed for what is not HOST:PORT."""
     host, colon, port = text.rpartition(":")
     if colon and host and port.isascii() and port.isdecimal() and int(port) <= PORT_MAX:
         return host.strip("[]"), int(port)
-    raise CommandFailed(f"{option} must be HOST:PORT, for example {DEFAULT_LISTEN}, not {text!r}", MISUSED)
+    raise CommandFailed(f"{option} must be HOST:PORT, for example {example}, not {text!r}", MISUSED)
 
 
 def run(options: Options) -> int:

@@ -1,37 +1,10 @@
-"""Lengths of time and sizes as people say them."""
+"""Prose as wide as the terminal, and the words of `ottla.config.units`."""
 
 from __future__ import annotations
 
-from ottla.cli.output import human_bytes
-
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
-_NAMES = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"), (1, "millisecond"))
-
-
-def duration(seconds: float) -> str:
-    """Two units at most, for a column: `0s`, `0.4s`, `12s`, `3m 5s`, `2d 4h`."""
-    if seconds < 10:
-        return f"{seconds:.1f}s" if seconds else "0s"
-    whole = int(seconds)
-    for place, (size, unit) in enumerate(_UNITS):
-        if whole >= size:
-            rest = whole % size // _UNITS[place + 1][0] if place + 1 < len(_UNITS) else 0
-            return f"{whole // size}{unit}" + (f" {rest}{_UNITS[place + 1][1]}" if rest else "")
-    return "0s"
-
-
-def long_time(ms: int) -> str:
-    """For a sentence: `7 days`, `1 hour`, `90 minutes`, `250 milliseconds`."""
-    for size, name in _NAMES:
-        if ms >= size and ms % size == 0:
-            count = ms // size
-            return f"{count:,} {name}" + ("" if count == 1 else "s")
-    return f"{ms:,} milliseconds"
-
-
-def size(count: int) -> str:
-    """For a sentence: `1 GiB`, `1.5 MiB`, `100 B`."""
-    return human_bytes(count).replace(".0 ", " ")
+from ottla.config.units import duration as duration
+from ottla.config.units import long_time as long_time
+from ottla.config.units import size as size
 
 
 def print_wrapped(head: str, text: str) -> None:

@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import Callable, Coroutine, Hashable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio.to_thread
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -67,7 +67,6 @@ class Guard:
         self.logins: logins.HttpLogins | None = None
         """None where no login is asked for."""
         self.connections: dict[GuardedProtocol, None] = {}
-        """In the order in which they were made."""
         self._tls: NodeTls | None = None
         self._rules: Rules | None = None
         self._keys: Any = None
@@ -125,13 +124,6 @@ class Guard:
         if self._tls is None:
             return GuardedProtocol(self, **arguments)
         return TlsConnection(self._tls.network_of(HTTP), lambda: GuardedProtocol(self, **arguments))
-
-    def admit(self, connection: GuardedProtocol) -> None:
-        while len(self.connections) >= CONNECTIONS_MAX:
-            gone = next((each for each in self.connections if not each.is_known), next(iter(self.connections)))
-            self.connections.pop(gone)
-            gone.transport.abort()
-        self.connections[connection] = None
 
     def user_of(self, subject: str) -> str | None:
         """The user of a client's certificate; None where the rules give its subject no name."""
@@ -218,10 +210,23 @@ class BrokerPasswords:
         raise failure
 
 
+class Door(Protocol):
+    """What the connections of one port share: this registry's `Guard`, or another server's own."""
+
+    @property
+    def connections(self) -> dict[GuardedProtocol, None]:
+        """In the order in which they were made."""
+        ...
+
+    def user_of(self, subject: str) -> str | None:
+        """The user of a client's certificate; None where its subject has no name."""
+        ...
+
+
 class GuardedProtocol(H11Protocol):
     """uvicorn's protocol with a limit on the seconds that the head of a request takes, and with the client's user."""
 
-    def __init__(self, guard: Guard, **arguments: Any) -> None:
+    def __init__(self, guard: Door, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.user: str | None = None
         """The user of the client's certificate."""
@@ -239,8 +244,16 @@ class GuardedProtocol(H11Protocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._guard.admit(self)
+        self._admit()
         self._arm()
+
+    def _admit(self) -> None:
+        connections = self._guard.connections
+        while len(connections) >= CONNECTIONS_MAX:
+            gone = next((each for each in connections if not each.is_known), next(iter(connections)))
+            connections.pop(gone)
+            gone.transport.abort()
+        connections[self] = None
 
     def secured(self, subject: str | None) -> None:
         """Called by `ottla.tls_network` when the handshake is done, with the subject of the client's certificate."""

@@ -28,7 +28,10 @@ CODES = {0, 1, 2, 3, 129, 130, 143}
 """The exit codes listed in `docs/reference/cli.md`."""
 PATIENCE_S = 3.0
 """After which a command that goes on is asked to end: it follows, watches or serves."""
-SERVES = re.compile(rb"^(ottla: listening on|ottla: schema registry at|bootstrap:|\{\x22bootstrap\x22:) ", re.MULTILINE)
+SERVES = re.compile(
+    rb"^(ottla: listening on|ottla: schema registry at|ottla: console at|bootstrap:|\{\x22bootstrap\x22:) ",
+    re.MULTILINE,
+)
 """What a command prints that goes on until it is asked to end."""
 LOOKS = 50
 LOADED_LONG = (

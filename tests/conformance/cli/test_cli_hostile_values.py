@@ -47,6 +47,7 @@ VALID: dict[str, list[str]] = {
     "server start": ["data", "--listen", "127.0.0.1:0"],
     "dev": ["--no-registry", "--port", "0", "--http-port", "0"],
     "registry": ["--listen", "127.0.0.1:0", "--topic", "schemas"],
+    "console": ["--listen", "127.0.0.1:0"],
     "schema list": [],
     "schema show": ["t-value"],
     "schema check": ["t-value", "t.avsc"],

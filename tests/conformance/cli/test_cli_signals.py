@@ -195,7 +195,7 @@ def test_imports(name: str, tmp_path: Path, commands: Commands) -> None:
     assert fired >= (2 if EVERYTHING else 0)
 
 
-SERVES = {"registry"}
+SERVES = {"registry", "console"}
 """Until a signal, whether or not it has asked anything."""
 ASKED = [name for name in VALID if talks(name) and name not in SERVES]
 VARIANTS = {"consume": [[], ["--follow"], ["--group", "g2"], ["--group", "g3", "--follow"]]}
@@ -233,12 +233,13 @@ def test_while_a_broker_does_not_answer(name: str, commands: Commands, proxy: Pr
     proxy.reset(None)
 
 
-@pytest.mark.parametrize("held_from", [0, 3, None])
-def test_a_registry_ends(held_from: int | None, commands: Commands, proxy: Proxy) -> None:
+@pytest.mark.parametrize(("name", "held_from"), [("registry", 0), ("registry", 3), ("registry", None),
+                                                ("console", 0), ("console", None)])  # fmt: skip
+def test_a_server_ends(name: str, held_from: int | None, commands: Commands, proxy: Proxy) -> None:
     """While the broker does not answer from the start on, or stops to, or at its end."""
     for number in SIGNALS:
         proxy.reset(held_from)
-        running = commands.start(*["registry", *VALID["registry"]], env={"OTTLA_BOOTSTRAP": f"127.0.0.1:{proxy.port}"})
+        running = commands.start(name, *VALID[name], env={"OTTLA_BOOTSTRAP": f"127.0.0.1:{proxy.port}"})
         if held_from is None:
             assert not commands.ended_within(3.0)
         else:

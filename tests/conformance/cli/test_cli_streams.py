@@ -65,7 +65,7 @@ def test_closed_broken_and_full(name: str, commands: Commands, env: dict[str, st
     argv = [*name.split(), *VALID[name]]
     turn = list(VALID).index(name)
     how: dict[str, Any] = {} if name == "server start" else {"env": env}
-    if name in ("sim", "spark archive", "registry"):
+    if name in ("sim", "spark archive", "registry", "console"):
         how["patience_s"] = 120.0  # it works for seconds, and ends or says that it serves
     serves = name in ("server start", "dev")
     reader, broken = os.pipe()

@@ -19,7 +19,7 @@ from tests.conformance.cli.test_cli_hostile_values import VALID
 ROOT = Path(__file__).parents[3]
 MODULES = {"delta-spark": "delta", "grpcio-tools": "grpc_tools", "protobuf": "google", "pyjwt": "jwt"}
 """Modules of distributions that are imported by another name."""
-NEEDS = re.compile(r"(cert|pipeline|mirror|registry|schema|sql|spark)")
+NEEDS = re.compile(r"(cert|console|pipeline|mirror|registry|schema|sql|spark)")
 STARTS = {"server start", "dev", "cluster up", "cluster add", "cluster restart", "sim", "registry", "completion"}
 """Nodes and histories; they need no extra, or are asked on their own."""
 

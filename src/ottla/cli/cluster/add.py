@@ -29,11 +29,11 @@ from ottla.cli.cluster.up import (
 from ottla.cli.cluster.voters import make_dynamic, quorum_of
 from ottla.cli.config.command import Resource
 from ottla.cli.config.command import describe as describe_settings
-from ottla.cli.config.view import BROKER
 from ottla.cli.exits import FAILED, MISUSED, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag, asked_at, parse_settings
 from ottla.cli.security import secured
 from ottla.cli.values import BrokerId, FilePath, Text
+from ottla.config.explained import BROKER
 from ottla.metadata.image import Endpoint, SecurityProtocol
 
 PORT_MAX = 65_535

@@ -13,7 +13,13 @@ from cyclopts import App, Parameter
 from ottla.cli import wire
 from ottla.cli.client import settings as checked_settings
 from ottla.cli.client_security import ClientFile
-from ottla.cli.config.view import (
+from ottla.cli.exits import MISUSED, OK, CommandFailed
+from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
+from ottla.cli.output import bold, plural, print_json, print_table
+from ottla.cli.values import BrokerId, GroupId, SettingName, Text, TopicName
+from ottla.config import definitions
+from ottla.config.definitions import may_be_secret
+from ottla.config.explained import (
     BROKER,
     DEFAULT_SOURCE,
     GROUP,
@@ -28,12 +34,6 @@ from ottla.cli.config.view import (
     meaning,
     near,
 )
-from ottla.cli.exits import MISUSED, OK, CommandFailed
-from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
-from ottla.cli.output import bold, plural, print_json, print_table
-from ottla.cli.values import BrokerId, GroupId, SettingName, Text, TopicName
-from ottla.config import definitions
-from ottla.config.definitions import may_be_secret
 from ottla.config.secret import HIDDEN
 from ottla.protocol.messages import ApiKey
 

@@ -5,7 +5,6 @@ In our own codec: where librdkafka 2.16 cannot decode what a member is assigned,
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from ottla.cli.client import REQUEST_TIMEOUT_S, nobody_answers
 from ottla.cli.exits import UNREACHABLE, CommandFailed
 from ottla.cli.group import shares as group_shares
 from ottla.cli.group.shares import Place, Shared
-from ottla.cli.values import topic_name
+from ottla.client.assignments import assigned_places as assigned_places
 from ottla.errors import ErrorCode
 from ottla.model import OFFSETS_TOPIC
 from ottla.protocol.messages import ApiKey
@@ -209,36 +208,3 @@ def _committed(row: Mapping[str, Any]) -> dict[Place, int]:
         for part in topic["partitions"]
         if part["committed_offset"] >= 0
     }
-
-
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-
-
-def assigned_places(assignment: bytes) -> list[Place]:
-    """The partitions in a ConsumerProtocolAssignment, whose version 0 is a prefix of all others; none in anything else,
-    such as what a client library tells its members."""
-    try:
-        (version,) = _INT16.unpack_from(assignment)
-        (topics,) = _INT32.unpack_from(assignment, _INT16.size)
-        position = _INT16.size + _INT32.size
-        if version < 0:
-            return []
-        places: list[Place] = []
-        for _ in range(topics):
-            (length,) = _INT16.unpack_from(assignment, position)
-            position += _INT16.size
-            name = str(assignment[position : position + length], "utf-8") if length > 0 else ""
-            position += max(length, 0)
-            (count,) = _INT32.unpack_from(assignment, position)
-            position += _INT32.size
-            if topic_name(name) is not None or not 0 <= count <= len(assignment):
-                return []
-            numbers = struct.unpack_from(f">{count}i", assignment, position)
-            position += count * _INT32.size
-            if any(number < 0 for number in numbers):
-                return []
-            places += [(name, number) for number in numbers]
-    except (struct.error, UnicodeDecodeError):
-        return []
-    return sorted(places)

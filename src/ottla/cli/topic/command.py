@@ -134,8 +134,8 @@ def alter(
 
 
 def _ensure_known(names: Iterable[str]) -> None:
-    from ottla.cli.config.view import misspelt
     from ottla.config import definitions
+    from ottla.config.explained import misspelt
 
     sentence = misspelt(names, definitions.TOPIC, "topics")
     if sentence is not None:

@@ -12,13 +12,13 @@ from ottla.cli.client import admin_client, explain, wait
 from ottla.cli.client_security import ClientFile
 from ottla.cli.config.command import Resource
 from ottla.cli.config.command import describe as describe_settings
-from ottla.cli.config.view import LONG_MAX, TOPIC
 from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, plural, print_json
 from ottla.cli.units import long_time, print_wrapped, size
 from ottla.cli.values import TopicName
 from ottla.config import definitions
+from ottla.config.explained import LONG_MAX, TOPIC
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

@@ -7,7 +7,10 @@ import json
 import pytest
 
 from ottla.cli.config import command as configs
-from ottla.cli.config.view import (
+from ottla.cli.exits import FAILED, OK
+from ottla.cli.main import main
+from ottla.config import definitions
+from ottla.config.explained import (
     Entry,
     Layer,
     explain_broker_setting,
@@ -16,9 +19,6 @@ from ottla.cli.config.view import (
     meaning,
     near,
 )
-from ottla.cli.exits import FAILED, OK
-from ottla.cli.main import main
-from ottla.config import definitions
 from ottla.protocol.messages import ApiKey
 from tests.unit.cli.fake_cluster import BOOTSTRAP, FakeCluster, serve
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ottla.cli.units import long_time, size
 from ottla.config import definitions
 from ottla.config.setting import Mode, Setting, Type
 from ottla.config.tables.without_effect import why
+from ottla.config.units import long_time, size
 
 LONG_MAX = (1 << 63) - 1
 

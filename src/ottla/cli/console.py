@@ -1,0 +1,104 @@
+"""`ottla console`: a web page that shows a cluster, in the foreground."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ottla.cli import client_security
+from ottla.cli.client_security import ClientFile
+from ottla.cli.exits import OK, CommandFailed
+from ottla.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Flag
+from ottla.cli.registry import address, port_settings
+from ottla.cli.schema.access import RegistryUrls, of_client
+from ottla.cli.values import FilePath, Text
+
+if TYPE_CHECKING:
+    from ottla.console.server import Console, Options
+
+DEFAULT_LISTEN = "127.0.0.1:8080"
+
+
+def console(
+    *,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+    listen: Text = DEFAULT_LISTEN,
+    registry: RegistryUrls = None,
+    masks: FilePath | None = None,
+    host_name: list[Text] | None = None,
+    http_config: FilePath | None = None,
+    behind_proxy: Flag = False,
+) -> int:
+    """Serve a web page that shows a cluster, of Ottla or of Kafka; Ctrl-C or SIGTERM stops it.
+
+    Where the client's settings have a login (security.protocol=SASL_...), everyone who opens the page logs in as a user
+    of the cluster, by SCRAM or PLAIN, and sees what its ACLs allow. Without one it listens at loopback addresses only.
+
+    Parameters
+    ----------
+    listen
+        HOST:PORT to serve HTTP at; port 0 picks a free port.
+    registry
+        URL of a schema registry, to show its subjects and to decode records.
+    masks
+        A file of rules that say which fields and headers of records are hidden, and from whom.
+    host_name
+        A further name by which browsers call this console where it asks for no login. Can be given several times.
+    http_config
+        A file with the TLS of the console's own port, by the names of a node's HTTP port, such as
+        ottla.http.security.protocol=SSL and ssl.keystore.location; a node's server.properties will do.
+    behind_proxy
+        A proxy in front of the console speaks TLS, so that it may serve other machines without a certificate.
+    """
+    from ottla.cli.client import addresses
+
+    host, port = address(listen, "--listen", DEFAULT_LISTEN)
+    try:
+        from ottla.console.server import Options
+    except ImportError as error:
+        raise CommandFailed(f"{error.name} is not installed: pip install 'ottla[console]'") from error
+    servers = ",".join(addresses(bootstrap))
+    return run(
+        Options(
+            servers, host, port, client_security.current(), _registry(registry), masks, tuple(host_name or ()),
+            port_settings(http_config), behind_proxy,
+        )
+    )  # fmt: skip
+
+
+def _registry(url: str | None) -> Mapping[str, str]:
+    """Options of the registry's client. Raises CommandFailed."""
+    if url is None:
+        return {}
+    from ottla.cli.schema.access import complaints
+
+    with complaints():
+        from ottla.schemas.access import carried
+
+        return carried(of_client(url), client_security.current())
+
+
+def run(options: Options) -> int:
+    """Until a signal. Raises CommandFailed."""
+    import logging
+
+    from ottla import logs
+    from ottla.console.server import Console
+    from ottla.errors import OttlaError
+    from ottla.formats.errors import SchemaError
+
+    logs.configure("text", "INFO")
+    for name in ("uvicorn", "httpx", "httpcore"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        console = Console(options)
+    except (OttlaError, SchemaError) as error:
+        raise CommandFailed(str(error)) from error
+    console.serve(lambda: _announce(console))
+    return OK
+
+
+def _announce(console: Console) -> None:
+    login = "users of the cluster log in" if console.options.asks_for_login else "no login"
+    print(f"ottla: console at {console.url}, of {console.options.bootstrap} ({login})", flush=True)

@@ -1,0 +1,151 @@
+"""What the functions of `views` are given: the brokers as this user sees them, what is kept of it, and the request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ottla.client.security import SecurityFailure
+from ottla.console import groups as groups_of
+from ottla.console.brokers import Brokers, Refused
+from ottla.console.cluster import Cluster, read_cluster
+from ottla.console.groups import Groups, Progress
+from ottla.console.snapshots import Snapshot, Snapshots
+from ottla.errors import KafkaError
+
+if TYPE_CHECKING:
+    from ottla.console.decoding import Schemas
+    from ottla.console.masks import Masks
+    from ottla.schemas.client import Registry
+
+CLUSTER_FRESH_S: Final = 5.0
+GROUPS_FRESH_S: Final = 5.0
+PROGRESS_FRESH_S: Final = 15.0
+"""Lag of all groups: the largest thing that pages ask for."""
+SOON_S: Final = 0.15
+"""How long a page waits for what may take long, before it is shown without."""
+
+T = TypeVar("T")
+
+
+class NotFound(Exception):
+    """What the page is about does not exist, or the user may not see it; the text says what."""
+
+
+class Invalid(Exception):
+    """A parameter of the request has a value that cannot be; the text says which are possible."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a part of a page is not there."""
+
+    sentence: str
+    right: str | None
+    """The missing right, such as `Read on Topic orders`."""
+
+
+@dataclass(frozen=True)
+class User:
+    """A user and what was read as that user."""
+
+    name: str | None
+    """None where the cluster asks nobody for a login."""
+    brokers: Brokers
+    snapshots: Snapshots
+
+
+@dataclass(frozen=True)
+class Site:
+    """What all users share."""
+
+    masks: Masks
+    registry: Registry | None = None
+    schemas: Schemas | None = None
+    """Decodes with the registry."""
+    registry_url: str | None = None
+    """As it may be shown: without a password."""
+
+
+@dataclass
+class Asking:
+    """One request of one user."""
+
+    user: User
+    site: Site
+    parameters: Mapping[str, Any]
+    """Values of the path and the query, as the route declares them."""
+    problems: dict[str, Problem] = field(default_factory=dict)
+    """Parts of the page that are not there, by name."""
+    age_s: float = 0.0
+    """Age of the oldest snapshot that the page shows."""
+
+    @property
+    def brokers(self) -> Brokers:
+        return self.user.brokers
+
+    def text(self, name: str) -> str:
+        return str(self.parameters.get(name, ""))
+
+    def number(self, name: str) -> int:
+        return int(self.parameters[name])
+
+    def attempt(self, part: str, do: Callable[[], T], instead: T) -> T:
+        """The result, or `instead`, and then the reason is among the problems."""
+        try:
+            return do()
+        except SecurityFailure:
+            raise
+        except (KafkaError, OSError) as error:
+            self.fail(part, error)
+            return instead
+
+    def fail(self, part: str, error: Exception) -> None:
+        self.problems.setdefault(part, problem_of(error))
+
+    def cluster(self) -> Cluster:
+        """Raises OSError, KafkaError."""
+        return self._shown(self.user.snapshots.get("cluster", CLUSTER_FRESH_S, lambda: read_cluster(self.brokers)))
+
+    def groups(self) -> Groups:
+        cluster = self.cluster()
+        found = self._shown(
+            self.user.snapshots.get("groups", GROUPS_FRESH_S, lambda: groups_of.read_groups(self.brokers, cluster))
+        )
+        for error in found.failures.values():
+            self.fail("groups", error)
+        return found
+
+    def progress(self, *, wait: bool = False) -> Progress | None:
+        """How far all groups are; None while that is still being read, unless the page cannot do without."""
+        cluster, groups = self.cluster(), self.groups()
+
+        def read() -> Progress:
+            return groups_of.read_progress(self.brokers, cluster, groups.by_name.values())
+
+        if wait:
+            return self._shown(self.user.snapshots.get("progress", PROGRESS_FRESH_S, read))
+        return self.soon("progress", PROGRESS_FRESH_S, read)
+
+    def soon(self, key: Any, fresh_s: float, read: Callable[[], T]) -> T | None:
+        """What may take long: None while it is still being read."""
+        found = self.user.snapshots.soon(key, fresh_s, SOON_S, read)
+        return None if found is None else self._shown(found)
+
+    def _shown(self, snapshot: Snapshot[T]) -> T:
+        self.age_s = max(self.age_s, snapshot.age_s)
+        return snapshot.value
+
+
+def problem_of(error: Exception) -> Problem:
+    if isinstance(error, Refused):
+        return Problem(f"This is not shown: {error}.", error.right)
+    if isinstance(error, KafkaError):
+        return Problem(f"The brokers answered with an error: {error.message or error.code.name.upper()}.", None)
+    return Problem(f"The brokers could not be asked: {error}.", None)
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)

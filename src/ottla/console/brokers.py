@@ -1,0 +1,251 @@
+"""Requests to the brokers of a cluster as one user, from many threads: connections are kept, and shared one at a time.
+
+A page asks for much at once: one request per broker, all brokers together (`gather`). What fails is an exception that
+says which right is missing (`Refused`), or what the broker answered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Any, Final, NamedTuple, TypeVar
+
+from ottla.client.config import ClientConfig, split_address
+from ottla.client.connection import Connection, OtherNode
+from ottla.client.security import SecurityFailure
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import MeantNode
+from ottla.protocol import fetch
+from ottla.protocol.messages import ApiKey, MalformedRequest
+
+REQUEST_TIMEOUT_S: Final = 10.0
+CONNECT_TIMEOUT_S: Final = 5.0
+IDLE_MAX: Final = 4
+"""Connections to one broker that are kept for a user: a page asks each broker for a few things at once."""
+
+VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
+    ApiKey.METADATA: (5, 12),
+    ApiKey.LIST_OFFSETS: (4, 7),
+    ApiKey.FIND_COORDINATOR: (4, 4),
+    ApiKey.OFFSET_FETCH: (8, 8),
+    ApiKey.LIST_GROUPS: (4, 5),
+    ApiKey.DESCRIBE_GROUPS: (5, 5),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
+    ApiKey.SHARE_GROUP_DESCRIBE: (1, 1),
+    ApiKey.STREAMS_GROUP_DESCRIBE: (0, 0),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (0, 1),
+    ApiKey.DESCRIBE_CONFIGS: (2, 4),
+    ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
+    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.LIST_TRANSACTIONS: (0, 1),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.DESCRIBE_ACLS: (1, 3),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
+    ApiKey.DESCRIBE_QUORUM: (0, 2),
+}
+"""The versions in which this program reads answers."""
+
+OPERATIONS: Final[Mapping[ApiKey, str]] = {
+    ApiKey.FETCH: "Read",
+    ApiKey.DESCRIBE_PRODUCERS: "Read",
+    ApiKey.DESCRIBE_CONFIGS: "DescribeConfigs",
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: "DescribeConfigs",
+}
+"""The operation of Kafka's authorizer that an API needs, where it is not Describe."""
+_RESOURCES: Final = {
+    ErrorCode.topic_authorization_failed: "Topic",
+    ErrorCode.group_authorization_failed: "Group",
+    ErrorCode.cluster_authorization_failed: "Cluster",
+    ErrorCode.transactional_id_authorization_failed: "TransactionalId",
+}
+
+T = TypeVar("T")
+
+
+class Refused(KafkaError):
+    """The user lacks a right; the text says which one, and on what."""
+
+    def __init__(self, operation: str, resource: str, name: str, code: ErrorCode) -> None:
+        on = "the cluster" if resource == "Cluster" else f"{resource} {name}"
+        super().__init__(code, f"you need {operation} on {on}")
+        self.right = f"{operation} on {on}"
+
+
+def failure(key: ApiKey, code: int, name: str = "", text: str | None = None) -> KafkaError:
+    """The exception for an error code of an answer; `name` is the resource it is about."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:  # newer than this program
+        return KafkaError(ErrorCode.unknown_server_error, f"{name}: error {code}" if name else f"error {code}")
+    if known in _RESOURCES:
+        return Refused(OPERATIONS.get(key, "Describe"), _RESOURCES[known], name or "…", known)
+    word = known.name.upper()
+    return KafkaError(known, f"{name + ': ' if name else ''}{text.rstrip('.') + f' ({word})' if text else word}")
+
+
+def ensure_none(key: ApiKey, answer: Mapping[str, Any], name: str = "") -> None:
+    """Raises KafkaError for an answer, or a row of one, that carries an error."""
+    code = int(answer.get("error_code") or 0)
+    if code:
+        raise failure(key, code, name, answer.get("error_message"))
+
+
+class Node(NamedTuple):
+    """A broker as metadata names it."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class Brokers:
+    """A cluster for one user. Any thread may ask; `close` ends every connection, and what waits on one fails."""
+
+    def __init__(self, config: ClientConfig, executor: Executor) -> None:
+        self.config = config
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[str, int], list[Connection]] = {}
+        self._used: dict[Connection, None] = {}
+        self._nodes: dict[int, tuple[str, int]] = {}
+        self._cluster_id: str | None = None
+        self._is_closed = False
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            kept = [each for some in self._idle.values() for each in some]
+            self._idle = {}
+            used = list(self._used)
+        for each in kept:
+            each.close()
+        for each in used:
+            each.abort()
+
+    def learn(self, nodes: Iterable[Node], cluster_id: str | None) -> None:
+        """Addresses of the nodes, from metadata."""
+        with self._lock:
+            self._nodes = {each.node_id: (each.host, each.port) for each in nodes}
+            self._cluster_id = cluster_id
+            known = {*self._nodes.values(), *map(split_address, self.config.bootstrap)}
+            gone = [each for at in list(self._idle) if at not in known for each in self._idle.pop(at)]
+        for each in gone:
+            each.close()
+
+    def ask(self, node_id: int, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
+        """One request to one node. Raises OSError, KafkaError (UNSUPPORTED_VERSION, SecurityFailure)."""
+        with self._lock:
+            at, cluster_id = self._nodes.get(node_id), self._cluster_id
+        if at is None:
+            raise ConnectionError(f"node {node_id} is not known")
+        meant = None if cluster_id is None else MeantNode(cluster_id, node_id)
+        return self._on(at, meant, lambda connection: _asked(connection, key, values))
+
+    def ask_any(self, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
+        """One request to the first node that answers. Raises SecurityFailure where one refuses the user, OSError where
+        none answers, KafkaError."""
+        with self._lock:
+            addresses = list(dict.fromkeys([*self._idle, *self._nodes.values()]))
+        addresses = list(dict.fromkeys([*addresses, *map(split_address, self.config.bootstrap)]))
+        failures: list[str] = []
+        for at in addresses:
+            try:
+                return self._on(at, None, lambda connection: _asked(connection, key, values))
+            except SecurityFailure:
+                raise
+            except OSError as error:
+                failures.append(str(error))
+        raise ConnectionError(f"no broker answers: {'; '.join(failures)}")
+
+    def fetch(self, node_id: int, request: fetch.FetchRequest) -> fetch.FetchResponse:
+        """One Fetch to one node. Raises OSError, KafkaError."""
+        with self._lock:
+            at = self._nodes.get(node_id)
+        if at is None:
+            raise ConnectionError(f"node {node_id} is not known")
+        return self._on(at, None, lambda connection: _fetched(connection, self.config.client_id, request))
+
+    def gather(self, calls: Sequence[Callable[[], T]]) -> list[T | KafkaError | OSError]:
+        """The results of calls that are made at the same time, in their order; a failure stands in its place."""
+
+        def caught(call: Callable[[], T]) -> T | KafkaError | OSError:
+            try:
+                return call()
+            except (KafkaError, OSError) as error:
+                return error
+
+        if len(calls) == 1:
+            return [caught(calls[0])]
+        return list(self._executor.map(caught, calls))
+
+    def _on(self, at: tuple[str, int], meant: MeantNode | None, use: Callable[[Connection], T]) -> T:
+        """`use` a connection. One that was idle may have been closed meanwhile: then a fresh one is used."""
+        while (kept := self._taken(at)) is not None:
+            try:
+                return self._with(at, kept, use)
+            except OSError as error:
+                if isinstance(error.__cause__, TimeoutError) or self._is_closed:
+                    raise  # it was no old connection, but a broker that does not answer
+        try:
+            opened = Connection(*at, self.config, meant=meant)
+        except OtherNode:
+            self.learn((), None)
+            raise
+        with self._lock:
+            self._used[opened] = None
+            is_closed = self._is_closed
+        if is_closed:
+            opened.abort()
+        return self._with(at, opened, use)
+
+    def _with(self, at: tuple[str, int], connection: Connection, use: Callable[[Connection], T]) -> T:
+        """`use` it, and keep it unless it is broken."""
+        is_whole = False
+        try:
+            found = use(connection)
+            is_whole = True
+            return found
+        except KafkaError:
+            is_whole = True
+            raise
+        finally:
+            with self._lock:
+                del self._used[connection]
+                kept = self._idle.setdefault(at, [])
+                is_kept = is_whole and not self._is_closed and len(kept) < IDLE_MAX
+                if is_kept:
+                    kept.append(connection)
+            if not is_kept:
+                connection.close()
+
+    def _taken(self, at: tuple[str, int]) -> Connection | None:
+        with self._lock:
+            kept = self._idle.get(at)
+            if not kept or self._is_closed:
+                return None
+            connection = kept.pop()
+            self._used[connection] = None
+            return connection
+
+
+def _asked(connection: Connection, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
+    return connection.ask(key, connection.version(key, *VERSIONS[key]), values)
+
+
+def _fetched(connection: Connection, client_id: str, request: fetch.FetchRequest) -> fetch.FetchResponse:
+    has_ids = all(each.topic_id is not None and each.topic_id.int for each in request.topics)
+    version = connection.version(
+        ApiKey.FETCH, fetch.VERSION_MIN, fetch.TOPIC_IDS_SINCE + 3 if has_ids else fetch.TOPIC_IDS_SINCE - 1
+    )
+    asked = connection.send_frame(fetch.encode_request(version, connection.following_id, client_id, request))
+    frame = connection.receive_frame()
+    try:
+        answered, response = fetch.decode_response(version, frame)
+    except MalformedRequest as error:
+        raise ConnectionError(f"{connection.address}: an answer that cannot be read: {error}") from error
+    if answered != asked:
+        raise ConnectionError(f"{connection.address}: an answer to another request")
+    return response

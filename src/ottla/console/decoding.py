@@ -1,0 +1,150 @@
+"""Bytes of a record as people read them: JSON, text, or hex; by the schema registry where there is one."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.console.masks import HIDDEN, TopicMask
+
+if TYPE_CHECKING:
+    from ottla.schemas.client import Registry, Schema
+
+FORMATS: Final = ("auto", "json", "text", "hex")
+SHOWN_MAX: Final = 4096
+"""Characters of a key, value or header that a page has; of hex so many bytes' share."""
+PARSED_BYTES_MAX: Final = 1024 * 1024
+"""What is larger is not parsed for a page."""
+HEX_ROW: Final = 16
+HEX_BYTES_MAX: Final = 1024
+SCHEMAS_MAX: Final = 1_000
+_MAGIC: Final = 0
+_PREFIX_BYTES: Final = 5
+_PLAIN_CONTROLS: Final = frozenset("\t\n\r")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A key, a value or a header."""
+
+    kind: str
+    """null, empty, text, json, hex, avro, protobuf, json schema, or masked."""
+    text: str
+    bytes: int
+    is_cut: bool = False
+    """Whether there is more than `text` has."""
+    note: str = ""
+    """What else there is to say, such as the id of the schema."""
+
+
+Decode = Callable[[bytes], tuple[str, str, str]]
+"""(kind, JSON text, note) for bytes behind a schema's id. Raises ValueError."""
+
+
+class Schemas:
+    """Decodes values of Confluent's wire format with the schemas of a registry, which are kept. For any thread."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._lock = threading.Lock()
+        self._codecs: dict[int, Any] = {}
+
+    def decode(self, data: bytes) -> tuple[str, str, str]:
+        """Raises ValueError for what the registry does not know or the schema does not fit."""
+        schema_id = int.from_bytes(data[1:_PREFIX_BYTES], "big")
+        with self._lock:
+            found = self._codecs.get(schema_id)
+            if found is None:
+                found = self._known(schema_id)
+                if len(self._codecs) >= SCHEMAS_MAX:
+                    self._codecs.pop(next(iter(self._codecs)))
+                self._codecs[schema_id] = found
+        kind, codec = found
+        return kind, codec.to_text(data[_PREFIX_BYTES:]), f"schema {schema_id}"
+
+    def _known(self, schema_id: int) -> tuple[str, Any]:
+        from ottla.formats.errors import SchemaError
+        from ottla.schemas.json_codecs import codec_of
+
+        try:
+            schema: Schema = self._registry.by_id(schema_id)
+            kind = {"AVRO": "avro", "PROTOBUF": "protobuf"}.get(schema.type, "json schema")
+            return kind, codec_of(schema, self._registry.parts(schema))
+        except (SchemaError, OSError, ImportError) as error:
+            raise ValueError(f"schema {schema_id}: {error}") from error
+
+
+def shown(data: bytes | None, how: str, mask: TopicMask, decode: Decode | None, *, hidden: bool = False) -> Shown:
+    """A part of a record. `hidden` hides it whole."""
+    if data is None:
+        return Shown("null", "", 0)
+    if hidden:
+        return Shown("masked", HIDDEN, len(data), note="hidden by a mask")
+    if not data:
+        return Shown("empty", "", 0)
+    kind, text, value, note = _parsed(data, how, decode)
+    if mask.fields:
+        if value is None:
+            return Shown("masked", HIDDEN, len(data), note="hidden by a mask: its fields are not known")
+        text = _json(mask.masked(value[0]))
+    elif value is not None and how != "text":
+        text = _json(value[0])
+    if how == "hex" and not mask.fields:
+        kind, text = "hex", hex_rows(data[:HEX_BYTES_MAX])
+        return Shown(kind, text, len(data), len(data) > HEX_BYTES_MAX, note)
+    if kind == "hex":
+        return Shown(kind, hex_rows(data[:HEX_BYTES_MAX]), len(data), len(data) > HEX_BYTES_MAX, note)
+    return Shown(kind, text[:SHOWN_MAX], len(data), len(text) > SHOWN_MAX, note)
+
+
+def _parsed(data: bytes, how: str, decode: Decode | None) -> tuple[str, str, tuple[Any] | None, str]:
+    """(kind, text, JSON value, note); the value is in a tuple, as None is one."""
+    note = ""
+    if how in ("auto", "json") and decode is not None and len(data) >= _PREFIX_BYTES and data[0] == _MAGIC:
+        try:
+            kind, text, note = decode(data)
+            return kind, text, (json.loads(text),), note
+        except (ValueError, RecursionError) as error:
+            note = f"not decoded: {str(error)[:200]}"
+    if how == "text":
+        text = data[: PARSED_BYTES_MAX + 1].decode(errors="replace")
+        return "text", text, _loaded(data), note
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return "hex", "", None, note
+    value = _loaded(data)
+    if value is not None and (how == "json" or text.lstrip()[:1] in ("{", "[")):
+        return "json", text, value, note
+    if any(character < " " and character not in _PLAIN_CONTROLS for character in text[:SHOWN_MAX]):
+        return "hex", "", value, note
+    return "text", text, None, note
+
+
+def _loaded(data: bytes) -> tuple[Any] | None:
+    if len(data) > PARSED_BYTES_MAX:
+        return None
+    try:
+        return (json.loads(data),)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return HIDDEN
+
+
+def hex_rows(data: bytes) -> str:
+    """`00000000  68 69                                            |hi|`, a row for every 16 bytes."""
+    rows = []
+    for start in range(0, len(data), HEX_ROW):
+        part = data[start : start + HEX_ROW]
+        plain = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        rows.append(f"{start:08x}  {part[:8].hex(' '):<23}  {part[8:].hex(' '):<23}  |{plain}|")
+    return "\n".join(rows)

@@ -1,0 +1,129 @@
+"""The OpenAPI document of the API, made of the table of pages and of the types of their answers."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ottla.console.asking import Problem
+from ottla.console.routes import DOWNLOAD, PAGES, Page, Parameter
+
+VERSION: Final = "3.1.0"
+_PLAIN: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
+
+
+def document(version: str) -> dict[str, Any]:
+    schemas: dict[str, Any] = {}
+    paths = {each.api_path: {"get": _operation(each, schemas)} for each in PAGES}
+    paths[DOWNLOAD.api_path] = {"get": _download()}
+    return {
+        "openapi": VERSION,
+        "info": {
+            "title": "Ottla console",
+            "version": version,
+            "description": "What the console's pages show, as JSON. Offsets and counts of records are texts, as they "
+            "may be larger than a number of JavaScript. Read-only. Where the cluster asks for a login, send name and "
+            "password by HTTP Basic; the cluster's ACLs decide what is answered.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
+        },
+        "security": [{}, {"basic": []}],
+    }
+
+
+def _operation(page: Page, schemas: dict[str, Any]) -> dict[str, Any]:
+    answer = {
+        "type": "object",
+        "required": ["data", "problems", "age_s"],
+        "additionalProperties": False,
+        "properties": {
+            "data": _schema(page.answer, schemas),
+            "problems": {
+                "type": "object",
+                "description": "Why parts of the answer are missing, by part.",
+                "additionalProperties": _schema(Problem, schemas),
+            },
+            "age_s": {"type": "number", "description": "Age of what was kept and is shown again."},
+        },
+    }
+    return {
+        "operationId": page.name,
+        "summary": page.what,
+        "parameters": _parameters(page),
+        "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": answer}}}, **_errors()},
+    }
+
+
+def _download() -> dict[str, Any]:
+    binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    return {
+        "operationId": DOWNLOAD.name,
+        "summary": DOWNLOAD.what,
+        "parameters": _parameters(DOWNLOAD),
+        "responses": {"200": {"description": "The bytes", "content": binary}, **_errors()},
+    }
+
+
+def _errors() -> dict[str, Any]:
+    schema = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+    content = {"application/json": {"schema": schema}}
+    return {
+        "400": {"description": "A parameter has a value that cannot be.", "content": content},
+        "401": {"description": "The cluster asks for a login.", "content": content},
+        "403": {"description": "The user lacks a right, which the error names.", "content": content},
+        "404": {"description": "There is no such thing, or the user may not see it.", "content": content},
+        "503": {"description": "No broker answers.", "content": content},
+    }
+
+
+def _parameters(page: Page) -> list[dict[str, Any]]:
+    return [
+        *({"name": each.name, "in": "path", "required": True, "description": each.what, "schema": _values(each)}
+          for each in page.inside),
+        *({"name": each.name, "in": "query", "required": each.is_required, "description": each.what,
+           "schema": _values(each)} for each in page.query),
+    ]  # fmt: skip
+
+
+def _values(parameter: Parameter) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": "string", "maxLength": parameter.length_max}
+    if parameter.low is not None:
+        found = {"type": "integer", "format": "int64", "minimum": parameter.low, "maximum": parameter.high}
+    if parameter.choices:
+        found = {"type": "string", "enum": [each for each in parameter.choices if each]}
+    if parameter.default != "":
+        found["default"] = parameter.default
+    return found
+
+
+def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a type; a dataclass is one by its name."""
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        name = kind.__name__
+        if name not in schemas:
+            schemas[name] = {}
+            hints = typing.get_type_hints(kind)
+            names = [each.name for each in dataclasses.fields(kind)]
+            schemas[name] = {
+                "type": "object",
+                "required": names,
+                "additionalProperties": False,
+                "properties": {each: _schema(hints[each], schemas) for each in names},
+            }
+        return {"$ref": f"#/components/schemas/{name}"}
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is list:
+        return {"type": "array", "items": _schema(arguments[0], schemas)}
+    if origin in (dict, Mapping):
+        return {"type": "object", "additionalProperties": _schema(arguments[1], schemas)}
+    if origin in (types.UnionType, typing.Union):
+        return {"anyOf": [_schema(each, schemas) for each in arguments]}
+    if kind is type(None):
+        return {"type": "null"}
+    return {"type": _PLAIN[kind]}

@@ -1,0 +1,235 @@
+"""Records of a topic, forward from offsets or backward from them, within limits of time, bytes and records.
+
+Nothing is read for ever: a search ends at its limits and says how far it came, as offsets to go on from.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from ottla.console.brokers import Brokers, failure
+from ottla.console.cluster import Cluster, Topic, leader_of
+from ottla.errors import ErrorCode, KafkaError
+from ottla.model import TopicPartition
+from ottla.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.records.aborted_transactions import Aborted
+from ottla.protocol.records.record_batch import iterate_batches, iterate_records
+
+FETCH_BYTES: Final = 1024 * 1024
+WAIT_MS: Final = 100
+WINDOW_MAX: Final = 20_000
+"""Offsets that are gone through at once when reading backward."""
+SEARCH_WINDOW: Final = 1_000
+
+
+class Record(NamedTuple):
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+Match = Callable[[Record], bool]
+
+
+@dataclass
+class Limits:
+    """Limits that the partitions of one request share."""
+
+    deadline: float
+    """By the monotonic clock."""
+    records_left: int
+    bytes_left: int
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def over(self) -> str:
+        """The limit that is reached: time, records or bytes; empty for none."""
+        if time.monotonic() >= self.deadline:
+            return "time"
+        if self.records_left <= 0:
+            return "records"
+        return "bytes" if self.bytes_left <= 0 else ""
+
+    def use(self, records: int, size: int) -> None:
+        with self._lock:
+            self.records_left -= records
+            self.bytes_left -= size
+
+
+@dataclass
+class Part:
+    """What was read of one partition."""
+
+    number: int
+    start: int
+    reached: int
+    """Reading forward the offset to go on from, backward the offset before which to go on."""
+    found: list[Record] = field(default_factory=list)
+    """Records that match, in the order in which they were asked for."""
+    scanned: int = 0
+    stopped: str = ""
+    """The limit that ended it before its end; empty for none."""
+    failure: KafkaError | OSError | None = None
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads partitions of one topic for one request."""
+
+    brokers: Brokers
+    cluster: Cluster
+    topic: Topic
+    limits: Limits
+    match: Match | None = None
+    is_committed: bool = True
+    """Whether records of open and aborted transactions are left out."""
+
+    def forward(self, starts: Mapping[int, tuple[int, int]], wanted: int) -> list[Part]:
+        """Up to `wanted` records of each partition from its first offset up to before its second one."""
+
+        def reading(number: int, start: int, stop: int) -> Callable[[], Part]:
+            return lambda: self._caught(Part(number, start, start), lambda part: self._ahead(part, stop, wanted))
+
+        return self._all([reading(number, *each) for number, each in starts.items()])
+
+    def backward(self, ends: Mapping[int, tuple[int, int]], wanted: int) -> list[Part]:
+        """Up to `wanted` records of each partition, newest first, from before its second offset down to its first."""
+
+        def reading(number: int, begin: int, before: int) -> Callable[[], Part]:
+            return lambda: self._caught(Part(number, before, before), lambda part: self._back(part, begin, wanted))
+
+        return self._all([reading(number, *each) for number, each in ends.items()])
+
+    def _all(self, calls: list[Callable[[], Part]]) -> list[Part]:
+        return [each for each in self.brokers.gather(calls) if isinstance(each, Part)]
+
+    def _caught(self, part: Part, read: Callable[[Part], None]) -> Part:
+        try:
+            read(part)
+        except (KafkaError, OSError) as error:
+            part.failure = error
+        return part
+
+    def _ahead(self, part: Part, stop: int, wanted: int) -> None:
+        while part.reached < stop and len(part.found) < wanted:
+            part.stopped = self.limits.over
+            if part.stopped:
+                return
+            before = part.reached
+            for record in self._fetch(part, stop):
+                if len(part.found) >= wanted:
+                    part.reached = record.offset
+                    return
+                part.scanned += 1
+                if self.match is None or self.match(record):
+                    part.found.append(record)
+            if part.reached == before:  # nothing is committed there yet
+                return
+
+    def _back(self, part: Part, begin: int, wanted: int) -> None:
+        """Windows that double, each read forward. One that a limit cuts short is dropped, as it has a hole behind."""
+        size = wanted if self.match is None else SEARCH_WINDOW
+        while part.reached > begin and len(part.found) < wanted:
+            part.stopped = self.limits.over
+            if part.stopped:
+                return
+            low, high = max(begin, part.reached - size), part.reached
+            window = Part(part.number, low, low)
+            self._ahead(window, high, WINDOW_MAX + 1)
+            if window.stopped:
+                part.stopped = window.stopped
+                return
+            part.found += reversed(window.found)
+            part.scanned += window.scanned
+            part.reached = low
+            size = min(2 * size, WINDOW_MAX)
+        if len(part.found) > wanted:
+            del part.found[wanted:]
+            part.reached = part.found[-1].offset
+
+    def _fetch(self, part: Part, stop: int) -> Iterable[Record]:
+        """The records of one Fetch from `part.reached` on, which moves behind them."""
+        row = self._row(part)
+        data = memoryview(row.records) if row.records else memoryview(b"")  # type: ignore[arg-type]
+        aborted = Aborted(row.aborted_transactions) if self.is_committed else None
+        found: list[Record] = []
+        start, seen = part.reached, 0
+        for position, header in iterate_batches(data):
+            batch = data[position : position + header.size]
+            seen += header.count
+            is_aborted = aborted is not None and aborted.covers(header, batch)
+            part.reached = max(part.reached, header.next_offset)
+            if header.is_control or is_aborted or header.last_offset < start:
+                continue
+            for each in iterate_records(batch):
+                if start <= each.offset < stop:
+                    headers = tuple((_name(name), value) for name, value in each.headers)
+                    found.append(Record(part.number, each.offset, each.timestamp, each.key, each.value, headers))
+            if part.reached >= stop:
+                break
+        part.reached = min(part.reached, stop)
+        self.limits.use(seen, len(data))
+        return found
+
+    def _row(self, part: Part) -> FetchedPartition:
+        """Raises KafkaError, OSError."""
+        at = TopicPartition(self.topic.name, part.number)
+        leader = leader_of(self.cluster, at)
+        if leader < 0:
+            raise KafkaError(ErrorCode.leader_not_available, f"{at.topic}-{at.partition} has no leader")
+        rows = [FetchPartition(part.number, part.reached, FETCH_BYTES)]
+        request = FetchRequest(
+            WAIT_MS, 1, FETCH_BYTES, [FetchTopic(self.topic.name, self.topic.id, rows)], int(self.is_committed)
+        )
+        response = self.brokers.fetch(leader, request)
+        if response.error_code:
+            raise failure(ApiKey.FETCH, response.error_code, self.topic.name)
+        if not response.topics or not response.topics[0].partitions:
+            return FetchedPartition(part.number)
+        row = response.topics[0].partitions[0]
+        if row.error_code:
+            raise failure(ApiKey.FETCH, row.error_code, self.topic.name)
+        return row
+
+
+def _name(name: Any) -> str:
+    return name if isinstance(name, str) else bytes(name).decode(errors="replace")
+
+
+class Merged(NamedTuple):
+    records: list[Record]
+    following: dict[int, int]
+    """Where to go on in each partition, in the direction of reading."""
+
+
+def merged(parts: Iterable[Part], limit: int, *, is_backward: bool) -> Merged:
+    """The first records of all partitions by timestamp. Each partition's own order is kept, so that no record is left
+    out where reading goes on."""
+    all_parts = list(parts)
+
+    def key(record: Record) -> int:
+        return -record.timestamp if is_backward else record.timestamp
+
+    records = list(islice(merge(*(part.found for part in all_parts), key=key), limit))
+    taken: dict[int, int] = {}
+    for record in records:
+        taken[record.partition] = taken.get(record.partition, 0) + 1
+    following = {}
+    for part in all_parts:
+        count = taken.get(part.number, 0)
+        if count == len(part.found):
+            following[part.number] = part.reached
+        else:
+            left = part.found[count]
+            following[part.number] = left.offset + 1 if is_backward else left.offset
+    return Merged(records, following)

@@ -1,0 +1,154 @@
+"""The pages: where each is, what it may be asked, and what shows it. The API, its OpenAPI document and the tests are
+made of this table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ottla.console.asking import Asking, Invalid
+from ottla.console.decoding import FORMATS
+from ottla.console.groups import KINDS
+from ottla.console.views import brokers, groups, messages, overview, schemas, security, topic, topics, transactions
+
+API: Final = "/api/v1"
+TEXT_MAX: Final = 1_000
+"""Characters of a parameter that is a text."""
+PLACES_MAX: Final = 4_000
+OFFSET_MAX: Final = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Parameter:
+    name: str
+    what: str
+    """For the API's document."""
+    choices: Sequence[str] = ()
+    default: str | int = ""
+    low: int | None = None
+    """Not None for a number: the lowest."""
+    high: int = 0
+    is_required: bool = False
+    length_max: int = TEXT_MAX
+
+    def parse(self, text: str | None) -> str | int:
+        """Raises Invalid."""
+        if text is None or (text == "" and not self.is_required):
+            if self.is_required:
+                raise Invalid(f"{self.name} is missing")
+            return self.default
+        if self.low is not None:
+            if not (text.isascii() and text.isdecimal() and len(text) <= 19 and self.low <= int(text) <= self.high):
+                raise Invalid(f"{self.name} must be a number from {self.low} to {self.high}")
+            return int(text)
+        if self.choices and text not in self.choices:
+            raise Invalid(f"{self.name} must be one of {', '.join(filter(None, self.choices))}")
+        if len(text) > self.length_max:
+            raise Invalid(f"{self.name} has more than {self.length_max} characters")
+        return text
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page at `path`, and the same data as JSON at `API` and `path`."""
+
+    name: str
+    path: str
+    what: str
+    view: Callable[[Asking], Any]
+    answer: type
+    template: str
+    query: Sequence[Parameter] = ()
+    section: str = ""
+    """The entry of the navigation that it belongs to."""
+
+    @property
+    def api_path(self) -> str:
+        return API + (f"/{self.name}" if self.path == "/" else self.path.replace(":any}", "}"))
+
+    @property
+    def inside(self) -> list[Parameter]:
+        """Parameters of the path."""
+        return [PATH[each] for each in PATH if f"{{{each}}}" in self.path or f"{{{each}:any}}" in self.path]
+
+    def parameters(self, path: Mapping[str, str], query: Mapping[str, str]) -> dict[str, str | int]:
+        """Values of all parameters. Raises Invalid, also for one that the page does not have."""
+        known = {each.name for each in self.query}
+        for name in query:
+            if name not in known:
+                raise Invalid(f"there is no parameter {name}; known: {', '.join(sorted(known)) or 'none'}")
+        found = {each.name: each.parse(path[each.name]) for each in self.inside}
+        return {**found, **{each.name: each.parse(query.get(each.name)) for each in self.query}}
+
+
+PATH: Final = {
+    "topic": Parameter("topic", "A topic's name.", is_required=True),
+    "group": Parameter("group", "A group's id.", is_required=True),
+    "subject": Parameter("subject", "A subject's name.", is_required=True),
+    "broker": Parameter("broker", "A broker's id.", low=0, high=2**31 - 1, is_required=True),
+}
+_SEARCH: Final = Parameter("q", "Only what has this text in its name.")
+_PAGE: Final = Parameter("page", "The page, from 1 on.", default=1, low=1, high=10**6)
+_ORDER: Final = Parameter("order", "The direction of sorting.", ("asc", "desc"), "asc")
+_SECONDS: Final = Parameter("seconds", "How long to read at most.", default=5, low=1, high=30)
+_MESSAGES: Final = (
+    Parameter("from", "Where to begin: the end reads backward, newest first.", messages.POSITIONS, "end"),
+    Parameter("offset", "First offset, with from=offset.", default=0, low=0, high=OFFSET_MAX),
+    Parameter("time", "First moment, with from=time: an ISO time, in UTC unless it has a zone."),
+    Parameter("partition", "Only this partition.", low=0, high=2**31 - 1),
+    Parameter("limit", "How many records.", default=50, low=1, high=200),
+    Parameter("q", "Only records that have this text."),
+    Parameter("in", "Where to search.", ("any", "key", "value", "header"), "any"),
+    _SECONDS,
+    Parameter("format", "How bytes are shown; auto decodes by the registry, else JSON, text or hex.", FORMATS, "auto"),
+    Parameter(
+        "isolation", "uncommitted shows records of open and aborted transactions too.", ("committed", "uncommitted"),
+        "committed",
+    ),
+    Parameter("at", "Go on forward from these offsets: PARTITION:OFFSET,...", length_max=PLACES_MAX),
+    Parameter("before", "Go on backward from before these offsets: PARTITION:OFFSET,...", length_max=PLACES_MAX),
+)  # fmt: skip
+
+PAGES: Final = (
+    Page("overview", "/", "The cluster's health and its nodes.", overview.overview, overview.Overview,
+         "overview.html", section="overview"),
+    Page("topics", "/topics", "All topics, by pages.", topics.topics, topics.Topics, "topics.html",
+         (_SEARCH, Parameter("sort", "The column to sort by.", topics.SORTS, "name"), _ORDER, _PAGE,
+          Parameter("internal", "Whether internal topics are listed.", ("no", "yes"), "no")), "topics"),
+    Page("topic", "/topics/{topic}", "One topic: partitions, settings, readers, producers.", topic.topic,
+         topic.TopicPage, "topic.html", section="topics"),
+    Page("messages", "/topics/{topic}/messages", "Records of a topic.", messages.messages, messages.Messages,
+         "messages.html", _MESSAGES, "topics"),
+    Page("groups", "/groups", "All groups, by pages.", groups.groups, groups.GroupList, "groups.html",
+         (_SEARCH, Parameter("kind", "Only groups of this kind.", ("", *KINDS)),
+          Parameter("state", "Only groups in this state."),
+          Parameter("sort", "The column to sort by.", groups.SORTS, "name"), _ORDER, _PAGE), "groups"),
+    Page("group", "/groups/{group:any}", "One group: members, and how far it is in each partition.", groups.group,
+         groups.GroupPage, "group.html", section="groups"),
+    Page("transactions", "/transactions", "Transactions, those that hang first.", transactions.transactions,
+         transactions.Transactions, "transactions.html",
+         (_SEARCH, Parameter("state", "Open ones, or all.", transactions.STATES, "open"), _PAGE), "transactions"),
+    Page("security", "/security", "Users, ACLs and quotas.", security.security, security.SecurityPage,
+         "security.html", (_SEARCH, _PAGE), "security"),
+    Page("broker", "/brokers/{broker}", "One broker: disks and settings.", brokers.broker, brokers.BrokerPage,
+         "broker.html", section="overview"),
+    Page("subjects", "/schemas", "Subjects of the schema registry.", schemas.subjects, schemas.Subjects,
+         "subjects.html", (_SEARCH, _PAGE), "schemas"),
+    Page("subject", "/schemas/{subject:any}", "Versions of one subject.", schemas.subject, schemas.Subject,
+         "subject.html", section="schemas"),
+)  # fmt: skip
+
+DOWNLOAD: Final = Page(
+    "content", "/topics/{topic}/content", "The whole key or value of one record, as a file.", messages.content,
+    messages.Content, "",
+    (Parameter("partition", "The record's partition.", low=0, high=2**31 - 1, is_required=True),
+     Parameter("offset", "The record's offset.", low=0, high=OFFSET_MAX, is_required=True),
+     Parameter("part", "Which part of it.", ("key", "value"), "value"), _SECONDS),
+    "topics",
+)  # fmt: skip
+SECTIONS: Final[Sequence[tuple[str, str, str]]] = (
+    ("overview", "/", "Overview"), ("topics", "/topics", "Topics"), ("groups", "/groups", "Groups"),
+    ("transactions", "/transactions", "Transactions"), ("security", "/security", "Security"),
+    ("schemas", "/schemas", "Schemas"),
+)  # fmt: skip

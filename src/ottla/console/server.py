@@ -1,0 +1,289 @@
+"""Runs the console: listens, serves HTTP until it is stopped, and closes its connections to the brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.client.config import ClientConfig, parse_addresses
+from ottla.client.security import PLAINTEXT, Security
+from ottla.console.asking import Asking, Site, User
+from ottla.console.brokers import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Brokers
+from ottla.console.masks import Masks, read_masks
+from ottla.console.snapshots import Snapshots
+from ottla.errors import KafkaError, OttlaError
+from ottla.logs import fields
+
+if TYPE_CHECKING:
+    from ottla.console.sessions import Sessions
+    from ottla.registry.guard import GuardedProtocol
+    from ottla.server.listeners.node_tls import NodeTls
+
+_LOG = logging.getLogger("ottla.console")
+
+DEFAULT_PORT: Final = 8080
+REQUESTS_AT_ONCE: Final = 64
+"""Threads that wait for brokers: those of all pages that are read at the same time."""
+READS_AHEAD: Final = 4
+"""Threads that read snapshots again while the old ones are shown."""
+READ_AHEAD_S: Final = 5.0
+"""How long the console waits for the cluster before it says where it is; connections are taken meanwhile."""
+REGISTRY_RETRY_S: Final = 2.0
+_LISTEN_BACKLOG: Final = 256
+_STOP_S: Final = 2
+_LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class CannotStart(OttlaError):
+    """The address is taken or may not be listened at, or a library is missing."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a console."""
+
+    bootstrap: str
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    """0 is any free one."""
+    security: Security = PLAINTEXT
+    """Security of the brokers; its login, where it has one, says how users log in, and is not used itself."""
+    registry: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Options of a client of the schema registry, `schema.registry.url` among them; empty for none."""
+    masks: Path | None = None
+    host_names: tuple[str, ...] = ()
+    """Further names by which browsers call it."""
+    http: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """TLS of its port: settings of a node's HTTP port. They may hold secrets."""
+    is_behind_proxy: bool = False
+    """A proxy before it speaks TLS."""
+
+    @property
+    def asks_for_login(self) -> bool:
+        return self.security.login is not None
+
+
+class Console:
+    """A console in this process: `serve` until `stop` is called from another thread."""
+
+    def __init__(self, options: Options) -> None:
+        """Raises CannotStart; OttlaError for masks or TLS that cannot be read."""
+        try:
+            import uvicorn
+
+            from ottla.console.app import Application
+        except ImportError as error:
+            raise CannotStart(f"{error.name} is not installed: pip install 'ottla[console]'") from error
+        self.options = options
+        self._door = Door(options)
+        ensure_guarded(options, is_secured=self._door.is_secured)
+        masks = Masks() if options.masks is None else read_masks(options.masks)
+        self._requests = ThreadPoolExecutor(REQUESTS_AT_ONCE, "console request")
+        self._ahead = ThreadPoolExecutor(READS_AHEAD, "console ahead")
+        self._site = _site(options, masks)
+        self._socket = _listen(options.host, options.port)
+        self.port: int = self._socket.getsockname()[1]
+        config = ClientConfig(
+            parse_addresses(options.bootstrap), "ottla-console", None, REQUEST_TIMEOUT_S, CONNECT_TIMEOUT_S,
+            security=options.security, software="ottla-console",
+        )  # fmt: skip
+        self._sessions: Sessions | None = None
+        self._anonymous: User | None = None
+        if options.asks_for_login:
+            from ottla.console.sessions import Sessions
+
+            self._sessions = Sessions(config, self._user)
+            hosts = None
+        else:
+            self._anonymous = self._user(None, config)
+            hosts = frozenset((*_LOOPBACK_NAMES, options.host, *options.host_names))
+        application = Application(
+            self._site, sessions=self._sessions, anonymous=self._anonymous, hosts=hosts,
+            is_secure=self._door.is_secured or options.is_behind_proxy,
+        )  # fmt: skip
+        server = uvicorn.Config(
+            application.asgi(),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=_STOP_S,
+            server_header=False,
+            http=self._door.protocol,  # type: ignore[arg-type]
+        )
+        self._server = uvicorn.Server(server)
+        self._server.capture_signals = self._signals  # type: ignore[method-assign]
+        self._whole_startup, self._whole_shutdown = self._server.startup, self._server.shutdown
+        self._server.startup = self._startup  # type: ignore[method-assign]
+        self._server.shutdown = self._shutdown  # type: ignore[method-assign]
+
+    def _user(self, name: str | None, config: ClientConfig) -> User:
+        return User(name, Brokers(config, self._requests), Snapshots(self._ahead))
+
+    async def _startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._door.start()
+        await self._whole_startup(sockets)
+
+    async def _shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._whole_shutdown(sockets)
+        await self._door.stop()
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
+        return f"{'https' if self._door.is_secured else 'http'}://{host}:{self.port}"
+
+    def read_ahead(self) -> None:
+        """Read the cluster, so that the first page is as fast as the others. What fails is shown on the page."""
+        if self._anonymous is None:
+            return
+        try:
+            asking = Asking(self._anonymous, self._site, {})
+            asking.cluster()
+            asking.progress()
+        except (KafkaError, OSError) as error:
+            _LOG.warning("the cluster cannot be read yet", extra=fields(error=str(error)))
+
+    def serve(self, serving: Callable[[], None] = lambda: None) -> None:
+        """Until `stop`; the caller's thread has no event loop. `serving` is called when the first page can be fast."""
+        reading = threading.Thread(target=self.read_ahead, name="console first", daemon=True)
+        reading.start()
+        reading.join(READ_AHEAD_S)
+        serving()
+        try:
+            self._server.run([self._socket])
+        finally:
+            self.close()
+
+    def stop(self) -> None:
+        """Stop the server, from any thread or from a signal handler."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        self._socket.close()
+        if self._sessions is not None:
+            self._sessions.close()
+        if self._anonymous is not None:
+            self._anonymous.brokers.close()
+        for executor in (self._ahead, self._requests):
+            executor.shutdown(wait=False, cancel_futures=True)
+        if self._site.registry is not None:
+            self._site.registry.close()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """In the main thread a signal stops it cleanly; uvicorn's own handlers would then end the process."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
+        for number, handler in before.items():
+            if handler != signal.SIG_IGN:
+                signal.signal(number, lambda *_: self.stop())
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class Door:
+    """The port: TLS where its settings say so, and the limits that the registry's connections have too."""
+
+    def __init__(self, options: Options) -> None:
+        """Raises OttlaError for settings that cannot be."""
+        from ottla.config.listeners import OVER_TLS
+        from ottla.registry.port_settings import config_of
+
+        config = config_of(options.http, options.host, options.port)
+        self.is_secured = config.ottla_http_security_protocol in OVER_TLS
+        self.connections: dict[GuardedProtocol, None] = {}
+        self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._tls: NodeTls | None = None
+        if self.is_secured:
+            from ottla.clock import SystemClock
+            from ottla.filesystem import OsFileSystem
+            from ottla.network import SystemNetwork
+            from ottla.server.listeners.node_tls import NodeTls
+
+            self._tls = NodeTls(config, OsFileSystem(), SystemClock(), SystemNetwork())
+
+    async def start(self) -> None:
+        """Watch the certificates from now on."""
+        if self._tls is not None:
+            self._tls.start(self._closers)
+
+    async def stop(self) -> None:
+        while self._closers:
+            await self._closers.pop()()
+
+    def protocol(self, **arguments: Any) -> asyncio.BaseProtocol:
+        """Makes the protocol of a connection, as uvicorn asks for it."""
+        from ottla.config.listeners import HTTP
+        from ottla.registry.guard import GuardedProtocol
+        from ottla.tls_connection import TlsConnection
+
+        if self._tls is None:
+            return GuardedProtocol(self, **arguments)
+        return TlsConnection(self._tls.network_of(HTTP), lambda: GuardedProtocol(self, **arguments))
+
+    def user_of(self, subject: str) -> str | None:
+        """A certificate is no login here: users show a name and a password."""
+        return subject
+
+
+def ensure_guarded(options: Options, *, is_secured: bool) -> None:
+    """Raises CannotStart for a port at which strangers could see the cluster, or the passwords of its users."""
+    from ottla.server.listeners.exposure import is_loopback
+
+    if is_loopback(options.host):
+        return
+    where = options.host or "every interface"
+    if not options.asks_for_login:
+        raise CannotStart(
+            f"everyone who reaches this machine could read every record: the cluster asks for no login, and {where} is "
+            "not a loopback address\n"
+            "  to serve this machine alone, listen on 127.0.0.1\n"
+            "  to ask for a login, secure the cluster and name its settings with --config (docs/console.md)"
+        )
+    if not is_secured and not options.is_behind_proxy:
+        raise CannotStart(
+            f"passwords would be sent as they are: {where} is not a loopback address, and the console's port has no "
+            "TLS\n"
+            "  give it a certificate with --http-config (docs/console.md)\n"
+            "  or, where a proxy before it speaks TLS, say so: --behind-proxy"
+        )
+
+
+def _site(options: Options, masks: Masks) -> Site:
+    if not options.registry:
+        return Site(masks)
+    try:
+        from ottla.console.decoding import Schemas
+        from ottla.schemas import access, client
+    except ImportError as error:
+        raise CannotStart(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
+    registry = client.Registry.of_options(options.registry, REGISTRY_RETRY_S)
+    return Site(masks, registry, Schemas(registry), client.shown(options.registry[access.URL]))
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(_LISTEN_BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise CannotStart(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
+    return listening

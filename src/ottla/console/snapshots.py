@@ -1,0 +1,108 @@
+"""Answers of the cluster that several pages show, kept for a few seconds and shown with their age.
+
+What is old is shown once more while it is read again, so that nobody waits for a large cluster twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from concurrent.futures import TimeoutError as NotYet
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+SHOWN_AGAIN: Final = 6
+"""A snapshot is shown while it is read again, up to so many times the seconds that it counts as fresh."""
+KEPT_MAX: Final = 64
+"""Snapshots of one user; the one that was read longest ago goes."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Snapshot(Generic[T]):
+    value: T
+    taken: float
+    """By the monotonic clock."""
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self.taken
+
+
+class Snapshots:
+    """What one user has been shown. Each thing is read by one thread at a time; the others wait for its result."""
+
+    def __init__(self, executor: Executor) -> None:
+        """`executor` runs what is read in the background; it must not be the one of the brokers' requests."""
+        self._executor = executor
+        self._lock = threading.Lock()
+        self._kept: dict[Any, Snapshot[Any]] = {}
+        self._reading: dict[Any, Future[Snapshot[Any]]] = {}
+        self._failed: dict[Any, tuple[BaseException, float]] = {}
+        """Readings that failed when nobody waited any more, and when; the next one who asks is told."""
+
+    def get(self, key: Any, fresh_s: float, read: Callable[[], T]) -> Snapshot[T]:
+        """The newest snapshot, read now unless there is one that may be shown. Raises what `read` raises."""
+        with self._lock:
+            kept = self._kept.get(key)
+            age_s = float("inf") if kept is None else kept.age_s
+            if kept is not None and age_s <= fresh_s:
+                return kept
+            future, is_ours = self._begun(key)
+        if kept is not None and age_s <= fresh_s * SHOWN_AGAIN:
+            if is_ours:
+                self._executor.submit(self._read, key, read, future)
+            return kept
+        if is_ours:
+            self._read(key, read, future)
+        return future.result()
+
+    def soon(self, key: Any, fresh_s: float, wait_s: float, read: Callable[[], T]) -> Snapshot[T] | None:
+        """The same for what may take long: None if there is no snapshot within `wait_s`, and reading goes on."""
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None and kept.age_s <= fresh_s:
+                return kept
+            error, failed = self._failed.pop(key, (None, 0.0))
+            if error is not None and time.monotonic() - failed <= fresh_s:
+                raise error
+            future, is_ours = self._begun(key)
+        if is_ours:
+            self._executor.submit(self._read, key, read, future)
+        if kept is not None and kept.age_s <= fresh_s * SHOWN_AGAIN:
+            return kept
+        try:
+            return future.result(wait_s)
+        except NotYet:
+            return None
+
+    def _begun(self, key: Any) -> tuple[Future[Snapshot[Any]], bool]:
+        future = self._reading.get(key)
+        if future is not None:
+            return future, False
+        future = self._reading[key] = Future()
+        return future, True
+
+    def _read(self, key: Any, read: Callable[[], Any], future: Future[Snapshot[Any]]) -> None:
+        began = time.monotonic()
+        try:
+            found = Snapshot(read(), began)
+        except BaseException as error:
+            with self._lock:
+                del self._reading[key]
+                self._failed[key] = error, time.monotonic()
+                while len(self._failed) > KEPT_MAX:
+                    self._failed.pop(next(iter(self._failed)))
+            future.set_exception(error)
+            return
+        with self._lock:
+            del self._reading[key]
+            self._kept.pop(key, None)
+            self._failed.pop(key, None)
+            self._kept[key] = found
+            while len(self._kept) > KEPT_MAX:
+                self._kept.pop(next(iter(self._kept)))
+        future.set_result(found)

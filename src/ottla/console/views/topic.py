@@ -1,0 +1,197 @@
+"""One topic: its partitions and copies, settings, the groups that read it and the producers that write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ottla.config.explained import TOPIC
+from ottla.config.units import iso_time
+from ottla.console.asking import Asking, NotFound
+from ottla.console.brokers import ensure_none
+from ottla.console.cluster import EARLIEST, LATEST, Cluster, Topic, on_every_node, places, read_offsets
+from ottla.console.views.settings import SettingRow, resource, rows_of
+from ottla.console.views.topics import text
+from ottla.errors import KafkaError
+from ottla.model import TopicPartition
+from ottla.protocol.messages import ApiKey
+
+PARTITIONS_MAX = 1_000
+"""Partitions that a page shows."""
+PRODUCERS_MAX = 500
+
+
+@dataclass(frozen=True)
+class PartitionRow:
+    number: int
+    leader: int | None
+    replicas: list[int]
+    in_sync: list[int]
+    missing: list[int]
+    """Copies that are not in sync."""
+    begin: str | None
+    end: str | None
+    bytes: str | None
+    """Bytes on the leader's disk."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A group that has committed offsets in the topic."""
+
+    group: str
+    kind: str
+    state: str
+    lag: str | None
+
+
+@dataclass(frozen=True)
+class Producer:
+    partition: int
+    producer_id: str
+    epoch: int
+    last_sequence: int
+    last_written: str | None
+    open_since: str | None
+    """First offset of its open transaction."""
+
+
+@dataclass(frozen=True)
+class TopicPage:
+    name: str
+    id: str
+    is_internal: bool
+    partitions: list[PartitionRow]
+    partition_count: int
+    copies: int
+    under_replicated: int
+    leaderless: int
+    records: str | None
+    bytes: str | None
+    settings: list[SettingRow] | None
+    readers: list[Reader] | None
+    """None while the offsets of groups are being read."""
+    producers: list[Producer] | None
+
+
+def found_topic(asking: Asking) -> Topic:
+    """The topic that the request names. Raises NotFound."""
+    name = asking.text("topic")
+    topic = asking.cluster().topics.get(name)
+    if topic is None:
+        raise NotFound(f"There is no topic {name}, or you may not see it (Describe on Topic {name}).")
+    return topic
+
+
+def topic(asking: Asking) -> TopicPage:
+    cluster, found = asking.cluster(), found_topic(asking)
+    begins, ends = _bounds(asking, cluster, found)
+    sizes = _sizes(asking, cluster, found)
+    rows = [
+        PartitionRow(
+            each.number, each.leader if each.leader >= 0 else None, list(each.replicas), list(each.in_sync),
+            [node for node in each.replicas if node not in each.in_sync],
+            begins.get(each.number), ends.get(each.number), text(sizes.get((each.number, each.leader))),
+        )
+        for each in found.partitions[:PARTITIONS_MAX]
+    ]  # fmt: skip
+    known = [int(ends[number]) - int(begins[number]) for number in ends if number in begins]
+    led = [sizes[each.number, each.leader] for each in found.partitions if (each.number, each.leader) in sizes]
+    return TopicPage(
+        found.name, str(found.id), found.is_internal, rows, len(found.partitions), found.copies,
+        found.under_replicated, found.leaderless,
+        str(sum(known)) if known else None,
+        str(sum(led)) if led else None,
+        asking.attempt("settings", lambda: _settings(asking, found.name), None),
+        asking.attempt("readers", lambda: _readers(asking, found.name), None),
+        asking.attempt("producers", lambda: _producers(asking, cluster, found), None),
+    )  # fmt: skip
+
+
+def _bounds(asking: Asking, cluster: Cluster, found: Topic) -> tuple[dict[int, str], dict[int, str]]:
+    every = places([found])
+    both = []
+    for which in (EARLIEST, LATEST):
+        answer = read_offsets(asking.brokers, cluster, dict.fromkeys(every, which))
+        for error in list(answer.failures.values())[:1]:
+            asking.fail("offsets", error)
+        both.append({at.partition: str(offset) for at, offset in answer.found.items()})
+    return both[0], both[1]
+
+
+def _sizes(asking: Asking, cluster: Cluster, found: Topic) -> dict[tuple[int, int], int]:
+    """(partition, node) to the bytes of the copy there."""
+    numbers = [each.number for each in found.partitions]
+    values = {"topics": [{"topic": found.name, "partitions": numbers}]}
+    nodes = sorted({node for each in found.partitions for node in each.replicas} & set(cluster.nodes))
+    sizes: dict[tuple[int, int], int] = {}
+    for node, answer in on_every_node(asking.brokers, cluster, ApiKey.DESCRIBE_LOG_DIRS, values, nodes).items():
+        if isinstance(answer, Exception):
+            asking.fail("sizes", answer)
+            continue
+        try:
+            ensure_none(ApiKey.DESCRIBE_LOG_DIRS, answer)
+        except KafkaError as error:
+            asking.fail("sizes", error)
+            continue
+        for directory in answer["results"]:
+            for topic_row in directory["topics"]:
+                for each in topic_row["partitions"]:
+                    if not each["is_future_key"]:
+                        sizes[each["partition_index"], node] = each["partition_size"]
+    return sizes
+
+
+def _settings(asking: Asking, name: str) -> list[SettingRow]:
+    values = {"resources": [resource(TOPIC, name)], "include_synonyms": True, "include_documentation": False}
+    return rows_of(asking.brokers.ask_any(ApiKey.DESCRIBE_CONFIGS, values)["results"][0])
+
+
+def _readers(asking: Asking, name: str) -> list[Reader] | None:
+    progress, groups = asking.progress(), asking.groups()
+    if progress is None:
+        return None
+    found = []
+    for group, some in progress.by_group.items():
+        mine = [place.lag for at, place in some.items() if at.topic == name]
+        if mine:
+            known = [lag for lag in mine if lag is not None]
+            listed = groups.by_name.get(group)
+            kind, state = (listed.kind, listed.state) if listed is not None else ("", "")
+            found.append(Reader(group, kind, state, str(sum(known)) if known else None))
+    return sorted(found, key=lambda each: (-int(each.lag or 0), each.group))
+
+
+def _producers(asking: Asking, cluster: Cluster, found: Topic) -> list[Producer]:
+    by_leader: dict[int, list[int]] = {}
+    for each in found.partitions:
+        if each.leader >= 0:
+            by_leader.setdefault(each.leader, []).append(each.number)
+
+    def asked(node: int) -> dict[str, Any]:
+        values = {"topics": [{"name": found.name, "partition_indexes": by_leader[node]}]}
+        return asking.brokers.ask(node, ApiKey.DESCRIBE_PRODUCERS, values)
+
+    rows: list[Producer] = []
+    for answer in asking.brokers.gather([lambda node=node: asked(node) for node in by_leader]):  # type: ignore[misc]
+        if isinstance(answer, Exception):
+            raise answer
+        for topic_row in answer["topics"]:
+            for each in topic_row["partitions"]:
+                ensure_none(ApiKey.DESCRIBE_PRODUCERS, each, found.name)
+                rows += [_producer(each["partition_index"], one) for one in each["active_producers"]]
+    rows.sort(key=lambda each: (each.open_since is None, each.partition, int(each.producer_id)))
+    return rows[:PRODUCERS_MAX]
+
+
+def _producer(partition: int, row: Mapping[str, Any]) -> Producer:
+    begun = row["current_txn_start_offset"]
+    return Producer(
+        partition, str(row["producer_id"]), row["producer_epoch"], row["last_sequence"],
+        iso_time(row["last_timestamp"]), str(begun) if begun >= 0 else None,
+    )  # fmt: skip
+
+
+def place_name(at: TopicPartition) -> str:
+    return f"{at.topic}-{at.partition}"
