@@ -41,6 +41,7 @@ COMMANDS = {
     "client": "ottla.cli.clients:app",
     "token": "ottla.cli.security.token:app",
     "mirror": "ottla.cli.mirror:app",
+    "migrate": "ottla.cli.migrate.command:app",
     "txn": "ottla.cli.txn.command:app",
     "quorum": "ottla.cli.quorum:app",
     "features": "ottla.cli.features:app",
