@@ -9,6 +9,8 @@ leaders killed: `bumped_epochs.py`.
 
 `python -m tests.cluster rolling [--times N]` makes a Kafka of three nodes an Ottla and a Kafka again: `rolling.py`.
 
+`python -m tests.cluster walk [--secured] [--separate] [--dynamic] [--kill]` does so by `ottla migrate walk`: `walk.py`.
+
 `python -m tests.cluster securing` secures an open cluster by rolling restarts under load, and opens it: `securing.py`.
 
 `python -m tests.cluster check [--side kafka|ottla]` kills a leader of a safe cluster under `ottla check`: `safe.py`.
@@ -43,6 +45,10 @@ def main() -> None:
         from tests.cluster import rolling
 
         sys.exit(rolling.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["walk"]:
+        from tests.cluster import walk
+
+        sys.exit(walk.main(sys.argv[2:]))
     if sys.argv[1:2] == ["securing"]:
         from tests.cluster import securing
 

@@ -69,7 +69,12 @@ def quorum(bootstrap: str) -> tuple[Quorum, dict[int, str]] | None:
     (row,) = answer["topics"][0]["partitions"]
     if row["error_code"]:
         raise wire.failure_of(row["error_code"], "the quorum", row.get("error_message"))
-    voters = tuple(Voter(each["replica_id"], each["log_end_offset"]) for each in row["current_voters"])
+    voters = tuple(
+        Voter(
+            each["replica_id"], each["log_end_offset"], each["last_fetch_timestamp"], each["last_caught_up_timestamp"]
+        )
+        for each in row["current_voters"]
+    )  # fmt: skip
     places = {
         each["node_id"]: wire.plain_address(each["listeners"][0]["host"], each["listeners"][0]["port"])
         for each in answer.get("nodes") or ()

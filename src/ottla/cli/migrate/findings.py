@@ -12,8 +12,6 @@ from ottla.config import definitions
 from ottla.config.tables.without_effect import why
 from ottla.metadata.features import METADATA_VERSION, metadata_version_name, unsupported
 
-BEHIND_MAX = 1000
-"""Records of the metadata log that a voter may be behind: it fetches several times a second."""
 VOTERS_MIN = 3
 """Voters of which one may be away."""
 TIERED = "remote.storage.enable"
@@ -54,12 +52,11 @@ def _quorum(survey: Survey) -> Iterator[Finding]:
         )  # fmt: skip
     else:
         yield Finding("quorum", FINE, f"the {kind} quorum of {len(state.voters)} keeps a majority while one is away")
-    behind = [each for each in state.voters if state.high_watermark - each.end > BEHIND_MAX]
-    if behind:
-        yield Finding(
-            "voters-behind", STOPS, "voters are behind the metadata log",
-            "see why with: ottla quorum describe", tuple(str(each.id) for each in behind),
-        )  # fmt: skip
+    late = () if state.leader < 0 else state.late()
+    if late:
+        yield Finding("voters-behind", STOPS, "controllers are away, or behind the metadata log",
+                      "start them; see the lag with: ottla quorum describe",
+                      tuple(f"node {each}" for each in late))  # fmt: skip
 
 
 def _features(survey: Survey) -> Iterator[Finding]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ottla.cli.migrate.findings import BEHIND_MAX
 from ottla.cli.migrate.survey import Key, Partition, Quorum
 from ottla.cli.output import plural
 
@@ -28,11 +27,9 @@ def trouble(look: Look, brokers: Collection[int], away: int | None = None) -> st
         return f"node {missing[0]} is not running"
     if look.quorum.leader < 0:
         return "the metadata quorum has no leader"
-    late = [
-        each.id for each in look.quorum.voters if each.id != away and look.quorum.high_watermark - each.end > BEHIND_MAX
-    ]
+    late = [each for each in look.quorum.late() if each != away]
     if late:
-        return f"controller {late[0]} is behind the metadata log"
+        return f"controller {late[0]} is away, or behind the metadata log"
     if look.moving:
         return f"{plural(len(look.moving), 'partition')} being moved, the first is {_name(look.moving[0])}"
     behind = [each for each in look.partitions if {*each.replicas} - {*each.in_sync} - {away}]
@@ -44,11 +41,11 @@ def trouble(look: Look, brokers: Collection[int], away: int | None = None) -> st
     return ""
 
 
-def unfinished(look: Look, brokers: Collection[int], node: int, mark: int) -> str:
-    """Why a node that was started is not whole yet; nothing where it is. `mark` is where the metadata log ended when
-    it was started: a voter has to have that much."""
+def unfinished(look: Look, brokers: Collection[int], node: int, mark: Quorum) -> str:
+    """Why a node that was started is not whole yet; nothing where it is. `mark` is the quorum when it was started: a
+    voter has to have caught up since then. Its end says nothing: the leader remembers that of one that is away."""
     voter = next((each for each in look.quorum.voters if each.id == node), None)
-    if voter is not None and voter.end < mark:
+    if voter is not None and voter.caught_up_ms <= mark.now_ms:
         return f"controller {node} has not caught up with the metadata log"
     if node in brokers and node not in look.running:
         return f"node {node} has not registered"

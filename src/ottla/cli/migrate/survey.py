@@ -10,6 +10,10 @@ Key = tuple[str, int]
 """A topic and the number of a partition."""
 
 KAFKA, OTTLA = "kafka", "ottla"
+BEHIND_MAX = 1000
+"""Records of the metadata log that a voter may be behind: it fetches several times a second."""
+SILENT_MS = 3000
+"""A voter that has not fetched for so long is away: each fetches at least twice a second."""
 
 
 class Entry(NamedTuple):
@@ -69,6 +73,9 @@ class Voter:
     id: int
     end: int
     """The end of its metadata log, as the leader knows it."""
+    fetched_ms: int
+    """When it last fetched, and when it last had all that there was, by the leader's clock; -1 for not yet."""
+    caught_up_ms: int
 
 
 @dataclass(frozen=True)
@@ -78,6 +85,19 @@ class Quorum:
     voters: tuple[Voter, ...]
     observers: tuple[int, ...] = ()
     is_dynamic: bool = False
+
+    @property
+    def now_ms(self) -> int:
+        """The leader's clock, which also dates the fetches of the others."""
+        return max((each.fetched_ms for each in self.voters), default=-1)
+
+    def late(self) -> list[int]:
+        """Voters that are behind, or that have not fetched for a while: the end of one that died stays known."""
+        return [
+            each.id
+            for each in self.voters
+            if self.high_watermark - each.end > BEHIND_MAX or self.now_ms - each.fetched_ms > SILENT_MS
+        ]
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,14 @@ from ottla.cli.migrate.survey import Node
 from ottla.cli.units import duration
 
 POLL_S: Final = 0.25
+AGAIN_S: Final = 15.0
+"""A node that does not answer for so long is started again: the old process may have held its directory still."""
+SETTLE_S: Final = 5.0
+"""For so long a node has to stay whole after which a killed walk may have sent a stop."""
+
+
+class WrongSoftware(CommandFailed):
+    """The operator's command started the other software."""
 
 
 class World(Protocol):
@@ -83,21 +91,31 @@ class Walk:
         return self._world.kind(node) == self._journal.target
 
     def _exchange(self, node: Node) -> None:
-        begun = self._journal.node == node.id
-        if node.id in self._silent or self._world.kind(node) != self._journal.target:
+        begun, phase = self._journal.node == node.id, self._journal.phase
+        silent = node.id in self._silent
+        is_there = not silent and self._world.kind(node) == self._journal.target
+        turned = begun and phase is None
+        # Turned round in the middle, what answers may be about to stop: both commands are run again.
+        if not is_there or turned:
             away = node.id if begun else None
             self._wait(lambda look: trouble(look, self._brokers, away), f"before node {node.id}")
-            silent = node.id in self._silent
             self._journal.begin(node.id, STOPPING, silent=silent)
             self._world.show(f"stopping node {node.id}")
             self._world.stop(node)
-            self._wait_down(node)
+            if not is_there:
+                self._wait_down(node)
             self._journal.begin(node.id, STARTING, silent=silent)
-            self._world.show(f"starting node {node.id}")
-            self._world.start(node)
-        elif not begun:
-            return
+            self._start(node)
         self._wait_whole(node)
+        if turned:
+            until = self._world.now_s() + SETTLE_S
+            while self._world.now_s() < until:
+                self._world.pause(POLL_S)
+                self._wait_whole(node)
+
+    def _start(self, node: Node) -> None:
+        self._world.show(f"starting node {node.id}")
+        self._world.start(node)
 
     def _wait_down(self, node: Node) -> None:
         """The stop command may have ended before the node has. Raises CommandFailed."""
@@ -115,38 +133,54 @@ class Walk:
     def _wait_whole(self, node: Node) -> None:
         """Until it serves with the wanted software, is registered, and all replicas and voters have caught up. Raises
         CommandFailed."""
-        mark = self._wait(lambda look: "", f"after node {node.id}").quorum.high_watermark
+        mark = self._wait(lambda look: "", f"after node {node.id}").quorum
+        started_s = self._world.now_s()
+
+        def serves() -> str:
+            nonlocal started_s
+            if node.id in self._silent:
+                return ""
+            kind = self._world.kind(node)
+            if kind is None:
+                if self._world.now_s() > started_s + AGAIN_S:
+                    started_s = self._world.now_s()
+                    self._start(node)
+                return f"node {node.id} does not answer"
+            if kind == self._journal.target:
+                return ""
+            wrong = f"node {node.id} answers, and is {kind}"
+            if self._world.now_s() > started_s + AGAIN_S:
+                raise WrongSoftware(f"{wrong}: the --start command does not start {self._journal.target}")
+            return wrong  # it may be about to stop
 
         def why(look: Look) -> str:
-            kind = None if node.id in self._silent else self._world.kind(node)
-            if node.id not in self._silent and kind is None:
-                return f"node {node.id} does not answer"
-            if kind is not None and kind != self._journal.target:
-                raise CommandFailed(
-                    f"node {node.id} answers, and is {kind}: the --start command does not start {self._journal.target}"
-                )
+            nonlocal mark
+            if look.quorum.leader != mark.leader:  # another clock dates its fetches
+                mark = look.quorum
             return unfinished(look, self._brokers, node.id, mark)
 
-        self._wait(why, f"after node {node.id}", node if node.is_broker else None)
+        self._wait(why, f"after node {node.id}", node if node.is_broker else None, serves)
 
     def _elect(self) -> int:
         """Preferred leaders, in every pause: else they gather on the nodes that are still to be stopped."""
         self._world.show("electing the preferred leaders")
         return self._world.elect()
 
-    def _wait(self, why: Callable[[Look], str], when: str, node: Node | None = None) -> Look:
+    def _wait(
+        self, why: Callable[[Look], str], when: str, node: Node | None = None, first: Callable[[], str] | None = None
+    ) -> Look:
         """Until there is no reason any more. Raises CommandFailed when the patience is over."""
         deadline = self._world.now_s() + self._patience_s
         while True:
-            try:
-                look = self._world.look(node)
-                reason = why(look)
-                if not reason:
-                    return look
-            except CommandFailed as failure:
-                if self._world.now_s() > deadline or "--start command" in str(failure):
-                    raise
-                reason = str(failure).partition("\n")[0]
+            reason = "" if first is None else first()
+            if not reason:
+                try:
+                    look = self._world.look(node)
+                    reason = why(look)
+                    if not reason:
+                        return look
+                except CommandFailed as failure:
+                    reason = str(failure).partition("\n")[0]
             if self._world.now_s() > deadline:
                 raise CommandFailed(f"{when}: {reason}, after {duration(self._patience_s)}; {self._state()}")
             self._world.show(f"waiting {when}: {reason}")
