@@ -42,6 +42,7 @@ from ottla.cli.check.load import Load, Plan
 from ottla.histories import transactions
 from ottla.histories.records import History, findings
 from tests.cluster import faults
+from tests.cluster.admin import until
 from tests.cluster.walked import USER, WalkedCluster
 
 TRANSACTED, SHARED = "transacted", "shared"
@@ -75,6 +76,9 @@ def play(cluster: WalkedCluster, *, kill: bool = False, back: bool = True, more:
         future.result(60)
     if cluster.secured:
         _allow(admin)
+        for address in cluster.internal.values():  # a client that was refused remembers it
+            seen = AdminClient({**cluster.client(), "bootstrap.servers": address, "log_level": 0})
+            until(lambda seen=seen: {*seen.list_topics(timeout=10).topics}, {*faults.TOPICS, TRANSACTED}.issubset)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_records(cluster, outcome))
         stack.enter_context(_transactions(cluster, outcome))
@@ -115,7 +119,7 @@ def _walk(cluster: WalkedCluster, *, back: bool, kill: bool) -> str:
 def _allow(admin: AdminClient) -> None:
     """The user of the load may use its topics, groups and transactional ids, and no others."""
     kinds = (
-        (ResourceType.TOPIC, faults.TOPICS[0]), (ResourceType.TOPIC, faults.TOPICS[1]), (ResourceType.TOPIC, TRANSACTED),
+        *((ResourceType.TOPIC, each) for each in (*faults.TOPICS, TRANSACTED)),
         (ResourceType.GROUP, ""), (ResourceType.TRANSACTIONAL_ID, ""),
     )  # fmt: skip
     wanted = [
