@@ -41,8 +41,9 @@ from ottla.cli.check import transactions_load, transactions_run
 from ottla.cli.check.load import Load, Plan
 from ottla.histories import transactions
 from ottla.histories.records import History, findings
+from ottla.protocol.messages import ApiKey
 from tests.cluster import faults
-from tests.cluster.admin import until
+from tests.cluster.admin import ask, until
 from tests.cluster.walked import USER, WalkedCluster
 
 TRANSACTED, SHARED = "transacted", "shared"
@@ -186,8 +187,7 @@ def _share_group(cluster: WalkedCluster, outcome: Outcome) -> Iterator[None]:
     from tests.cluster.share_workers import Seen, Worker
     from tests.conformance.groups.share_consumers import JAVA, program
 
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    _from_the_beginning(admin, "walk-share")
+    _from_the_beginning(next(iter(cluster.addresses.values())), "walk-share")
     seen, at = Seen(), [program(JAVA, cluster.release) for _ in range(2)]
     workers = [Worker(each, cluster.bootstrap, "walk-share", SHARED, seen, number) for number, each in enumerate(at, 1)]
     sent: set[str] = set()
@@ -227,12 +227,11 @@ def _share_group(cluster: WalkedCluster, outcome: Outcome) -> Iterator[None]:
     assert len(sent) > 50
 
 
-def _from_the_beginning(admin: AdminClient, group: str) -> None:
-    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
-
-    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(32, group, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(60)
+def _from_the_beginning(address: str, group: str) -> None:
+    row = {"name": "share.auto.offset.reset", "config_operation": 0, "value": "earliest"}
+    resource = {"resource_type": 32, "resource_name": group, "configs": [row]}
+    answer = ask(address, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False})
+    assert not answer["responses"][0]["error_code"], answer
 
 
 @contextlib.contextmanager
