@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +67,8 @@ class Outcome:
         return f"{'NOT SOUND ' + str(self.wrong[:5]) if self.wrong else 'sound'}; {self.counted}"
 
 
-def play(cluster: WalkedCluster, *, kill: bool = False, back: bool = True, more: bool = True) -> Outcome:
-    """Walk a cluster of Kafka forth and back under load. Raises AssertionError where the walk fails."""
+def play(cluster: WalkedCluster, moves: Callable[[], Any], *, more: bool = True) -> Outcome:
+    """What becomes of a load while `moves` are made; `more`: with a share group and Streams."""
     outcome = Outcome()
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     for future in admin.create_topics(
@@ -87,14 +87,12 @@ def play(cluster: WalkedCluster, *, kill: bool = False, back: bool = True, more:
             stack.enter_context(_share_group(cluster, outcome))
             stack.enter_context(_streams(cluster, outcome))
         time.sleep(2)
-        outcome.counted["forth"] = _walk(cluster, back=False, kill=kill)
-        if back:
-            outcome.counted["back"] = _walk(cluster, back=True, kill=kill)
+        outcome.counted["moves"] = moves()
     return outcome
 
 
-def _walk(cluster: WalkedCluster, *, back: bool, kill: bool) -> str:
-    """Run the command; with `kill` it is killed three times at moments of chance, and run again."""
+def walk(cluster: WalkedCluster, *, back: bool, kill: bool) -> str:
+    """Run the command, and say what it did; with `kill` it is killed three times before, at moments of chance."""
     command = [
         sys.executable, "-m", "ottla.cli.main", "migrate", "walk", "-b", cluster.bootstrap,
         "--journal", str(cluster.directory / "walk.json"), "--patience", str(PATIENCE_S),
@@ -289,6 +287,9 @@ def main(arguments: list[str]) -> int:
             secured=asked.secured,
         ) as cluster,
     ):  # fmt: skip
-        outcome = play(cluster, kill=asked.kill, back=not asked.no_back, more=not asked.few)
+        ways = (False,) if asked.no_back else (False, True)
+        outcome = play(
+            cluster, lambda: [walk(cluster, back=each, kill=asked.kill) for each in ways], more=not asked.few
+        )
     print(outcome, flush=True)
     return min(len(outcome.wrong), 1)

@@ -94,39 +94,46 @@ class Administration:
             if each["value"] is not None and not each["is_sensitive"] and each["config_source"] == DYNAMIC_DEFAULT
         }
 
-    def apply(self, changes: Iterable[Change]) -> None:
-        """Changes of ACLs, quotas and settings of brokers, each kind in one request or a few."""
+    def apply(self, changes: Iterable[Change]) -> list[str]:
+        """Changes of ACLs, quotas and settings of brokers, each kind in one request or a few. What the cluster refuses
+        does not hold up the rest; returns a sentence for each refusal."""
         todo = list(changes)
-        new = [each.subject for each in todo if each.kind == "acl" and each.action == "create"]
-        old = [each.subject for each in todo if each.kind == "acl" and each.action == "delete"]
+        failures: list[str] = []
+        new = [each for each in todo if each.kind == "acl" and each.action == "create"]
+        old = [each for each in todo if each.kind == "acl" and each.action == "delete"]
         for begin in range(0, len(new), AT_ONCE):
-            rows = [_creation(each) for each in new[begin : begin + AT_ONCE]]
-            answer = self._client.ask_any(ApiKey.CREATE_ACLS, {"creations": rows})
-            for each in answer["results"]:
-                _ensure_none(each, "an ACL")
+            part = new[begin : begin + AT_ONCE]
+            answer = self._client.ask_any(ApiKey.CREATE_ACLS, {"creations": [_creation(each.subject) for each in part]})
+            failures += _refused(part, answer["results"])
         for begin in range(0, len(old), AT_ONCE):
-            filters = [_filter(each) for each in old[begin : begin + AT_ONCE]]
-            answer = self._client.ask_any(ApiKey.DELETE_ACLS, {"filters": filters})
-            for each in answer["filter_results"]:
-                _ensure_none(each, "an ACL")
-        quotas = [_quota(each) for each in todo if each.kind == "quota"]
-        if quotas:
-            answer = self._client.ask_any(ApiKey.ALTER_CLIENT_QUOTAS, {"entries": quotas, "validate_only": False})
-            for each in answer["entries"]:
-                _ensure_none(each, "a quota")
-        configs = {name: value for each in todo if each.kind == "broker-config" for name, value in each.what.items()}
-        if configs:
-            self._set_broker_configs(configs)
+            part = old[begin : begin + AT_ONCE]
+            answer = self._client.ask_any(ApiKey.DELETE_ACLS, {"filters": [_filter(each.subject) for each in part]})
+            failures += _refused(part, answer["filter_results"])
+        if quotas := [each for each in todo if each.kind == "quota"]:
+            entries = [_quota(each) for each in quotas]
+            answer = self._client.ask_any(ApiKey.ALTER_CLIENT_QUOTAS, {"entries": entries, "validate_only": False})
+            failures += _refused(quotas, answer["entries"])
+        for each in todo:  # one by one: a request with a wrong value changes nothing
+            if each.kind == "broker-config":
+                failures += _refused([each], self._set_broker_configs(each.what))
+        return failures
 
-    def _set_broker_configs(self, values: Mapping[str, str | None]) -> None:
+    def _set_broker_configs(self, values: Mapping[str, str | None]) -> list[Mapping[str, Any]]:
         rows = [
             {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
             for name, value in values.items()
         ]
         resource = {"resource_type": BROKER, "resource_name": "", "configs": rows}
         asked = {"resources": [resource], "validate_only": False}
-        for each in self._client.ask_any(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked)["responses"]:
-            _ensure_none(each, f"settings of all brokers ({', '.join(sorted(values))})")
+        return list(self._client.ask_any(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked)["responses"])
+
+
+def _refused(asked: Iterable[Change], answered: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [
+        f"{change.kind} {change.name}: {row.get('error_message') or ErrorCode(row['error_code']).name}"
+        for change, row in zip(asked, answered, strict=True)
+        if row["error_code"]
+    ]
 
 
 def _creation(acl: Binding) -> dict[str, Any]:

@@ -298,7 +298,8 @@ class Mirror:
         done = [each for each in self.rest(topics) if each.action in ("create", "alter", "delete")]
         made = [each for each in done if each.action != "delete"]
         self._note_made(made, True)  # before: what a killed mirror has made must not stay for ever
-        self._administration.apply(done)
+        for refused in self._administration.apply(done):
+            logger.warning("not carried from %s: %s", self.route.source, refused)
         self._note_made([each for each in done if each.action == "delete"], None)
         return done
 
