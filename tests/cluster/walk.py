@@ -49,6 +49,8 @@ from tests.cluster.walked import USER, WalkedCluster
 TRANSACTED, SHARED = "transacted", "shared"
 PATIENCE_S = 300
 SHARE_RATE_S = 0.02
+STREAMS_EVERY_S = 8.0
+"""From one part of the input of Streams to the next: 2,400 results each, and the machine has other things to do."""
 
 
 class Outcome:
@@ -246,7 +248,7 @@ def _streams(cluster: WalkedCluster, outcome: Outcome) -> Iterator[None]:
     ended = threading.Event()
 
     def put() -> None:
-        while not ended.wait(2):
+        while not ended.wait(STREAMS_EVERY_S):
             world.put()
 
     thread = threading.Thread(target=put)
@@ -256,12 +258,12 @@ def _streams(cluster: WalkedCluster, outcome: Outcome) -> Iterator[None]:
         yield
         ended.set()
         thread.join()
-        world.until(lambda: world.size() >= world.wanted(), streams)
         try:
+            world.until(lambda: world.size() >= world.wanted(), streams)
             world.ensure_exact()
             wrong = ""
         except AssertionError as error:
-            wrong = str(error)[:500]
+            wrong = str(error)[:1500]
         outcome.note("Streams", wrong, world.size())
     finally:
         ended.set()
