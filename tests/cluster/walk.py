@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,7 @@ def play(cluster: WalkedCluster, moves: Callable[[], Any], *, more: bool = True)
         _allow(admin)
         for address in cluster.internal.values():  # a client that was refused remembers it
             seen = AdminClient({**cluster.client(), "bootstrap.servers": address, "log_level": 0})
-            until(lambda seen=seen: {*seen.list_topics(timeout=10).topics}, {*faults.TOPICS, TRANSACTED}.issubset)
+            until(partial(_topics, seen), {*faults.TOPICS, TRANSACTED}.issubset)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_records(cluster, outcome))
         stack.enter_context(_transactions(cluster, outcome))
@@ -91,6 +92,10 @@ def play(cluster: WalkedCluster, moves: Callable[[], Any], *, more: bool = True)
         time.sleep(2)
         outcome.counted["moves"] = moves()
     return outcome
+
+
+def _topics(admin: AdminClient) -> set[str]:
+    return {*admin.list_topics(timeout=10).topics}
 
 
 def walk(cluster: WalkedCluster, *, back: bool, kill: bool) -> str:
@@ -140,8 +145,8 @@ def _allow(admin: AdminClient) -> None:
 def _records(cluster: WalkedCluster, outcome: Outcome) -> Iterator[None]:
     run = os.urandom(4).hex()
     history = History(groups=(f"{run}-1", f"{run}-2"))
-    client = {"log_level": 0, **cluster.client()}
-    plan = Plan(client, faults.TOPICS[0], faults.PARTITIONS, run, faults.RATE // 2, "all", 2, 2, 2)
+    client = cluster.client()
+    plan = Plan({"log_level": 0, **client}, faults.TOPICS[0], faults.PARTITIONS, run, faults.RATE // 2, "all", 2, 2, 2)
     load = Load(plan, history)
     with Java(client["bootstrap.servers"], faults.TOPICS[1], settings=cluster.java_client()) as java:
         check._stand_at_the_end(load, history)
@@ -193,15 +198,16 @@ def _share_group(cluster: WalkedCluster, outcome: Outcome) -> Iterator[None]:
     sent: set[str] = set()
     ended = threading.Event()
 
+    def delivered(error: Any, message: Any) -> None:
+        if error is None:
+            sent.add(message.value().decode())
+
     def produce() -> None:
         producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0, "enable.idempotence": True})
         number = 0
         while not ended.wait(SHARE_RATE_S):
             value = f"s{number}"
-            producer.produce(
-                SHARED, value, partition=number % 2,
-                on_delivery=lambda error, message: None if error else sent.add(message.value().decode()),
-            )  # fmt: skip
+            producer.produce(SHARED, value, partition=number % 2, on_delivery=delivered)
             producer.poll(0)
             number += 1
         producer.flush(60)

@@ -50,7 +50,7 @@ def test_the_commands_of_the_page_under_load(tmp_path: Path, monkeypatch: pytest
 
         def run(text: str) -> str:
             done = subprocess.run(
-                ["sh", "-c", text.replace("kafka-1:9092", cluster.bootstrap)],
+                ["sh", "-c", text.replace("kafka-1:9092,kafka-2:9092", cluster.bootstrap)],
                 cwd=tmp_path, env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}, text=True,
                 stdin=subprocess.DEVNULL, capture_output=True, timeout=1200, check=False,
             )  # fmt: skip

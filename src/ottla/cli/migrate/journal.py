@@ -49,7 +49,7 @@ class Journal:
 
     def write(self) -> None:
         """Raises CommandFailed."""
-        values = {**asdict(self), "path": None, "version": 1}
+        values = {"version": 1, **{name: value for name, value in asdict(self).items() if name != "path"}}
         part = self.path.with_name(self.path.name + ".part")
         try:
             with open(part, "w", encoding="utf-8") as file:

@@ -124,7 +124,10 @@ def _ensure_possible(
     if back:  # Kafka had these settings and records before
         stopping = [each for each in stopping if each.code not in ("plug-ins", "settings-refused", "records-unknown")]
     if stopping:
-        show(stopping)
+        if quiet:
+            print_json([each.as_json() for each in stopping])
+        else:
+            show(stopping)
         raise CommandFailed(
             f"{plural(len(stopping), 'finding')} in the way; nothing was done\n  see ottla migrate check"
         )

@@ -46,6 +46,7 @@ class Made:
         self.starts = OTTLA
         self.starts_wrong = False
         self.silent: set[int] = set()
+        self.last_seen_ms: dict[int, float] = {}
         self.broken: str | None = None
 
     def _call(self) -> None:
@@ -87,10 +88,6 @@ class Made:
     def _left_ms(self, node: int) -> float:
         """The last fetch of a voter that is away: a moment ago, as the leader remembers it."""
         return self.last_seen_ms.setdefault(node, self.clock * 1000)
-
-    @property
-    def last_seen_ms(self) -> dict[int, float]:
-        return self.__dict__.setdefault("_last_seen_ms", {})
 
     def kind(self, node: Node) -> str | None:
         self._call()
