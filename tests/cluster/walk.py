@@ -148,7 +148,7 @@ def _records(cluster: WalkedCluster, outcome: Outcome) -> Iterator[None]:
     client = cluster.client()
     plan = Plan({"log_level": 0, **client}, faults.TOPICS[0], faults.PARTITIONS, run, faults.RATE // 2, "all", 2, 2, 2)
     load = Load(plan, history)
-    with Java(client["bootstrap.servers"], faults.TOPICS[1], settings=cluster.java_client()) as java:
+    with Java(client["bootstrap.servers"], faults.TOPICS[1], retries=True, settings=cluster.java_client()) as java:
         check._stand_at_the_end(load, history)
         load.start()
         faults.wait_written(cluster.bootstrap)
