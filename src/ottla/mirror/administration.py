@@ -145,7 +145,7 @@ def _creation(acl: Binding) -> dict[str, Any]:
 
 
 def _filter(acl: Binding) -> dict[str, Any]:
-    """That matches this one only."""
+    """A filter that matches this ACL only."""
     return {
         "resource_type_filter": acl.resource_type, "resource_name_filter": acl.resource_name,
         "pattern_type_filter": acl.pattern_type, "principal_filter": acl.principal, "host_filter": acl.host,

@@ -25,7 +25,7 @@ OWN_BROKER_CONFIGS: Final = (
 
 Action = Literal["create", "alter", "delete", "leave", "refuse"]
 Entity = tuple[tuple[str, str | None], ...]
-"""Whom a quota is for: types (user, client-id, ip) with names, None for the default, in the order of types."""
+"""The owner of a quota: types (user, client-id, ip) with names, None for the default, in the order of types."""
 
 
 class Change(NamedTuple):
@@ -49,7 +49,7 @@ class Carry:
     """The rules of a mirror."""
 
     what: frozenset[str] = frozenset()
-    """Of KINDS."""
+    """Some of KINDS."""
     deletions: bool = False
     """Whether what the mirror made is removed when it is gone at the source."""
     exclude: tuple[str, ...] = ()

@@ -49,7 +49,7 @@ def survey(bootstrap: str, controllers: Security | None = None) -> Survey:
 
 
 def partitions_of(answer: Mapping[str, Any]) -> Iterable[Partition]:
-    """Those of an answer to Metadata, by their names."""
+    """The partitions in an answer to Metadata, by their names."""
     for topic in sorted(answer["topics"], key=lambda each: each["name"]):
         for part in sorted(topic["partitions"], key=lambda each: each["partition_index"]):
             yield Partition(
@@ -135,7 +135,7 @@ def _asked(node: Node, secured: Security | None) -> Node:
 
 
 def kind_of(address: str, node_id: int, secured: Security | None = None) -> str | None:
-    """Whose software serves a node; None where nothing answers."""
+    """KAFKA or OTTLA, by what answers at a node; None where nothing answers."""
     try:
         link = wire.Link(address, ANSWER_S, secured)
     except (OSError, CommandFailed):

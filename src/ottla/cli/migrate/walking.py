@@ -29,7 +29,7 @@ class World(Protocol):
         """The state now; with `node` as this broker sees it, which no longer serves what was before its start."""
 
     def kind(self, node: Node) -> str | None:
-        """Whose software answers there, None where none does."""
+        """KAFKA or OTTLA, by what answers there; None where nothing does."""
 
     def stop(self, node: Node) -> None: ...
     def start(self, node: Node) -> None: ...
