@@ -161,8 +161,8 @@ def _records(cluster: WalkedCluster, outcome: Outcome) -> Iterator[None]:
             load.end_reading()
     found = findings(history)
     report = check._report(plan, load, history, found, 3)
-    # Kafka's leaders answer OUT_OF_ORDER_SEQUENCE_NUMBER to a batch behind a refused one; librdkafka then sends what was
-    # on the way under a new epoch. Seen on leaders of Kafka while another of Kafka's nodes came back.
+    # Counted only: copies under a new producer epoch were seen when one of Kafka's nodes took over from another. Kafka
+    # answers OUT_OF_ORDER_SEQUENCE_NUMBER behind a refused batch, and librdkafka then sends again under a new epoch.
     wrong = [each for each in found if not each.kind.is_allowed and each.kind is not Kind.DUPLICATED]
     outcome.note("librdkafka", [each.text for each in wrong[:3]], report["acknowledged"])
     outcome.counted["sent twice by librdkafka"] = sum(each.kind is Kind.DUPLICATED for each in found)

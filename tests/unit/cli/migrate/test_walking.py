@@ -165,7 +165,7 @@ def test_brokers_first_by_rack_and_the_active_controller_last(
 
 @pytest.fixture(autouse=True)
 def _no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody cuts the power of these hundreds of walks."""
+    """Journals without fsync: no power is cut in these hundreds of walks."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
