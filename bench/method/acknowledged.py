@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -76,12 +77,15 @@ class Librdkafka(Acknowledged):
 class Java(Acknowledged):
     """Keys choose the partition: without, the producer would stay with one for seconds."""
 
-    def __init__(self, bootstrap: str, topic: str, *, retries: bool = False) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, *, retries: bool = False, settings: Mapping[str, str] | None = None
+    ) -> None:
+        """`settings` are more of the producer's."""
         super().__init__()
         self._config = tempfile.NamedTemporaryFile("w", suffix=".properties")  # noqa: SIM115 - as long as the producer
-        if retries:
-            self._config.write(f"retries={RETRIES}\n")
-            self._config.flush()
+        lines = {**({"retries": str(RETRIES)} if retries else {}), **(settings or {})}
+        self._config.write("".join(f"{name}={value}\n" for name, value in lines.items()))
+        self._config.flush()
         self.values: dict[tuple[int, int], str] = {}
         """Acknowledged values by partition and offset."""
         self._command = java(

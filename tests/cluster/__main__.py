@@ -12,6 +12,8 @@ leaders killed: `bumped_epochs.py`.
 `python -m tests.cluster mixed [combined|broker|controller ...]` has one JVM of Kafka 4.4 among three nodes, under load
 with rolling changes: `mixed.py`.
 
+`python -m tests.cluster walk [--secured] [--separate] [--dynamic] [--kill]` does so by `ottla migrate walk`: `walk.py`.
+
 `python -m tests.cluster securing` secures an open cluster by rolling restarts under load, and opens it: `securing.py`.
 
 `python -m tests.cluster check [--side kafka|ottla]` kills a leader of a safe cluster under `ottla check`: `safe.py`.
@@ -50,6 +52,10 @@ def main() -> None:
         from tests.cluster import mixed
 
         sys.exit(mixed.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["walk"]:
+        from tests.cluster import walk
+
+        sys.exit(walk.main(sys.argv[2:]))
     if sys.argv[1:2] == ["securing"]:
         from tests.cluster import securing
 

@@ -91,6 +91,14 @@ def current() -> Security:
     return _found[""]
 
 
+def of_file(file: Path) -> Security:
+    """The security that a file of settings asks for. Raises CommandFailed."""
+    from ottla.client.properties import read_file, security_from
+    from ottla.client.security_settings import sides_of
+
+    return _checked(lambda: security_from(sides_of(read_file(file)).target))
+
+
 def _of_environment() -> Security:
     if not any(name.startswith(ENVIRONMENT) for name in os.environ):
         from ottla.client.security import PLAINTEXT

@@ -11,7 +11,7 @@ from cyclopts import App, Parameter
 
 from ottla.cli import client_security
 from ottla.cli.client_security import ClientFile, SourceFile
-from ottla.cli.exits import MISUSED, OK, CommandFailed
+from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import print_json, print_table, visible
@@ -20,6 +20,7 @@ from ottla.cli.wire import ensure_answer
 from ottla.mirror.names import DESTINATION, SOURCE
 
 if TYPE_CHECKING:
+    from ottla.mirror.carrying import Carry, Change
     from ottla.mirror.mirror import Mirror, Route
 
 app = App(name="mirror", help="Geo-replication: lag, offsets, failover and failback.", sort_key=7)
@@ -34,6 +35,20 @@ Groups = Annotated[Text, Parameter(help="Groups: a regular expression that match
 Policy = Annotated[
     Literal["identity", "prefix"],
     Parameter(help="Names of topics at the destination: unchanged, or with the source's name as a prefix."),
+]
+What = Annotated[
+    Text,
+    Parameter(
+        name="--carry",
+        help="What is kept alike beside topics and groups, by commas: acls (or read-acls), quotas, broker-configs.",
+    ),
+]
+Deletions = Annotated[
+    Flag, Parameter(help="Also remove ACLs, quotas and broker settings that the mirror made, when they are gone.")
+]
+Exclude = Annotated[
+    Text,
+    Parameter(help="Settings that stay the destination's own: regular expressions for whole names, by commas."),
 ]
 NOWHERE: Final = "127.0.0.1:0"
 """Bootstrap address of a source that is not asked."""
@@ -70,6 +85,52 @@ def status(
         [[_cell(value) for value in row.values()] for row in rows],
     )
     return OK
+
+
+@app.command
+def plan(
+    source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
+    groups: Groups = ".*", policy: Policy = "identity", carry: What = "", deletions: Deletions = False,
+    exclude: Exclude = "", name: Name = DESTINATION, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+) -> int:  # fmt: skip
+    """Say what a mirror would do at the destination before it does it, and what it leaves, with why.
+
+    Give the options that the pipeline gets with --set. Nothing is changed. Topics, groups, ACLs, quotas, settings and
+    users that are alike already are not shown. Exit code 1 if the mirror would refuse a topic.
+
+    Parameters
+    ----------
+    source
+        The source's name, as given to the mirror.
+    """
+    if from_ is None:
+        raise CommandFailed("give the source's brokers with --from", MISUSED)
+    with _complaints():
+        from ottla.mirror.carrying import carry_of
+        from ottla.mirror.plan import plan as plan_of
+
+        rules = carry_of(carry, deletions, exclude)
+        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy, rules)
+        rows = in_thread(partial(plan_of, mirror))
+    if json:
+        print_json([each.as_json() for each in rows])
+    elif rows:
+        print_table(
+            ("ACTION", "KIND", "NAME", "WHAT"),
+            [(each.action, each.kind, visible(each.name), "; ".join(_words(each))) for each in rows],
+        )
+    else:
+        print("nothing to do: both sides are alike, but for records")
+    return FAILED if any(each.action == "refuse" for each in rows) else OK
+
+
+def _words(change: Change) -> Iterator[str]:
+    if change.kind not in ("acl", "user", "group"):
+        for key, value in change.what.items():
+            yield f"{visible(key)} {'is reset' if value is None else f'= {visible(str(value))}'}"
+    if change.why:
+        yield visible(change.why)
 
 
 @app.command
@@ -113,15 +174,16 @@ def offsets(
 @app.command
 def failover(
     source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
-    groups: Groups = ".*", policy: Policy = "identity", name: Name = DESTINATION, json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    groups: Groups = ".*", policy: Policy = "identity", carry: What = "", deletions: Deletions = False,
+    exclude: Exclude = "", name: Name = DESTINATION, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     client_config: ClientFile = None,
 ) -> int:  # fmt: skip
     """Make the destination the owner of mirrored topics. Stop producers at the source first; this command stops the
     mirror.
 
     With --from, all records still readable at the source are copied first, and the groups' offsets are translated a
-    last time. Omit it if the source is lost: the source is then not asked. Prints the offset at which each partition's
+    last time; with the mirror's --carry, so are ACLs, quotas and settings. Omit it if the source is lost: the source is
+    then not asked. Prints the offset at which each partition's
     own records begin.
 
     Parameters
@@ -130,7 +192,10 @@ def failover(
         The source's name, as given to the mirror.
     """
     with _complaints():
-        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy)
+        from ottla.mirror.carrying import carry_of
+
+        rules = carry_of(carry, deletions, exclude)
+        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy, rules)
         _ensure_exists(mirror)
         reach_source = from_ is not None and bool(in_thread(mirror.known))
         cuts = in_thread(partial(mirror.failover, reach_source=reach_source))
@@ -210,10 +275,11 @@ def _no_topics(topics: str, from_: str | None) -> str:
 
 def _mirror(
     source: str, from_: str | None, name: str, bootstrap: str, topics: str = ".*", groups: str = ".*",
-    policy: Literal["identity", "prefix"] = "identity",
+    policy: Literal["identity", "prefix"] = "identity", carry: Carry | None = None,
 ) -> Mirror:  # fmt: skip
     """Without Spark. Raises CommandFailed where a cluster does not answer."""
     from ottla.client.security import PLAINTEXT
+    from ottla.mirror.carrying import Carry
     from ottla.mirror.control_topic import MirrorError
     from ottla.mirror.mirror import Mirror, Route
 
@@ -221,7 +287,7 @@ def _mirror(
         route: Route = Route(
             source, from_ or NOWHERE, name, bootstrap, topics, groups, policy,
             source_security=client_security.of_source() if from_ is not None else PLAINTEXT,
-            destination_security=client_security.current(),
+            destination_security=client_security.current(), carry=carry or Carry(),
         )  # fmt: skip
     except MirrorError as error:
         raise CommandFailed(str(error), MISUSED) from None

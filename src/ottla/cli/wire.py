@@ -75,7 +75,7 @@ _VERSIONS = {
 }
 """Versions that every broker since Kafka 3.3 has; groups of newer protocols are asked for where a broker has them."""
 
-_WHO_ASKS = {"client_software_name": CLIENT_ID, "client_software_version": VERSION}
+WHO_ASKS = {"client_software_name": CLIENT_ID, "client_software_version": VERSION}
 
 
 class NodeAddress(str):
@@ -193,7 +193,7 @@ def no_answer(subject: str, address: str, error: OSError) -> CommandFailed:
 def ensure_answer(bootstrap: str, secured: Security | None = None) -> None:
     """Ensure that a broker answers, not only accepts connections. Raises CommandFailed: MISUSED, UNREACHABLE, FAILED
     where security forbids it."""
-    ask(bootstrap, ApiKey.API_VERSIONS, _WHO_ASKS, ANSWER_TIMEOUT_S, secured)
+    ask(bootstrap, ApiKey.API_VERSIONS, WHO_ASKS, ANSWER_TIMEOUT_S, secured)
 
 
 def failure_of(code: int, subject: str, text: str | None = None) -> CommandFailed:
@@ -261,7 +261,7 @@ def _version_max(answer: Mapping[str, Any], key: ApiKey) -> int:
 
 
 def _api_versions(bootstrap: str, secured: Security | None = None) -> dict[str, Any]:
-    answer = ask(bootstrap, ApiKey.API_VERSIONS, _WHO_ASKS, secured=secured)
+    answer = ask(bootstrap, ApiKey.API_VERSIONS, WHO_ASKS, secured=secured)
     ensure_none(answer, bootstrap)
     return answer
 

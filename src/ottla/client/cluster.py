@@ -37,6 +37,12 @@ _VERSIONS: Final = {
     ApiKey.CREATE_TOPICS: (5, 7),
     ApiKey.DESCRIBE_CONFIGS: (2, 4),
     ApiKey.DESCRIBE_ACLS: (1, 3),
+    ApiKey.CREATE_ACLS: (1, 3),
+    ApiKey.DELETE_ACLS: (1, 3),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
 }
 """The versions that are spoken here; from EndTxn 5 on transactions are of KIP-890's second kind."""
 

@@ -4,8 +4,8 @@ Keys are JSON lists. `["runs", topic, partition, start]` is written by whoever c
 that it is about: which offsets they had, and have. The mirror makes one block of many of them later. Offsets are
 `["through"|"origin"|"start"|"cut", topic, partition]`. `["role", topic]` is `mirror` or `owned`, of a topic by its name
 at the destination; elsewhere topics are named as at the source. `["id", topic]` is the source's topic id. `["moved",
-group]` says that a failover has moved a group, `["shift"]` which generation of copiers may
-write.
+group]` says that a failover has moved a group, `["shift"]` which generation of copiers may write, and `["made", name]`
+that the mirror has made an ACL, a quota or a setting (`carrying.key_of`).
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ class ControlTopic:
         """Where the destination's own records begin, after a failover."""
         self.ids: dict[str, str] = {}
         """Ids of topics at the source: a recreated topic has another id."""
+        self.made: set[str] = set()
+        """Which ACLs, quotas and settings of brokers the mirror has made."""
         self.generation = Generation()
         self.records = 0
         """How many are in the runs that were loaded."""
@@ -135,6 +137,8 @@ class ControlTopic:
             self._set(self.ids, place[0], value)
         elif kind == "moved":
             (self.moved.add if value else self.moved.discard)(place[0])
+        elif kind == "made":
+            (self.made.add if value else self.made.discard)(place[0])
         elif kind == "shift":
             self.generation = Generation(*value)
         elif kind == "cut":

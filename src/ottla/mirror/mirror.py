@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from confluent_kafka import KafkaException
@@ -15,6 +15,8 @@ from confluent_kafka import KafkaException
 from ottla import arrow
 from ottla.client.security import PLAINTEXT, Security
 from ottla.errors import KafkaError
+from ottla.mirror.administration import Administration
+from ottla.mirror.carrying import KINDS, Carry, Change, Names, changes, made_keys
 from ottla.mirror.cluster import EXCLUDED_CONFIGS, Remote
 from ottla.mirror.control_topic import PREFIX, ControlTopic, MirrorError
 from ottla.mirror.generations import EVERY_S, FAILURES_MAX, Generations, Way
@@ -30,6 +32,8 @@ logger = logging.getLogger("ottla.mirror")
 
 Policy = Literal["identity", "prefix"]
 TIDY_EVERY_S: Final = 60.0
+CARRY_EVERY_S: Final = 5.0
+"""ACLs, quotas and settings of brokers are compared so often: it takes a few requests to either cluster."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -48,6 +52,8 @@ class Route:
     excluded_configs: frozenset[str] = EXCLUDED_CONFIGS
     source_security: Security = PLAINTEXT
     destination_security: Security = PLAINTEXT
+    carry: Carry = field(default_factory=Carry)
+    """What is carried beside records and groups."""
 
     def __post_init__(self) -> None:
         for name in (self.source, self.destination):
@@ -55,11 +61,17 @@ class Route:
                 raise MirrorError(f"{name!r} is not a valid cluster name: use letters, digits, '_' and '-'")
         if self.source == self.destination:
             raise MirrorError(f"both clusters are named {self.source}")
-        for pattern in (self.topics, self.groups):
+        if others := sorted(self.carry.what.difference(KINDS)):
+            raise MirrorError(f"{others[0]!r} cannot be carried: choose of {', '.join(KINDS)}")
+        for pattern in (self.topics, self.groups, *self.carry.exclude):
             try:
                 re.compile(pattern)
             except re.error as error:
                 raise MirrorError(f"{pattern!r} is not a valid regular expression: {error}") from None
+
+    def leaves(self, setting: str) -> bool:
+        """Whether a setting of topics stays each cluster's own."""
+        return setting in self.excluded_configs or self.carry.excludes(setting)
 
     @property
     def prefix(self) -> str:
@@ -71,7 +83,7 @@ class Route:
             raise MirrorError("only topics that keep their names (identity) can be mirrored back")
         return Route(
             self.destination, self.destination_bootstrap, self.source, self.source_bootstrap, self.topics, self.groups,
-            "identity", self.excluded_configs, self.destination_security, self.source_security,
+            "identity", self.excluded_configs, self.destination_security, self.source_security, self.carry,
         )  # fmt: skip
 
 
@@ -95,11 +107,13 @@ class Mirror:
         )  # fmt: skip
         self.generations = Generations(way, self.control, spark, every_s)
         self.progress = Progress(self.generations.stop)
+        self._administration = Administration(route.destination_bootstrap, route.destination_security)
         self._others: dict[str, ControlTopic] = {}
         """Control topics at the source: of mirrors to there."""
         self._failures = 0
         self._has_followed = False
         self._tidied_at = time.monotonic()
+        self._carried_at = float("-inf")
 
     # -- Running
 
@@ -112,6 +126,7 @@ class Mirror:
         self.generations.once(self.source.ends(_places(topics)))
         self.progress.add(self.control, topics)
         self.sync_groups(set(topics))
+        self.sync_rest(topics)
 
     def follow(self) -> None:
         """Topics, configs and group offsets; whoever copies records goes on from one call to the next.
@@ -138,6 +153,9 @@ class Mirror:
         self.generations.keep(_places(topics))
         self.progress.add(self.control, topics)
         self.sync_groups(set(topics))
+        if time.monotonic() - self._carried_at > CARRY_EVERY_S:
+            self._carried_at = time.monotonic()
+            self.sync_rest(topics)
         if time.monotonic() - self._tidied_at > TIDY_EVERY_S:
             self._tidied_at = time.monotonic()
             starts = self.destination.starts((self.route.prefix + at[0], at[1]) for at in self.control.offsets)
@@ -185,7 +203,7 @@ class Mirror:
             name = names[topic]
             if name not in self.control.roles:
                 self._claim(name, there.get(name, 0))
-            wanted = {k: v for k, v in configs[topic].items() if k not in self.route.excluded_configs}
+            wanted = {k: v for k, v in configs[topic].items() if not self.route.leaves(k)}
             if name not in there:
                 self.destination.create(name, count, wanted)
             elif there[name] < count:
@@ -229,11 +247,13 @@ class Mirror:
         self.control.roles[name] = "mirror"
 
     def _configure(self, name: str, wanted: dict[str, str]) -> None:
-        has = self.destination.configs([name])[name]
-        changes: dict[str, str | None] = {key: value for key, value in wanted.items() if has.get(key) != value}
-        changes |= {key: None for key in has if key not in wanted and key not in self.route.excluded_configs}
-        if changes:
+        if changes := self.config_changes(self.destination.configs([name])[name], wanted):
             self.destination.set_configs(name, changes)
+
+    def config_changes(self, has: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str | None]:
+        """Settings to set, and None for those to reset."""
+        changes: dict[str, str | None] = {key: value for key, value in wanted.items() if has.get(key) != value}
+        return changes | {key: None for key in has if key not in wanted and not self.route.leaves(key)}
 
     def ends_here(self, places: Iterable[Place]) -> dict[Place, Offset]:
         """Where partitions end at the destination, by their names at the source."""
@@ -252,18 +272,51 @@ class Mirror:
         for group in self.source.groups():
             if not wanted.fullmatch(group) or group in self.control.moved:
                 continue
-            translated = {
-                (self.route.prefix + at[0], at[1]): there
-                for at, offset in self.source.committed(group).items()
-                if at[0] in topics and (there := self._translated(at, offset)) is not None
-            }
-            if not translated:
-                continue
-            has = self.destination.committed(group)
-            forward = {at: offset for at, offset in translated.items() if offset > has.get(at, -1)}
+            forward = self.forward_offsets(group, topics)
             if forward and self.destination.commit(group, forward):
                 written[group] = forward
         return written
+
+    def forward_offsets(self, group: str, topics: set[str]) -> dict[Place, Offset]:
+        """Offsets of a group by places at the destination, as far as they are ahead of what it has there."""
+        translated = {
+            (self.route.prefix + at[0], at[1]): there
+            for at, offset in self.source.committed(group).items()
+            if at[0] in topics and (there := self._translated(at, offset)) is not None
+        }
+        if not translated:
+            return {}
+        has = self.destination.committed(group)
+        return {at: offset for at, offset in translated.items() if offset > has.get(at, -1)}
+
+    # -- ACLs, quotas, settings of brokers
+
+    def sync_rest(self, topics: Iterable[str]) -> list[Change]:
+        """Do what `rest` says; returns what was done."""
+        if not self.route.carry.what:
+            return []
+        done = [each for each in self.rest(topics) if each.action in ("create", "alter", "delete")]
+        made = [each for each in done if each.action != "delete"]
+        self._note_made(made, True)  # before: what a killed mirror has made must not stay for ever
+        for refused in self._administration.apply(done):
+            logger.warning("not carried from %s: %s", self.route.source, refused)
+        self._note_made([each for each in done if each.action == "delete"], None)
+        return done
+
+    def rest(self, topics: Iterable[str]) -> list[Change]:
+        """What is to be done beside topics and groups, and what is left, with why."""
+        what = self.route.carry.what
+        there = Administration(self.route.source_bootstrap, self.route.source_security)
+        names = Names(sorted(topics), self.route.groups, self.route.prefix)
+        with contextlib.closing(there):
+            found = there.belongings(what)
+        return [*changes(found, self._administration.belongings(what), self.route.carry, names, self.control.made)]
+
+    def _note_made(self, of: Iterable[Change], value: bool | None) -> None:
+        keys = [key for each in of for key in made_keys(each) if (key in self.control.made) != bool(value)]
+        if keys:
+            self.control.note((["made", key], value) for key in keys)
+            (self.control.made.update if value else self.control.made.difference_update)(keys)
 
     def _translated(self, at: Place, offset: Offset) -> Offset | None:
         mapping = self.control.offsets.get(at)

@@ -2,14 +2,16 @@
 
 `from` is the other cluster's bootstrap; topics that match `topics` are kept here as they are there: partitions, order,
 keys, headers and timestamps. Offsets of groups that match `groups` are translated exactly and committed here while a
-group has no members here. With `policy=prefix` topics are called SOURCE.TOPIC. `ottla mirror status` shows the lag,
-`ottla mirror failover` and `failback` hand topics over and back, and stop this.
+group has no members here. With `policy=prefix` topics are called SOURCE.TOPIC. `ottla mirror plan` says what it
+will do, `ottla mirror status` shows the lag, `ottla mirror failover` and `failback` hand topics over and back, and stop
+this.
 """
 
 from __future__ import annotations
 
 from typing import cast
 
+from ottla.mirror.carrying import carry_of
 from ottla.mirror.control_topic import MirrorError
 from ottla.mirror.mirror import Mirror, Policy, Route
 from ottla.mirror.names import DESTINATION, SOURCE
@@ -22,6 +24,15 @@ SETTINGS = (
     Setting("topics", ".*", "topics: a regular expression that matches whole names"),
     Setting("groups", ".*", "groups: a regular expression that matches whole names"),
     Setting("policy", "identity", "names of topics at the destination: identity (unchanged) or prefix (SOURCE.TOPIC)"),
+    Setting(
+        "carry",
+        "",
+        "what is kept alike beside topics and groups, by commas: acls (or read-acls), quotas, broker-configs",
+    ),
+    Setting(
+        "deletions", False, "also remove ACLs, quotas and broker settings that the mirror made, when they are gone"
+    ),
+    Setting("exclude", "", "settings that stay the destination's own: regular expressions for whole names, by commas"),
     Setting(
         "every", 0.02, "minimum seconds between transactions: records are visible when their transaction has ended"
     ),
@@ -37,6 +48,7 @@ def build(job: Job) -> None:
             job["source"], job["from"], job["destination"], job.bootstrap, job["topics"], job["groups"],
             cast(Policy, job["policy"]), source_security=job.options.source_security,
             destination_security=job.security,
+            carry=carry_of(job["carry"], job["deletions"], job["exclude"]),
         )  # fmt: skip
     except MirrorError as error:
         raise PipelineError(str(error)) from None

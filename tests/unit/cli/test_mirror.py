@@ -81,10 +81,10 @@ def test_names_that_nobody_gives_are_the_pipelines_too() -> None:
     """A mirror that was started without names is found without names."""
     settings = {setting.name: setting.default for setting in load("mirror").settings}
     walked = 0
-    for command in (mirror.status, mirror.failover, mirror.failback):
+    for command in (mirror.plan, mirror.status, mirror.failover, mirror.failback):
         for name, parameter in inspect.signature(command).parameters.items():
             setting = {"name": "destination"}.get(name, name)
             if setting in settings:
                 assert parameter.default == settings[setting], (command, name)
                 walked += 1
-    assert walked >= 9
+    assert walked >= 19

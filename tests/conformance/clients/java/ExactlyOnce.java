@@ -66,7 +66,7 @@ public class ExactlyOnce {
 
         KafkaStreams streams = new KafkaStreams(builder.build(), settings);
         streams.setUncaughtExceptionHandler(error -> {
-            System.err.println(error);
+            System.err.println(error + ", because of " + error.getCause());
             return org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse.REPLACE_THREAD;
         });
         System.out.println(AppInfoParser.getVersion());
