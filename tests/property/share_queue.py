@@ -15,15 +15,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ottla.coordinator.share.combining import combine
 from ottla.drivers.replication.share_partitions import as_kept
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
-from ottla.replication.share.aborted import ReadBatch
+from ottla.replication.share.aborted import OffsetRange, ReadBatch
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
 from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.config import ShareConfig
-from ottla.replication.share.marks import Mark
 from ottla.replication.share.share_partition import LoadedState, SharePartition
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
@@ -31,8 +31,16 @@ WALL_MS = 1_800_000_000_000
 """Milliseconds since 1970 at the start."""
 LOCK_MS = 2_000
 LIMIT = 4
-READ_RECORDS = 400
-"""Offsets that are read at once."""
+READ_BATCHES = 40
+"""Batches that are read at once of one place."""
+
+
+class Mark(NamedTuple):
+    """A record, as `read_marks` finds it."""
+
+    offset: int
+    key: int | None
+    due_ms: int
 
 
 @dataclass
@@ -168,20 +176,28 @@ class World:
         core = self.core
         if not core.can_acquire():
             return []
-        offset = core.next_fetch_offset()
-        batches = self._read(offset)
+        selection = core.selection
+        assert selection is not None
+        batches: list[ReadBatch] = []
+        read: list[OffsetRange] = []
+        for first, until in core.parts(records):
+            first = max(first, batches[-1].last_offset + 1) if batches else first
+            if first <= until and (some := self._read(first, until)):
+                batches += some
+                read.append(OffsetRange(first, some[-1].last_offset))
         if not batches:
             return []
-        assert core.selection is not None
         marks: list[Mark] | None = None
-        if offset >= core.selection.scan_from and self.load.config.mark_settings is not None:
-            marks = [self.by_offset[at] for at in range(offset, batches[-1].last_offset + 1) if at in self.by_offset]
-        acquired = core.acquire(Wanted(member, records, records), offset, batches, self.now_ms, (), marks)
+        if read[-1].last_offset >= selection.scan_from and self.load.config.mark_settings is not None:
+            new = range(max(selection.scan_from, selection.marked_until + 1), batches[-1].last_offset + 1)
+            marks = [*selection.ahead, *(self.by_offset[at] for at in new if at in self.by_offset)]
+        wanted = Wanted(member, records, records)
+        acquired = core.acquire(wanted, read[0].first_offset, batches, self.now_ms, (), marks, read)
         if sum(each.last_offset - each.first_offset + 1 for each in acquired) > records:
             raise Wrong("more than was wanted")
         return [at for each in acquired for at in self._taken(member, each)]
 
-    def _read(self, offset: int) -> list[ReadBatch]:
+    def _read(self, offset: int, until: int) -> list[ReadBatch]:
         low, high = 0, len(self.batches)
         while low < high:
             middle = (low + high) // 2
@@ -190,9 +206,9 @@ class World:
             else:
                 high = middle
         found = []
-        for batch in self.batches[low : low + READ_RECORDS]:
+        for batch in self.batches[low : low + READ_BATCHES]:
             found.append(batch)
-            if batch.last_offset >= offset + READ_RECORDS:
+            if batch.last_offset >= until:
                 break
         return found
 
