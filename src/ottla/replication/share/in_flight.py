@@ -6,9 +6,7 @@ a single one; what can be seen from outside is the same, and costs what differs,
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from ottla.model import Millis, Offset
@@ -20,8 +18,6 @@ DONE_COUNT: Final = 0x7FFF
 
 NOBODY: Final = ""
 """Stands for no member that has acquired the record."""
-
-_FIRST = attrgetter("first")
 
 _AVAILABLE: Final = DeliveryState.AVAILABLE
 _ACQUIRED: Final = DeliveryState.ACQUIRED
@@ -246,7 +242,7 @@ class InFlightBatch:
         runs = self.runs
         if len(runs) == 1:
             return [runs[0]] if runs[0].first <= last and runs[0].last >= first else []
-        start = max(0, bisect_right(runs, first, key=_FIRST) - 1)
+        start = max(0, floor(runs, first))
         end = start
         while end < len(runs) and runs[end].first <= last:
             end += 1
@@ -256,14 +252,14 @@ class InFlightBatch:
 
     def at(self, offset: Offset) -> Run:
         """The run that has an offset; the last one for what is behind the batch."""
-        return self.runs[max(0, bisect_right(self.runs, offset, key=_FIRST) - 1)]
+        return self.runs[max(0, floor(self.runs, offset))]
 
     def cut(self, run: Run, first: Offset, last: Offset) -> Run:
         """Make `run` these offsets only, as far as it has them; what it had beside them are new runs."""
         self.changed()
         if run.first >= first and run.last <= last:
             return run
-        index = bisect_right(self.runs, run.first, key=_FIRST) - 1
+        index = floor(self.runs, run.first)
         assert self.runs[index] is run
         pieces = [run]
         if run.first < first:
@@ -279,15 +275,26 @@ class InFlightBatch:
         """Make neighbours that stand alike one run again."""
         self.changed()
         runs = self.runs
-        for index in range(1, len(runs)):
-            if runs[index - 1].is_like(runs[index]):
-                break
-        else:
-            return
         joined = [runs[0]]
-        for run in runs[1:]:
-            if joined[-1].is_like(run):
-                joined[-1].last = run.last
+        before = runs[0]
+        for index in range(1, len(runs)):
+            run = runs[index]
+            if before.is_like(run):
+                before.last = run.last
             else:
                 joined.append(run)
+                before = run
         self.runs = joined
+
+
+def floor(runs: list[Run], offset: Offset) -> int:
+    """The index of the last run that begins at or before an offset; -1 if none does."""
+    low, high = 0, len(runs)
+    while low < high:
+        middle = (low + high) // 2
+        run = runs[middle]
+        if run.first <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from ottla.model import Buffer, Millis, Offset
 from ottla.protocol.records import _records
@@ -83,14 +83,14 @@ def read_marks(
             raise LongWork(partial(read_marks, bytes(data), batches, first, settings, in_thread=True)) from None
         except (CorruptBatch, ValueError):
             # The consumer gets the batch as it is, and finds the same.
-            rows = [(offset, None, None) for offset in range(header.base_offset, batch.last_offset + 1)]
+            rows = [(offset, None, 0) for offset in range(header.base_offset, batch.last_offset + 1)]
         if header.base_offset < first:
             rows = rows[bisect_left(rows, (first,)) :]
         if settings.time_header:
             for offset, key, value in rows:
-                time_ms = 0 if value is None else delivery_time_ms(value)
+                time_ms = delivery_time_ms(value) if isinstance(value, bytes) else 0
                 bad_times += time_ms is None
                 found.append((offset, key, time_ms or 0))
         else:
-            found += [(offset, key, 0) for offset, key, _ in rows]
+            found += cast("list[Mark]", rows)  # without a header's name no row has a value
     return Marks(found, bad_times)

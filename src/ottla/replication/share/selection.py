@@ -94,10 +94,10 @@ class Selection:
 
     def next_fetch_offset(self) -> Offset:
         ready = self._first_ready()
-        return self.scan_from if ready is None else ready
+        return self.scan_from if ready < 0 else ready
 
     def can_acquire(self) -> bool:
-        return self._first_ready() is not None or min(self._room()) > 0
+        return self._first_ready() >= 0 or min(self._room()) > 0
 
     def next_wait(self) -> Millis | None:
         return self._waits[0][0] if self._waits else None
@@ -112,7 +112,7 @@ class Selection:
         found: list[OffsetRange] = []
         popped: list[Offset] = []
         left = records_max
-        while left > 0 and len(found) < PARTS_MAX and (offset := self._first_ready()) is not None:
+        while left > 0 and len(found) < PARTS_MAX and (offset := self._first_ready()) >= 0:
             popped.append(heapq.heappop(self._ready))
             last = min(self._at(offset).last, offset + left - 1, self._scanned - 1)
             left -= last - offset + 1
@@ -132,15 +132,17 @@ class Selection:
         window = self._window
         return window.batches[window.floor(offset)].at(offset)
 
-    def _first_ready(self) -> Offset | None:
+    def _first_ready(self) -> Offset:
+        """The first record that is available, -1 for none."""
         ready, scanned, start = self._ready, self._scanned, self._window.start_offset
         while ready:
-            if start <= ready[0] < scanned:
-                found = self._find(ready[0])
+            offset = ready[0]
+            if start <= offset < scanned:
+                found = self._find(offset)
                 if found is not None and found[1].is_available:
-                    return ready[0]
+                    return offset
             heapq.heappop(ready)
-        return None
+        return -1
 
     def _find(self, offset: Offset) -> tuple[InFlightBatch, Run] | None:
         window = self._window
@@ -195,7 +197,7 @@ class Selection:
         (`Acquisition._take`)."""
         config, taken = self.config, list[Acquired]()
         left, not_read, index = wanted.records_max, list[Offset](), 0
-        while left > 0 and (offset := self._first_ready()) is not None:
+        while left > 0 and (offset := self._first_ready()) >= 0:
             while index < len(parts) and parts[index].last_offset < offset:
                 index += 1
             if index == len(parts):

@@ -100,7 +100,16 @@ class Window:
 
     def floor(self, offset: Offset) -> int:
         """The index of the last batch that begins at or before an offset; -1 if none does."""
-        return bisect_right(self.batches, offset, key=_FIRST) - 1
+        batches = self.batches
+        low, high = 0, len(batches)
+        while low < high:
+            middle = (low + high) // 2
+            batch = batches[middle]
+            if batch.first <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
 
     def between(self, first: Offset, last: Offset) -> list[InFlightBatch]:
         """The batches that begin between two offsets, both included."""
