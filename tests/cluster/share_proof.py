@@ -37,7 +37,9 @@ NAME, LETTERS = "g", "dlq.work"
 PARTITIONS, WORKERS = 2, 4
 LOCK_MS, DELIVERIES_MAX = 5_000, 3
 LIMIT_S = 600.0
-HEADERS = {"__dlq.errors.topic", "__dlq.errors.partition", "__dlq.errors.offset", "__dlq.errors.group.id"}
+HEADERS = {
+    "__dlq.errors.topic", "__dlq.errors.partition", "__dlq.errors.offset", "__dlq.errors.group", "__dlq.errors.message",
+}  # fmt: skip
 HOLD = 0
 """Nothing is said of the record: its lock ends."""
 
@@ -186,10 +188,10 @@ class Result(NamedTuple):
     failures: Counter[int]
 
     def __str__(self) -> str:
+        rate = (self.accepted + self.dead) / self.seconds
         return (
-            f"{self.accepted:,} accepted and {self.dead:,} dead with {self.letters:,} letters after {self.deliveries:,} "
-            f"deliveries and {self.kills} kills, {(self.accepted + self.dead) / self.seconds:,.0f} records/s; errors "
-            f"answered: {dict(self.failures)}"
+            f"{self.accepted:,} accepted and {self.dead:,} dead with {self.letters:,} letters, {self.deliveries:,} "
+            f"deliveries, {self.kills} kills, {rate:,.0f} records/s; errors answered: {dict(self.failures)}"
         )
 
 
@@ -230,9 +232,7 @@ def prove(records: int, *, keyed: bool, kills: int = 3) -> Result:
         return _checked(records, seen, letters, keyed=keyed, kills=kills, seconds=seconds)
 
 
-def _checked(
-    records: int, seen: Seen, letters: Counter[Place], *, keyed: bool, kills: int, seconds: float
-) -> Result:
+def _checked(records: int, seen: Seen, letters: Counter[Place], *, keyed: bool, kills: int, seconds: float) -> Result:
     assert len(seen.numbers) == records, f"{records - len(seen.numbers)} records were never delivered"
     poison = {place for place, number in seen.numbers.items() if fate_of(number) != ACCEPT}
     accepted = seen.accepted.keys()

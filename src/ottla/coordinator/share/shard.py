@@ -356,7 +356,9 @@ class ShareShard:
         records = [
             ShareRecord(
                 key,
-                replace(entry.whole(), snapshot_epoch=entry.value.snapshot_epoch + 1, write_timestamp=self._now.wall_ms),
+                replace(
+                    entry.whole(), snapshot_epoch=entry.value.snapshot_epoch + 1, write_timestamp=self._now.wall_ms
+                ),
             )
             for key, entry in self._entries.items()
             if entry.value.write_timestamp <= before and key not in self._waiting

@@ -64,6 +64,10 @@ class _Piece(NamedTuple):
 
 
 class Selection:
+    __slots__ = (
+        "_free", "_keys", "_ready", "_scanned", "_waiting_left", "_waits", "_window", "ahead", "config", "marked_until",
+    )  # fmt: skip
+
     def __init__(self, window: Window, config: ShareConfig) -> None:
         self._window = window
         self.config = config

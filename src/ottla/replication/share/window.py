@@ -21,6 +21,10 @@ _NO_GAP: Final = -1
 
 
 class Window:
+    __slots__ = (
+        "_changes", "_counts", "_gap_end", "batches", "end_offset", "gap_start", "look_for_available", "start_offset",
+    )  # fmt: skip
+
     def __init__(self, start_offset: Offset, loaded: Sequence[StateBatch] = ()) -> None:
         """`loaded` as it was written: in order. Raises ValueError for what no leader writes."""
         self.start_offset = start_offset

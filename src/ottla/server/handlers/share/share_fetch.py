@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ShareFetchRequest
     from ottla.protocol.schemas.sent import ShareFetchResponse, ShareFetchResponsePartitionData
     from ottla.replication.share.selection import Selection
-    from ottla.replication.share.share_partition import SharePartition
 
 LIKELY_BYTES_MAX: Final = 262_144
 """As many bytes as the last fetch took, and a batch, are read first of a partition, between `READ_BYTES` and this; more

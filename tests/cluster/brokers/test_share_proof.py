@@ -1,0 +1,15 @@
+"""A bounded share of `share_proof.py`: real nodes, of which leaders of records, of states and of letters are killed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cluster.share_proof import prove
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_each_record_is_accepted_or_dead_once_while_nodes_die(keyed: bool) -> None:
+    """What the simulation cannot find: that processes keep it, which end with all that they had in memory."""
+    result = prove(8_000, keyed=keyed)
+    assert result.dead >= 80 and result.kills == 3
+    assert result.accepted + result.dead == 8_000
