@@ -250,9 +250,9 @@ def _share_fetches(broker: Broker) -> Requests:
 
 
 def _keyed_share_fetches(
-    topic: str, settings: Mapping[str, str], broker: Broker, *, held: bool = False
+    topic: str, settings: Mapping[str, str], broker: Broker, *, held: bool = False, waiting: int = 0
 ) -> Burst:  # fmt: skip
-    return ShareFetches(broker.side.port, topic, settings, held=held)
+    return ShareFetches(broker.side.port, topic, settings, held=held, waiting=waiting)
 
 
 def _transactions(broker: Broker) -> Requests:
@@ -346,5 +346,10 @@ def loads() -> list[Load]:
     ):  # fmt: skip
         requests_ = partial(_keyed_share_fetches, f"keyed-{number}", settings, held=held)
         found.append(Load(f"share fetch of 500 keyed records{what}", requests_, is_kept=False))
+    for waiting in (1, 100, 10_000):
+        settings = {**ORDERED, "ottla.share.waiting.max": "20000"}
+        requests_ = partial(_keyed_share_fetches, f"held-{waiting}", settings, waiting=waiting)
+        name = f"share fetch of 500 keyed records, in order by key, {waiting:,} behind a held key"
+        found.append(Load(name, requests_, is_kept=False))
     found.append(Load("request of a transaction of one record", _transactions, in_suite=True))
     return found

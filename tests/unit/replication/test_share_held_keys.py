@@ -116,3 +116,10 @@ def test_new_batches_in_place_are_those_of_kafka_s_combiner(start: int) -> None:
     found = [*known]
     combine_into(found, new, start)
     assert tuple(found) == combine(known, new, start)
+
+
+def test_records_of_aborted_transactions_are_not_waited_for() -> None:
+    core = SharePartition(LoadedState(0, 0), 0, CONFIG)
+    marks: list[Mark] = [(0, 1, 0), (1, 2, 0), (2, 1, 0)]
+    found = core.acquire(Wanted("m", 10, 10), 0, [ReadBatch(0, 2)], 0, [OffsetRange(0, 0)], marks)
+    assert found == [Acquired(1, 2, 1)]

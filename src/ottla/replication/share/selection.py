@@ -492,7 +492,7 @@ def _look_at(due_ms: Millis, times: Times) -> Millis:
 
 def _index(marks: Sequence[Mark], offset: Offset) -> int:
     """Where the records from an offset on begin."""
-    return bisect_left(marks, (offset,))  # type: ignore[type-var]
+    return bisect_left(marks, (offset,))
 
 
 def _without(marks: Sequence[Mark], aborted: Sequence[OffsetRange]) -> list[Mark]:
@@ -501,8 +501,8 @@ def _without(marks: Sequence[Mark], aborted: Sequence[OffsetRange]) -> list[Mark
     ranges = iter(aborted)
     current = next(ranges, None)
     for mark in marks:
-        while current is not None and current.last_offset < mark.offset:
+        while current is not None and current.last_offset < mark[0]:
             current = next(ranges, None)
-        if current is None or mark.offset < current.first_offset:
+        if current is None or mark[0] < current.first_offset:
             left.append(mark)
     return left

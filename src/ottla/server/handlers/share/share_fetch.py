@@ -25,6 +25,7 @@ from ottla.protocol.records.record_batch import (
     LongWork,
 )
 from ottla.replication.purgatory import DelayedFetch
+from ottla.replication.replica_log import Slice
 from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.session import FINAL_EPOCH, SessionKey, SharedPartition, ShareSession
 from ottla.security.acls import Operation
@@ -42,7 +43,6 @@ from ottla.server.coordinators.share_groups import (
 from ottla.server.fetch.share_reading import PartRead, Reading, next_size, sliced
 from ottla.server.security.authorization import EVERYTHING, allowed
 from ottla.storage.log.log import ColdRead
-from ottla.storage.segments.segment_files import LogSlice
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ShareFetchRequest
@@ -379,7 +379,7 @@ class _ShareFetch:
 
     def _read_part(
         self, reading: Reading, offset: Offset, until: Offset, max_bytes: int, *, min_one_batch: bool
-    ) -> Generator[Work, object, LogSlice | None]:
+    ) -> Generator[Work, object, Slice | None]:
         """Read one place of the log, as far as an offset is in it and there is room. Returns the slice of the log, None
         if there is none."""
         led, found, size = reading.led, PartRead(offset), 0
