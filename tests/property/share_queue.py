@@ -185,6 +185,8 @@ class World:
         for first, until in core.parts(records):
             first = max(first, batches[-1].last_offset + 1) if batches else first
             if first <= until and (some := self._read(first, until)):
+                if read and read[-1].last_offset + 1 == first:
+                    first = read.pop().first_offset
                 batches += some
                 read.append(OffsetRange(first, some[-1].last_offset))
         if not batches:

@@ -43,7 +43,10 @@ class Queue:
             last = min(until // BATCH * BATCH + BATCH, len(self.keys)) - 1
             if base <= last:
                 batches += [ReadBatch(each, each + BATCH - 1) for each in range(base, last + 1, BATCH)]
-                read.append(OffsetRange(max(first, base), last))
+                begin = max(first, base)
+                if read and read[-1].last_offset + 1 == begin:
+                    begin = read.pop().first_offset
+                read.append(OffsetRange(begin, last))
         selection = self.core.selection
         assert selection is not None
         new = range(max(selection.scan_from, selection.marked_until + 1), batches[-1].last_offset + 1)
@@ -107,6 +110,13 @@ def test_a_freed_record_comes_with_others() -> None:
     assert found[0] == Acquired(3, 3, 1)
     assert sum(each.last_offset - each.first_offset + 1 for each in found) == 100
     assert all(queue.keys[offset] != HELD_KEY for each in found[1:] for offset in range(each[0], each[1] + 1))
+
+
+def test_what_is_available_and_what_is_new_may_lie_in_one_batch() -> None:
+    queue = Queue([*range(1_000)])
+    first = queue.fetch("worker", 1)
+    assert first == [Acquired(0, 0, 1)]
+    assert queue.fetch("worker", 500) == [Acquired(1, 500, 1)]
 
 
 @pytest.mark.parametrize("start", [0, 5])

@@ -172,12 +172,12 @@ class Selection:
         aborted: Sequence[OffsetRange], deadline_ms: Millis, times: Times,
     ) -> list[Acquired]:  # fmt: skip
         """Give a member what it may have of the batches that were read. `parts` are the offsets that they cover, each
-        from where the read began. `marks` has what was read in the records that were not scanned; None where nothing
+        from where the read began, none right behind another. `marks` has what was read in the records that were not scanned; None where nothing
         had to be."""
         if parts[-1].first_offset > self.scan_from:  # the scan has begun again since the read
             return []
-        first, until = parts[-1]
-        if first == self.scan_from and (marks is not None or self.config.mark_settings is None):
+        until = parts[-1].last_offset
+        if self.scan_from <= until and (marks is not None or self.config.mark_settings is None):
             self._scan(until, marks, aborted, max(SCANNED_MIN, wanted.records_max), times)
         self._archive_compacted(parts, batches, times)
         return self._take(wanted, parts, deadline_ms)

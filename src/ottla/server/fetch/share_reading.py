@@ -42,7 +42,7 @@ class Reading:
         self.parts = parts
         """What is to be read, in order; at least one."""
         self.read: list[OffsetRange] = []
-        """What was read of it, from where each read began."""
+        """What was read of it, from where each read began. **Invariant**: none begins right behind another."""
         self.up_to: Offset = -1
         """End of the readable records."""
         self.error: KafkaError | None = None
@@ -64,7 +64,11 @@ class Reading:
         self._part = part
         if not part.batches:
             return
-        self.read.append(OffsetRange(part.offset, part.batches[-1].last_offset))
+        last = part.batches[-1].last_offset
+        if self.read and self.read[-1].last_offset + 1 == part.offset:
+            self.read[-1] = OffsetRange(self.read[-1].first_offset, last)
+        else:
+            self.read.append(OffsetRange(part.offset, last))
         if not self.batches:
             self.data, self.batches = part.data, part.batches
             return
