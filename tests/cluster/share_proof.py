@@ -14,6 +14,7 @@ import argparse
 import sys
 import threading
 import time
+import zlib
 from collections import Counter
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -45,9 +46,10 @@ HOLD = 0
 
 
 def fate_of(number: int) -> int:
-    if number * 2_654_435_761 % 100:
-        return ACCEPT
-    return (REJECT, RELEASE, HOLD, REJECT)[number // 100 % 4]
+    """What workers say of a record. The failing ones are spread over the keys: one that is held keeps its key for as
+    long as all its locks."""
+    chance = zlib.crc32(b"%d" % number)
+    return (REJECT, RELEASE, HOLD, REJECT)[chance // 100 % 4] if chance % 100 == 0 else ACCEPT
 
 
 class Place(NamedTuple):

@@ -11,5 +11,5 @@ from tests.cluster.share_proof import prove
 def test_each_record_is_accepted_or_dead_once_while_nodes_die(keyed: bool) -> None:
     """What the simulation cannot find: that processes keep it, which end with all that they had in memory."""
     result = prove(8_000, keyed=keyed)
-    assert result.dead >= 80 and result.kills == 3
+    assert result.dead >= 50 and result.kills == 3
     assert result.accepted + result.dead == 8_000

@@ -172,8 +172,8 @@ class Selection:
         aborted: Sequence[OffsetRange], deadline_ms: Millis, times: Times,
     ) -> list[Acquired]:  # fmt: skip
         """Give a member what it may have of the batches that were read. `parts` are the offsets that they cover, each
-        from where the read began, none right behind another. `marks` has what was read in the records that were not scanned; None where nothing
-        had to be."""
+        from where the read began; none begins right behind another. `marks` has what was read in the records that were
+        not scanned; None where nothing had to be."""
         if parts[-1].first_offset > self.scan_from:  # the scan has begun again since the read
             return []
         until = parts[-1].last_offset
