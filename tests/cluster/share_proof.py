@@ -235,7 +235,7 @@ def prove(records: int, *, keyed: bool, kills: int = 3) -> Result:
 
 
 def _joined(member: RawMember) -> bool:
-    """Whether the member could join within its time, by which the group has a state; on a busy machine it asks again."""
+    """Whether the member could join within its time, by which the group has a state."""
     with suppress(AssertionError):
         member.join()
         return True
