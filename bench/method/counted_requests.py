@@ -346,10 +346,5 @@ def loads() -> list[Load]:
     ):  # fmt: skip
         requests_ = partial(_keyed_share_fetches, f"keyed-{number}", settings, held=held)
         found.append(Load(f"share fetch of 500 keyed records{what}", requests_, is_kept=False))
-    for waiting in (1, 100, 10_000):
-        settings = {**ORDERED, "ottla.share.waiting.max": "20000"}
-        requests_ = partial(_keyed_share_fetches, f"held-{waiting}", settings, waiting=waiting)
-        name = f"share fetch of 500 keyed records, in order by key, {waiting:,} behind a held key"
-        found.append(Load(name, requests_, is_kept=False))
     found.append(Load("request of a transaction of one record", _transactions, in_suite=True))
     return found
