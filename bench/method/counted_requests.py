@@ -254,9 +254,9 @@ def _share_fetches(broker: Broker) -> Requests:
 
 
 def _keyed_share_fetches(
-    topic: str, settings: Mapping[str, str], broker: Broker, *, held: bool = False
+    topic: str, settings: Mapping[str, str], broker: Broker, *, held: bool = False, waiting: int = 0
 ) -> Burst:  # fmt: skip
-    return ShareFetches(broker.side.port, topic, settings, held=held)
+    return ShareFetches(broker.side.port, topic, settings, held=held, waiting=waiting)
 
 
 def _transactions(broker: Broker) -> Requests:

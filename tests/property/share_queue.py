@@ -15,15 +15,15 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ottla.coordinator.share.combining import combine
 from ottla.drivers.replication.share_partitions import as_kept
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
-from ottla.replication.share.aborted import ReadBatch
+from ottla.replication.share.aborted import OffsetRange, ReadBatch
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
 from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.config import ShareConfig
-from ottla.replication.share.marks import Mark
 from ottla.replication.share.share_partition import LoadedState, SharePartition
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
@@ -31,8 +31,18 @@ WALL_MS = 1_800_000_000_000
 """Milliseconds since 1970 at the start."""
 LOCK_MS = 2_000
 LIMIT = 4
-READ_RECORDS = 400
-"""Offsets that are read at once."""
+CALM_AFTER = 5_000
+"""Steps without a record that is done with, after which no leader is lost: each begins the last back-offs again."""
+READ_BATCHES = 40
+"""Batches that are read at once of one place."""
+
+
+class Mark(NamedTuple):
+    """A record, as `read_marks` finds it."""
+
+    offset: int
+    key: int | None
+    due_ms: int
 
 
 @dataclass
@@ -87,7 +97,7 @@ class World:
         not undo that a lock has ended, as in Kafka."""
         self._below = 0
         """Records before the start that is kept."""
-        self.deliveries = self.failovers = self.most_runs = 0
+        self.deliveries = self.failovers = self.most_runs = self.stuck = 0
         self.core = self._lead(0, ())
 
     def _make_log(self) -> None:
@@ -168,20 +178,30 @@ class World:
         core = self.core
         if not core.can_acquire():
             return []
-        offset = core.next_fetch_offset()
-        batches = self._read(offset)
+        selection = core.selection
+        assert selection is not None
+        batches: list[ReadBatch] = []
+        read: list[OffsetRange] = []
+        for first, until in core.parts(records):
+            first = max(first, batches[-1].last_offset + 1) if batches else first
+            if first <= until and (some := self._read(first, until)):
+                if read and read[-1].last_offset + 1 == first:
+                    first = read.pop().first_offset
+                batches += some
+                read.append(OffsetRange(first, some[-1].last_offset))
         if not batches:
             return []
-        assert core.selection is not None
         marks: list[Mark] | None = None
-        if offset >= core.selection.scan_from and self.load.config.mark_settings is not None:
-            marks = [self.by_offset[at] for at in range(offset, batches[-1].last_offset + 1) if at in self.by_offset]
-        acquired = core.acquire(Wanted(member, records, records), offset, batches, self.now_ms, (), marks)
+        if read[-1].last_offset >= selection.scan_from and self.load.config.mark_settings is not None:
+            new = range(max(selection.scan_from, selection.marked_until + 1), batches[-1].last_offset + 1)
+            marks = [*selection.ahead, *(self.by_offset[at] for at in new if at in self.by_offset)]
+        wanted = Wanted(member, records, records)
+        acquired = core.acquire(wanted, read[0].first_offset, batches, self.now_ms, (), marks, read)
         if sum(each.last_offset - each.first_offset + 1 for each in acquired) > records:
             raise Wrong("more than was wanted")
         return [at for each in acquired for at in self._taken(member, each)]
 
-    def _read(self, offset: int) -> list[ReadBatch]:
+    def _read(self, offset: int, until: int) -> list[ReadBatch]:
         low, high = 0, len(self.batches)
         while low < high:
             middle = (low + high) // 2
@@ -190,9 +210,9 @@ class World:
             else:
                 high = middle
         found = []
-        for batch in self.batches[low : low + READ_RECORDS]:
+        for batch in self.batches[low : low + READ_BATCHES]:
             found.append(batch)
-            if batch.last_offset >= offset + READ_RECORDS:
+            if batch.last_offset >= until:
                 break
         return found
 
@@ -253,7 +273,7 @@ class World:
     def step(self) -> None:
         chance, load = self.random.random(), self.load
         member = f"m{self.random.randrange(4)}"
-        if chance < load.failovers:
+        if chance < load.failovers and self.stuck < CALM_AFTER:
             self.fail_over()
         elif self.writes and chance < 0.3:
             self.commit(committed=not (chance < 3 * load.failovers and self.writes[0][2]))
@@ -267,12 +287,12 @@ class World:
             self.most_runs = max(self.most_runs, sum(len(batch.runs) for batch in self.core.window.batches))
 
     def run(self) -> None:
-        stuck, before = 0, -1
+        before = -1
         while len(self.done) < len(self.marks):
             self.step()
-            stuck = stuck + 1 if len(self.done) == before else 0
+            self.stuck = self.stuck + 1 if len(self.done) == before else 0
             before = len(self.done)
-            if stuck > 20_000:
+            if self.stuck > 4 * CALM_AFTER:
                 left = [mark for mark in self.marks if mark.offset not in self.done]
                 raise Wrong(f"{len(left)} records are never delivered, such as {left[0]}")
         dead = {offset for offset, fate in self.done.items() if fate == DeliveryState.ARCHIVED}

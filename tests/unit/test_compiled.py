@@ -106,6 +106,7 @@ def test_the_sources_pass_the_same_tests() -> None:
         "storage/segments/test_indexes",
         "server/connections/test_connection",
         "server/produce/test_produce_and_fetch",
+        "replication/test_share_held_keys",
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(

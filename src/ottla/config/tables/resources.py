@@ -53,10 +53,10 @@ GROUP: tuple[Setting, ...] = (
                 "since 1970 as ASCII digits or 8 bytes big endian. Empty for none."),
     Setting("ottla.share.order", STRING, "none", OneOf(("none", "key")),
             doc="With key, records of one key are delivered to the share group in order and one at a time."),
-    Setting("ottla.share.waiting.max", INT, "10000", Between(100, 10000),
-            doc="Runs of records, alike and in a row, that a share partition keeps of a share group that uses one of "
-                "the settings ottla.share.* before: what waits, and what lies between. At the limit no further records "
-                "are looked at until some are done with."),
+    Setting("ottla.share.waiting.max", INT, "10000", Between(100, 20000),
+            doc="Runs of records in a row that wait for the same, in a share partition of a share group that uses one "
+                "of the settings ottla.share.* before. At the limit no further records are looked at until some are "
+                "done with."),
     Setting("streams.session.timeout.ms", INT, "45000", AtLeast(1),
             doc="Milliseconds without a heartbeat after which a member of the streams group is removed."),
     Setting("streams.heartbeat.interval.ms", INT, "5000", AtLeast(1),

@@ -8,7 +8,9 @@ PersisterStateBatchCombiner).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Final
 
 from ottla.model import Offset
@@ -16,6 +18,26 @@ from ottla.protocol.internal.share_records import StateBatch
 
 UNCHANGED: Final = -1
 """Stands for a start offset that does not change."""
+
+
+_FIRST, _LAST = attrgetter("first_offset"), attrgetter("last_offset")
+
+
+def combine_into(known: list[StateBatch], new: Sequence[StateBatch], start_offset: Offset) -> None:
+    """Combine new batches with `known`, which `combine` has made, in place. The work depends on how many are new: a
+    share-partition with thousands of records that wait has thousands of batches."""
+    if start_offset != UNCHANGED and known and known[0].first_offset < start_offset:
+        behind = bisect_left(known, start_offset, key=_LAST)
+        known[:behind] = []
+        if known and known[0].first_offset < start_offset:
+            known[:1] = combine(known[:1], (), start_offset)
+    for each in new:
+        if each.last_offset < start_offset:
+            continue
+        # With neighbours, which may be alike.
+        first = bisect_left(known, max(each.first_offset, start_offset) - 1, key=_LAST)
+        behind = bisect_right(known, each.last_offset + 1, key=_FIRST)
+        known[first:behind] = combine(known[first:behind], (each,), start_offset)
 
 
 def combine(known: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: Offset) -> tuple[StateBatch, ...]:

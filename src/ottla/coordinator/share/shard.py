@@ -11,7 +11,7 @@ for the same share-partition wait for it. A request is always replied to, with t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
@@ -19,7 +19,7 @@ from uuid import UUID
 
 from ottla.coordinator.effects import Effect, Now, Reply, Token, Write
 from ottla.coordinator.partitioning import partition_for
-from ottla.coordinator.share.combining import UNCHANGED, combine
+from ottla.coordinator.share.combining import UNCHANGED, combine, combine_into
 from ottla.coordinator.share.config import ShareCoordinatorConfig
 from ottla.coordinator.share.requests import (
     DeleteState,
@@ -41,6 +41,7 @@ from ottla.protocol.internal.share_records import (
     ShareRecord,
     ShareSnapshotValue,
     ShareUpdateValue,
+    StateBatch,
 )
 
 RECORDS_PER_WRITE: Final = 100
@@ -72,12 +73,22 @@ _cached_partition_of = lru_cache(KEYS_CACHED)(_partition_of)
 @dataclass(slots=True)
 class _Entry:
     value: ShareSnapshotValue
-    """All that is known, as a snapshot would have it."""
+    """All that is known, as a snapshot would have it, but for its batches once there was an update."""
     leader_epoch_max: int
     state_epoch_max: int
     """The newest that were seen, with which older ones are fenced."""
     updates: int = 0
     """Since the last snapshot that there was because of their number (not of an initialization, say), as in Kafka."""
+    combined: list[StateBatch] | None = None
+    """The batches of the snapshot and of the updates since; None where there was none."""
+
+    @property
+    def state_batches(self) -> Sequence[StateBatch]:
+        return self.value.state_batches if self.combined is None else self.combined
+
+    def whole(self) -> ShareSnapshotValue:
+        """All that is known, as a snapshot has it."""
+        return replace(self.value, state_batches=tuple(self.state_batches))
 
 
 class ShareShard:
@@ -141,6 +152,7 @@ class ShareShard:
                 self._entries[key] = _Entry(value, value.leader_epoch, value.state_epoch)
             else:
                 entry.value = value
+                entry.combined = None
                 if entry.updates >= self.config.updates_per_snapshot:
                     entry.updates = 0
                 entry.leader_epoch_max = max(entry.leader_epoch_max, value.leader_epoch)
@@ -157,6 +169,9 @@ class ShareShard:
             self._snapshots[key] = offset
         known = entry.value
         start_offset = known.start_offset if value.start_offset == UNCHANGED else value.start_offset
+        if entry.combined is None:
+            entry.combined = [*combine(known.state_batches, (), start_offset)]
+        combine_into(entry.combined, value.state_batches, start_offset)
         entry.value = ShareSnapshotValue(
             snapshot_epoch=known.snapshot_epoch,
             state_epoch=known.state_epoch,
@@ -165,7 +180,6 @@ class ShareShard:
             delivery_complete_count=value.delivery_complete_count,
             create_timestamp=known.create_timestamp,
             write_timestamp=known.write_timestamp,
-            state_batches=combine(known.state_batches, value.state_batches, start_offset),
         )
         entry.updates += 1
         entry.leader_epoch_max = max(entry.leader_epoch_max, value.leader_epoch)
@@ -273,7 +287,7 @@ class ShareShard:
                 "first_offset": each.first_offset, "last_offset": each.last_offset,
                 "delivery_state": each.delivery_state, "delivery_count": each.delivery_count,
             }
-            for each in known.state_batches
+            for each in entry.state_batches
         ]  # fmt: skip
         found = {"state_epoch": known.state_epoch, "start_offset": known.start_offset, "state_batches": batches}
         self._reply(token, {**_result(key), **found})
@@ -322,7 +336,7 @@ class ShareShard:
             delivery_complete_count=complete,
             create_timestamp=self._now.wall_ms,
             write_timestamp=self._now.wall_ms,
-            state_batches=combine(known.state_batches, change.state_batches, start_offset),
+            state_batches=combine(entry.state_batches, change.state_batches, start_offset),
         )
         return ShareRecord(change.key, snapshot)
 
@@ -342,7 +356,9 @@ class ShareShard:
         records = [
             ShareRecord(
                 key,
-                replace(entry.value, snapshot_epoch=entry.value.snapshot_epoch + 1, write_timestamp=self._now.wall_ms),
+                replace(
+                    entry.whole(), snapshot_epoch=entry.value.snapshot_epoch + 1, write_timestamp=self._now.wall_ms
+                ),
             )
             for key, entry in self._entries.items()
             if entry.value.write_timestamp <= before and key not in self._waiting

@@ -493,10 +493,10 @@ def read(
 
 def marks(
     data: bytes, position: int, end: int, count: int, base_offset: int, header: bytes, wants_keys: bool
-) -> list[tuple[int, int | None, bytes | None]]:
+) -> list[tuple[int, int | None, bytes | int]]:
     """What share groups ask of records before they deliver them: (offset, hash of the key, value of the last header of
-    a name). The hash is None without a key or where it is not wanted; the value is None without such a header, and
-    empty where it is null. No header is looked for by an empty name. Raises ValueError where `scan` finds fault."""
+    a name). The hash is None without a key or where it is not wanted; the value is 0 without such a header, and empty
+    where it is null. No header is looked for by an empty name. Raises ValueError where `scan` finds fault."""
     status, seen, _, _, _, _, _ = scan(data, position, end, count, 0)
     if status != OK:
         raise ValueError(problem(status, seen))
@@ -516,7 +516,7 @@ def marks(
             if wants_keys:
                 key = hash(data[position : position + length])
             position += length
-        value = None
+        value = 0
         if size > 0:
             length, position = _varint(base, position, end)
             if length > 0:

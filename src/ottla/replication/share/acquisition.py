@@ -124,7 +124,7 @@ class Acquisition:
 
     def _is_throttled(self, batch: InFlightBatch, first: Offset) -> bool:
         limit = self._config.throttled_from
-        return any(run.is_available and run.count >= limit for run in batch.between(first, self._until))
+        return any(run.is_available and run.count >= limit for run in batch.seen(first, self._until))
 
     def _take(self, batch: InFlightBatch, first: Offset) -> int:
         """Acquire what is available in a batch; returns how many records. Those that come to their last delivery go

@@ -39,7 +39,7 @@ class ShareConfig:
     """The header that says when a record may be delivered; empty for none."""
     is_ordered_by_key: bool = False
     waiting_max: int = 10_000
-    """Runs of records of a window that stand alike, if any of the four settings before is used."""
+    """Runs of records of a window that wait, if any of the four settings before is used."""
     dead_letters: bool = False
     """Whether the group names a topic for its dead letters, and the cluster's share.version allows it (KIP-1191)."""
 

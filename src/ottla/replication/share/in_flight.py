@@ -6,9 +6,7 @@ a single one; what can be seen from outside is the same, and costs what differs,
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from operator import attrgetter
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from ottla.model import Millis, Offset
@@ -21,7 +19,11 @@ DONE_COUNT: Final = 0x7FFF
 NOBODY: Final = ""
 """Stands for no member that has acquired the record."""
 
-_FIRST = attrgetter("first")
+_AVAILABLE: Final = DeliveryState.AVAILABLE
+_ACQUIRED: Final = DeliveryState.ACQUIRED
+_ACKNOWLEDGED: Final = DeliveryState.ACKNOWLEDGED
+_ARCHIVED: Final = DeliveryState.ARCHIVED
+"""Members of an enumeration are slow to look up, and these are looked up for each run."""
 
 
 class Hold(NamedTuple):
@@ -70,16 +72,16 @@ class Run:
 
     @property
     def is_available(self) -> bool:
-        return self.state is DeliveryState.AVAILABLE and self.pending is None and self.hold is None
+        return self.state is _AVAILABLE and self.pending is None and self.hold is None
 
     @property
     def is_done(self) -> bool:
         """Whether the window may close over it."""
-        return self.state.is_terminal and self.pending is None
+        return (self.state is _ARCHIVED or self.state is _ACKNOWLEDGED) and self.pending is None
 
     def acquire(self, member: str, deadline_ms: Millis) -> None:
         assert self.is_available
-        self.state = DeliveryState.ACQUIRED
+        self.state = _ACQUIRED
         self.count += 1
         self.member = member
         self.deadline_ms = deadline_ms
@@ -146,73 +148,118 @@ def _limited(state: DeliveryState, count: int, config: ShareConfig) -> DeliveryS
     return config.dead_state if is_dead else state
 
 
-class Census(NamedTuple):
-    """Numbers of records."""
+class Counts:
+    """How many records and runs stand how."""
 
-    in_flight: int
-    """A member has them, or may have them, or a change of them is not yet kept."""
-    terminal: int
-    """Done with, pending changes included."""
+    __slots__ = ("in_flight", "terminal", "waiting", "waiting_runs")
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        """Records that a member has, or may have, or of which a change is not yet kept."""
+        self.terminal = 0
+        """Records done with, pending changes included."""
+        self.waiting = 0
+        """Records with a `Hold`."""
+        self.waiting_runs = 0
+
+    def add(self, other: Counts, sign: int = 1) -> None:
+        self.in_flight += sign * other.in_flight
+        self.terminal += sign * other.terminal
+        self.waiting += sign * other.waiting
+        self.waiting_runs += sign * other.waiting_runs
 
 
-def counted(runs: Iterable[Run], first: Offset, last: Offset) -> Census:
+def counted(runs: Iterable[Run], first: Offset, last: Offset) -> Counts:
     """The records of `runs` between two offsets."""
-    in_flight = terminal = 0
+    found = Counts()
     for run in runs:
-        if run.first <= last and run.last >= first:
-            count = min(run.last, last) - max(run.first, first) + 1
-            if run.state.is_terminal:
-                terminal += count
-                in_flight += count * (run.pending is not None)
-            elif run.hold is None:
-                in_flight += count
-    return Census(in_flight, terminal)
+        if run.first > last or run.last < first:
+            continue
+        count = min(run.last, last) - max(run.first, first) + 1
+        if run.state is _ARCHIVED or run.state is _ACKNOWLEDGED:
+            found.terminal += count
+            if run.pending is not None:
+                found.in_flight += count
+        elif run.hold is None:
+            found.in_flight += count
+        else:
+            found.waiting += count
+            found.waiting_runs += 1
+    return found
 
 
 class InFlightBatch:
     """Records acquired at once, in batches as the log's batches suggest."""
 
-    __slots__ = ("_census", "first", "last", "runs")
+    __slots__ = ("_is_changed", "_window_changes", "counts", "first", "last", "runs")
 
     def __init__(self, run: Run) -> None:
         self.first = run.first
         self.last = run.last
         self.runs = [run]
         """**Invariant**: in the order of their offsets, without a gap, from `first` to `last`."""
-        self._census: Census | None = None
-        """None since a run may have changed."""
+        self.counts = Counts()
+        """As the window has last counted them."""
+        self._is_changed = True
+        """Whether a run may have changed since."""
+        self._window_changes: list[InFlightBatch] | None = None
+        """The changed batches of the window that it is in."""
 
     def __len__(self) -> int:
         return self.last - self.first + 1
 
-    def census(self) -> Census:
-        """How many records stand how; kept until the batch changes, for a window may have thousands of runs."""
-        if self._census is None:
-            self._census = counted(self.runs, self.first, self.last)
-        return self._census
-
     def changed(self) -> None:
-        """A run changes that was not found by `between` or made by `cut`."""
-        self._census = None
+        """A run changes; `between`, `cut` and `join` say so themselves."""
+        if not self._is_changed:
+            self._is_changed = True
+            if self._window_changes is not None:
+                self._window_changes.append(self)
 
-    def between(self, first: Offset, last: Offset) -> Iterator[Run]:
+    def enters(self, window_changes: list[InFlightBatch]) -> None:
+        """It is in a window now, which has not counted it yet."""
+        self._window_changes = window_changes
+        self._is_changed = True
+        window_changes.append(self)
+
+    def leaves(self) -> None:
+        self.changed()
+        self._window_changes = None
+
+    def recount(self, total: Counts) -> None:
+        """Bring a sum of the counts of all batches up to date. A batch that has left counts as nothing."""
+        total.add(self.counts, -1)
+        self.counts = Counts() if self._window_changes is None else counted(self.runs, self.first, self.last)
+        total.add(self.counts)
+        self._is_changed = False
+
+    def between(self, first: Offset, last: Offset) -> list[Run]:
         """The runs that have some of these offsets. They may be cut on the way (`cut`)."""
-        self._census = None
-        start = max(0, bisect_right(self.runs, first, key=_FIRST) - 1)
-        for run in self.runs[start:]:
-            if run.first > last:
-                return
-            if run.last >= first:
-                yield run
+        self.changed()
+        return self.seen(first, last)
+
+    def seen(self, first: Offset, last: Offset) -> list[Run]:
+        """The same, for one that changes nothing."""
+        runs = self.runs
+        if len(runs) == 1:
+            return [runs[0]] if runs[0].first <= last and runs[0].last >= first else []
+        start = max(0, floor(runs, first))
+        end = start
+        while end < len(runs) and runs[end].first <= last:
+            end += 1
+        if start < end and runs[start].last < first:
+            start += 1
+        return runs[start:end]
 
     def at(self, offset: Offset) -> Run:
         """The run that has an offset; the last one for what is behind the batch."""
-        return self.runs[max(0, bisect_right(self.runs, offset, key=_FIRST) - 1)]
+        return self.runs[max(0, floor(self.runs, offset))]
 
     def cut(self, run: Run, first: Offset, last: Offset) -> Run:
         """Make `run` these offsets only, as far as it has them; what it had beside them are new runs."""
-        self._census = None
-        index = bisect_right(self.runs, run.first, key=_FIRST) - 1
+        self.changed()
+        if run.first >= first and run.last <= last:
+            return run
+        index = floor(self.runs, run.first)
         assert self.runs[index] is run
         pieces = [run]
         if run.first < first:
@@ -221,19 +268,33 @@ class InFlightBatch:
         if run.last > last:
             pieces.append(run.part(last + 1, run.last))
             run.last = last
-        if len(pieces) > 1:
-            self.runs[index : index + 1] = pieces
+        self.runs[index : index + 1] = pieces
         return run
 
     def join(self) -> None:
         """Make neighbours that stand alike one run again."""
-        self._census = None
-        if len(self.runs) == 1:
-            return
-        joined = [self.runs[0]]
-        for run in self.runs[1:]:
-            if joined[-1].is_like(run):
-                joined[-1].last = run.last
+        self.changed()
+        runs = self.runs
+        joined = [runs[0]]
+        before = runs[0]
+        for index in range(1, len(runs)):
+            run = runs[index]
+            if before.is_like(run):
+                before.last = run.last
             else:
                 joined.append(run)
+                before = run
         self.runs = joined
+
+
+def floor(runs: list[Run], offset: Offset) -> int:
+    """The index of the last run that begins at or before an offset; -1 if none does."""
+    low, high = 0, len(runs)
+    while low < high:
+        middle = (low + high) // 2
+        run = runs[middle]
+        if run.first <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low - 1

@@ -3,8 +3,6 @@ ordered by key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ottla.model import Offset
 
 
@@ -24,8 +22,9 @@ class KeyOrder:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def __iter__(self) -> Iterator[Offset]:
-        return iter([*self._keys])
+    def first(self) -> Offset:
+        """The first of its records. There is one."""
+        return min(self._keys)
 
     def enter(self, offset: Offset, key: int) -> bool:
         """Add a record behind those of its key; returns whether it is the first."""
@@ -38,22 +37,37 @@ class KeyOrder:
         self._before[offset] = before
         return False
 
-    def leave(self, offset: Offset) -> Offset | None:
-        """Remove a record that is done with; returns the record that is the first of the key by that."""
-        key = self._keys.pop(offset, None)
-        if key is None:
-            return None
+    def leave_all(self, first: Offset, last: Offset) -> list[Offset]:
+        """Remove the records between two offsets, which are done with; returns those that are the first of their keys
+        by that."""
+        keys, following = self._keys, []
+        for offset in range(first, last + 1) if last - first < len(keys) else _between(keys, first, last):
+            if offset not in keys:
+                continue
+            if offset in self._behind or offset in self._before:
+                found = self._leave(offset)
+                if found >= 0:
+                    following.append(found)
+            else:
+                del self._last[keys.pop(offset)]
+        return [offset for offset in following if offset in keys] if following else following
+
+    def _leave(self, offset: Offset) -> Offset:
+        """Remove a record of a key that has several. Returns the one behind it if that is the first now, else -1."""
+        key = self._keys.pop(offset)
         before, behind = self._before.pop(offset, None), self._behind.pop(offset, None)
         if behind is None:
-            if before is None:
-                del self._last[key]
-            else:
-                self._last[key] = before
-                del self._behind[before]
-            return None
-        if before is None:
+            assert before is not None
+            self._last[key] = before
+            del self._behind[before]
+        elif before is None:
             del self._before[behind]
             return behind
-        self._behind[before] = behind
-        self._before[behind] = before
-        return None
+        else:
+            self._behind[before] = behind
+            self._before[behind] = before
+        return -1
+
+
+def _between(keys: dict[Offset, int], first: Offset, last: Offset) -> list[Offset]:
+    return [offset for offset in keys if first <= offset <= last]

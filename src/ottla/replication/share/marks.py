@@ -3,9 +3,10 @@ when they may be delivered (`ottla.share.delivery.time.header`)."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from ottla.model import Buffer, Millis, Offset
 from ottla.protocol.records import _records
@@ -26,14 +27,10 @@ _DIGITS_MAX: Final = 19
 _MILLIS_MAX: Final = 2**63 - 1
 
 
-class Mark(NamedTuple):
-    """One record as the selection of a share group sees it."""
-
-    offset: Offset
-    key: int | None
-    """A hash of its key; None if it has none. Records of two keys with one hash are delivered as if of one key."""
-    due_ms: Millis
-    """When it may be delivered, in milliseconds since 1970; 0 for at once."""
+Mark = tuple[Offset, int | None, Millis]
+"""One record as the selection of a share group sees it: its offset; a hash of its key, None if it has none (records of
+two keys with one hash are delivered as if of one key); when it may be delivered, in milliseconds since 1970, 0 for at
+once. A plain tuple, for there is one for each record."""
 
 
 class Marks(NamedTuple):
@@ -86,13 +83,14 @@ def read_marks(
             raise LongWork(partial(read_marks, bytes(data), batches, first, settings, in_thread=True)) from None
         except (CorruptBatch, ValueError):
             # The consumer gets the batch as it is, and finds the same.
-            rows = [(offset, None, None) for offset in range(header.base_offset, batch.last_offset + 1)]
-        for offset, key, value in rows:
-            due_ms = 0
-            if value is not None:
-                time_ms = delivery_time_ms(value)
+            rows = [(offset, None, 0) for offset in range(header.base_offset, batch.last_offset + 1)]
+        if header.base_offset < first:
+            rows = rows[bisect_left(rows, (first,)) :]
+        if settings.time_header:
+            for offset, key, value in rows:
+                time_ms = delivery_time_ms(value) if isinstance(value, bytes) else 0
                 bad_times += time_ms is None
-                due_ms = time_ms or 0
-            if offset >= first:
-                found.append(Mark(offset, key, due_ms))
+                found.append((offset, key, time_ms or 0))
+        else:
+            found += cast("list[Mark]", rows)  # without a header's name no row has a value
     return Marks(found, bad_times)

@@ -8,13 +8,16 @@ are in `_ready`, waiting ones in `_waits` or behind another record of their key 
 Two limits keep a window small. What members have or may have at once is limited by `share.partition.max.record.locks`,
 which does not count what waits and what is done with. What waits is limited by the number of runs (`waiting_max`): one
 record that waits for a day does not stop a million behind it, for neighbours that are done with become one run.
+
+A fetch costs what it delivers, not what waits: counts are kept up to date (`Window.counts`), and nothing here looks
+through the window but where the settings or the leader have changed.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -30,13 +33,25 @@ from ottla.replication.share.window import Window
 if TYPE_CHECKING:
     from ottla.replication.share.marks import Mark
 
-BATCH_RUNS: Final = 64
+BATCH_RUNS: Final = 32
 """Batches with fewer runs together become one: a window of thousands of runs has few batches to look through."""
 
 WAIT_MAX_MS: Final = 60_000
 """A record that waits for a time of the day is looked at again after this, for the clock may have been set."""
 
-_OFFSET = attrgetter("offset")
+_LAST_OFFSET = attrgetter("last_offset")
+
+PARTS_MAX: Final = 8
+"""Places of the log that are read for one fetch."""
+
+NEAR: Final = 500
+"""Records to deliver that are no further apart are read at once."""
+
+AHEAD_MAX: Final = 2_000
+"""Records whose marks are kept until they are scanned: a batch is not read twice."""
+
+_AVAILABLE: Final = DeliveryState.AVAILABLE
+_ARCHIVED: Final = DeliveryState.ARCHIVED
 
 
 class _Piece(NamedTuple):
@@ -49,6 +64,10 @@ class _Piece(NamedTuple):
 
 
 class Selection:
+    __slots__ = (
+        "_free", "_keys", "_ready", "_scanned", "_waiting_left", "_waits", "_window", "ahead", "config", "marked_until",
+    )  # fmt: skip
+
     def __init__(self, window: Window, config: ShareConfig) -> None:
         self._window = window
         self.config = config
@@ -61,8 +80,12 @@ class Selection:
         self._keys = KeyOrder()
         self._free = 0
         """Records that the running scan may still make available."""
-        self._runs = 0
-        """Runs that it may still make."""
+        self._waiting_left = 0
+        """Runs that it may still find to wait."""
+        self.ahead: list[Mark] = []
+        """Records that were read and not scanned."""
+        self.marked_until: Offset = -1
+        """The last offset that was read for that."""
         for run in [run for batch in window.batches for run in batch.runs if run.is_done]:
             run.drop_history()
         self.fold(window.start_offset, window.end_offset)
@@ -75,31 +98,55 @@ class Selection:
 
     def next_fetch_offset(self) -> Offset:
         ready = self._first_ready()
-        return self.scan_from if ready is None else ready
+        return self.scan_from if ready < 0 else ready
 
     def can_acquire(self) -> bool:
-        return self._first_ready() is not None or min(self._room()) > 0
+        return self._first_ready() >= 0 or min(self._room()) > 0
 
     def next_wait(self) -> Millis | None:
         return self._waits[0][0] if self._waits else None
 
     def waiting(self) -> int:
         """Records that wait."""
-        return sum(len(run) for batch in self._window.batches for run in batch.runs if run.hold is not None)
+        return self._window.counts().waiting
 
-    def ready_until(self, first: Offset, records_max: int) -> Offset:
-        """The last offset that a read of available records from `first` on has use for."""
-        return min(first + records_max, self._scanned) - 1
+    def parts(self, records_max: int) -> list[OffsetRange]:
+        """What a fetch is to read, in order: records that are available, and behind them those that were not scanned
+        yet. What follows in the log is read as far as one batch has it."""
+        found: list[OffsetRange] = []
+        popped: list[Offset] = []
+        left = records_max
+        while left > 0 and len(found) < PARTS_MAX and (offset := self._first_ready()) >= 0:
+            popped.append(heapq.heappop(self._ready))
+            last = min(self._at(offset).last, offset + left - 1, self._scanned - 1)
+            left -= last - offset + 1
+            if found and offset - found[-1].last_offset <= NEAR:
+                found[-1] = OffsetRange(found[-1].first_offset, max(found[-1].last_offset, last))
+            else:
+                found.append(OffsetRange(offset, last))
+        for offset in popped:
+            heapq.heappush(self._ready, offset)
+        if not found or (left > 0 and len(found) < PARTS_MAX and min(self._room()) > 0):
+            scan_from = self.scan_from
+            found.append(OffsetRange(scan_from, scan_from + max(SCANNED_MIN, left) - 1))
+        return found
 
-    def _first_ready(self) -> Offset | None:
+    def _at(self, offset: Offset) -> Run:
+        """The run of an offset that is in the window."""
+        window = self._window
+        return window.batches[window.floor(offset)].at(offset)
+
+    def _first_ready(self) -> Offset:
+        """The first record that is available, -1 for none."""
         ready, scanned, start = self._ready, self._scanned, self._window.start_offset
         while ready:
-            if start <= ready[0] < scanned:
-                found = self._find(ready[0])
+            offset = ready[0]
+            if start <= offset < scanned:
+                found = self._find(offset)
                 if found is not None and found[1].is_available:
-                    return ready[0]
+                    return offset
             heapq.heappop(ready)
-        return None
+        return -1
 
     def _find(self, offset: Offset) -> tuple[InFlightBatch, Run] | None:
         window = self._window
@@ -109,55 +156,62 @@ class Selection:
         return window.batches[index], window.batches[index].at(offset)
 
     def _room(self) -> tuple[int, int]:
-        """Records that may still be made available, and runs that may be made."""
-        in_flight = runs = 0
+        """Records that may still be made available, and runs that may still wait."""
         window, scanned = self._window, self._scanned
-        for batch in window.batches:
-            runs += len(batch.runs)
-            if batch.last < scanned:
-                in_flight += window.census(batch).in_flight
-            elif batch.first < scanned:
-                in_flight += counted(batch.runs, max(batch.first, window.start_offset), scanned - 1).in_flight
-        return self.config.partition_max_record_locks - in_flight, self.config.waiting_max - runs
+        counts = window.counts()
+        in_flight, waiting_runs = counts.in_flight, counts.waiting_runs
+        if window.batches and window.batches[-1].last >= scanned:  # loaded, and not looked at yet
+            for batch in window.batches[max(0, window.floor(scanned)) :]:
+                in_flight -= counted(batch.runs, max(batch.first, scanned), batch.last).in_flight
+        return self.config.partition_max_record_locks - in_flight, self.config.waiting_max - waiting_runs
 
     # Deliveries
 
     def acquire(
-        self, wanted: Wanted, fetch_offset: Offset, batches: Sequence[ReadBatch], marks: Sequence[Mark] | None,
+        self, wanted: Wanted, parts: Sequence[OffsetRange], batches: Sequence[ReadBatch], marks: Sequence[Mark] | None,
         aborted: Sequence[OffsetRange], deadline_ms: Millis, times: Times,
     ) -> list[Acquired]:  # fmt: skip
-        """Give a member what it may have of the batches that were read from `fetch_offset` on. `marks` has what was
-        read in them; None where nothing had to be."""
-        if fetch_offset > self.scan_from:  # the scan has begun again since the read
+        """Give a member what it may have of the batches that were read. `parts` are the offsets that they cover, each
+        from where the read began; none begins right behind another. `marks` has what was read in the records that were
+        not scanned; None where nothing had to be."""
+        if parts[-1].first_offset > self.scan_from:  # the scan has begun again since the read
             return []
-        first, until = batches[0].base_offset, batches[-1].last_offset
-        if fetch_offset == self.scan_from and (marks is not None or self.config.mark_settings is None):
+        until = parts[-1].last_offset
+        if self.scan_from <= until and (marks is not None or self.config.mark_settings is None):
             self._scan(until, marks, aborted, max(SCANNED_MIN, wanted.records_max), times)
-        if fetch_offset < first:
-            self._archive_compacted(fetch_offset, first - 1, times)
-        return self._take(wanted, fetch_offset, until, deadline_ms)
+        self._archive_compacted(parts, batches, times)
+        return self._take(wanted, parts, deadline_ms)
 
-    def _archive_compacted(self, first: Offset, last: Offset, times: Times) -> None:
-        """Archive records to deliver that are no longer in the log."""
+    def _archive_compacted(
+        self, parts: Sequence[OffsetRange], batches: Sequence[ReadBatch], times: Times
+    ) -> None:  # fmt: skip
+        """Archive records to deliver that are no longer in the log: a read began at them, and found later ones."""
         window = self._window
-        start = max(0, window.floor(first))
-        window.archive(window.batches[start : window.floor(last) + 1], first, last, DeliveryState.AVAILABLE)
-        self.sweep(times)
+        for first, last in parts:
+            index = bisect_left(batches, first, key=_LAST_OFFSET)
+            if index == len(batches) or batches[index].base_offset <= first:
+                continue
+            end = min(last, batches[index].base_offset - 1)
+            start = max(0, window.floor(first))
+            window.archive(window.batches[start : window.floor(end) + 1], first, end, _AVAILABLE)
+            self.done(first, end, times)
 
-    def _take(self, wanted: Wanted, first: Offset, until: Offset, deadline_ms: Millis) -> list[Acquired]:
+    def _take(self, wanted: Wanted, parts: Sequence[OffsetRange], deadline_ms: Millis) -> list[Acquired]:
         """Acquire what is available. What was delivered often is delivered in ever smaller batches, and alone at last
         (`Acquisition._take`)."""
         config, taken = self.config, list[Acquired]()
-        left, until = wanted.records_max, min(until, self._scanned - 1)
-        not_read = []
-        while left > 0 and (offset := self._first_ready()) is not None and offset <= until:
+        left, not_read, index = wanted.records_max, list[Offset](), 0
+        while left > 0 and (offset := self._first_ready()) >= 0:
+            while index < len(parts) and parts[index].last_offset < offset:
+                index += 1
+            if index == len(parts):
+                break
             heapq.heappop(self._ready)
-            if offset < first:
+            if offset < parts[index].first_offset:
                 not_read.append(offset)
                 continue
-            found = self._find(offset)
-            assert found is not None
-            batch, run = found
+            batch = self._window.batches[self._window.floor(offset)]
+            run = batch.at(offset)
             is_throttled = run.count >= config.throttled_from
             if is_throttled:
                 if taken:
@@ -166,12 +220,13 @@ class Selection:
                 alone = config.delivery_count_limit > 2 and run.count == config.delivery_count_limit - 1
                 left = 1 if alone else max(1, min(left, len(batch) >> (run.count - config.throttled_from + 1)))
             end = run.last
+            until = min(parts[index].last_offset, self._scanned - 1)
             part = batch.cut(run, offset, min(end, offset + left - 1, until))
             part.acquire(wanted.member, deadline_ms)
             if part.last < end:
                 heapq.heappush(self._ready, part.last + 1)
             append_acquired(taken, Acquired(part.first, part.last, part.count))
-            left = 0 if is_throttled else left - len(part)
+            left = 0 if is_throttled else left - (part.last - part.first + 1)
         for offset in not_read:
             heapq.heappush(self._ready, offset)
         return taken
@@ -183,20 +238,23 @@ class Selection:
     ) -> None:
         """Look at records up to `until`, as long as there is room and `records` have not become available."""
         window = self._window
-        room, self._runs = self._room()
+        room, self._waiting_left = self._room()
         self._free = min(room, records)
+        first = offset = self.scan_from
+        read = marks
         if marks is not None and aborted:
             marks = _without(marks, aborted)
-        first = offset = self.scan_from
-        while offset <= until and self._free > 0 and self._runs > 0:
-            found = self._find(offset)
-            if found is None:
-                behind = window.floor(offset) + 1
+        while offset <= until and self._free > 0 and self._waiting_left > 0:
+            index = window.floor(offset)
+            if index < 0 or window.batches[index].last < offset:
+                behind = index + 1
                 last = min(until, window.batches[behind].first - 1) if behind < len(window.batches) else until
                 offset = self._scan_new(offset, last, marks, aborted, times)
             else:
-                batch, run = found
+                batch = window.batches[index]
+                run = batch.at(offset)
                 offset = self._scan_known(batch, run, offset, min(until, run.last), marks, times)
+        self._keep_ahead(read, offset, until)
         if offset > first:
             self._scanned = offset
             window.end_offset = max(window.end_offset, offset - 1)
@@ -216,12 +274,12 @@ class Selection:
                 run.drop_history()
             self._begin(run)
             runs.append(run)
-        batch = InFlightBatch(Run(runs[0].first, runs[-1].last, DeliveryState.AVAILABLE, 0))
+        batch = InFlightBatch(Run(runs[0].first, runs[-1].last, _AVAILABLE, 0))
         batch.runs = runs
         self._window.add(batch)
         if marks is None and aborted:
             for start, end in aborted:
-                self._window.archive([batch], start, end, DeliveryState.AVAILABLE)
+                self._window.archive([batch], start, end, _AVAILABLE)
         return batch.last + 1
 
     def _scan_known(
@@ -230,16 +288,16 @@ class Selection:
         """Records that are in the window since before this leader, or before the settings were changed."""
         if run.is_done:
             return last + 1
-        if run.state is not DeliveryState.AVAILABLE or run.pending is not None:
+        if run.state is not _AVAILABLE or run.pending is not None:
             # Somebody has them. Those behind wait for them.
-            for mark in _between(marks or (), first, last):
-                if mark.key is not None:
-                    self._keys.enter(mark.offset, mark.key)
+            for offset, key, _ in marks[_index(marks, first) : _index(marks, last + 1)] if marks else ():
+                if key is not None:
+                    self._keys.enter(offset, key)
             return last + 1
         offset = first
         for piece in self._pieces(first, last, marks, run.count, times):
             part = batch.cut(batch.at(piece.first), piece.first, piece.last)
-            if piece.state is DeliveryState.ARCHIVED:
+            if piece.state is _ARCHIVED:
                 part.archive()
             else:
                 part.hold = piece.hold
@@ -249,52 +307,59 @@ class Selection:
 
     def _pieces(
         self, first: Offset, last: Offset, marks: Sequence[Mark] | None, count: int, times: Times
-    ) -> Iterator[_Piece]:
+    ) -> list[_Piece]:
         """How records go on that were delivered `count` times, up to `last` or as far as there is room, at least one.
         Offsets that have no record are archived."""
         wait_ms = self._backoff_until(count, times.now_ms)
         if marks is None:
             end = min(last, first + self._free - 1)
-            self._free -= 0 if wait_ms else end - first + 1
-            self._runs -= 1
-            yield _Piece(first, end, DeliveryState.AVAILABLE, Hold(False, wait_ms, 0) if wait_ms else None)
-            return
-        piece: _Piece | None = None
-        offset = first
-        for mark in _between(marks, first, last):
-            if self._free <= 0 or self._runs <= 0:
+            if wait_ms:
+                self._waiting_left -= 1
+                return [_Piece(first, end, _AVAILABLE, Hold(False, wait_ms, 0))]
+            self._free -= end - first + 1
+            return [_Piece(first, end, _AVAILABLE, None)]
+        found: list[_Piece] = []
+        wall_ms, keys, is_held = times.wall_ms, self._keys, wait_ms != 0
+        start = following = first
+        """Where a piece begins that may go on, and the offset behind what there is of it."""
+        hold: Hold | None = None
+        index, end = _index(marks, first), len(marks)
+        while index < end and self._free > 0 and self._waiting_left > 0:
+            offset, key, due_ms = marks[index]
+            if offset > last:
                 break
-            if mark.offset > offset:
-                if piece is not None:
-                    yield piece
-                yield _Piece(offset, mark.offset - 1, DeliveryState.ARCHIVED, None)
-                piece = None
-                self._runs -= 1
-            hold = self._hold(mark, wait_ms, times)
-            self._free -= hold is None
-            if piece is not None and piece.hold == hold:
-                piece = piece._replace(last=mark.offset)
-            else:
-                if piece is not None:
-                    yield piece
-                piece = _Piece(mark.offset, mark.offset, DeliveryState.AVAILABLE, hold)
-                self._runs -= 1
-            offset = mark.offset + 1
-        else:
-            if piece is not None:
-                yield piece
-            if offset <= last:
-                yield _Piece(offset, last, DeliveryState.ARCHIVED, None)
-            return
-        if piece is not None:
-            yield piece
+            index += 1
+            is_behind = key is not None and not keys.enter(offset, key)
+            held = self._hold(is_behind, due_ms, wait_ms, times) if is_held or is_behind or due_ms > wall_ms else None
+            if offset != following or (following > start and hold != held):
+                if following > start:
+                    found.append(_Piece(start, following - 1, _AVAILABLE, hold))
+                if offset > following:
+                    found.append(_Piece(following, offset - 1, _ARCHIVED, None))
+                start = offset
+            if held is None:
+                self._free -= 1
+            elif start == offset:
+                self._waiting_left -= 1
+            hold, following = held, offset + 1
+        if following > start:
+            found.append(_Piece(start, following - 1, _AVAILABLE, hold))
+        if following <= last and (index == end or marks[index][0] > last):
+            found.append(_Piece(following, last, _ARCHIVED, None))
+        return found
 
-    def _hold(self, mark: Mark, wait_ms: Millis, times: Times) -> Hold | None:
-        is_behind = mark.key is not None and not self._keys.enter(mark.offset, mark.key)
-        due_ms = mark.due_ms if mark.due_ms > times.wall_ms else 0
-        if not is_behind and not due_ms and not wait_ms:
-            return None
+    def _hold(self, is_behind: bool, due_ms: Millis, wait_ms: Millis, times: Times) -> Hold:
+        due_ms = due_ms if due_ms > times.wall_ms else 0
         return Hold(is_behind, max(wait_ms, _look_at(due_ms, times)), due_ms)
+
+    def _keep_ahead(self, marks: Sequence[Mark] | None, offset: Offset, until: Offset) -> None:
+        """Keep what was read of records that were not scanned, so that it is not read again."""
+        self.ahead, self.marked_until = [], offset - 1
+        if marks is not None and offset <= until:
+            index = _index(marks, offset)
+            if len(marks) - index <= AHEAD_MAX:
+                self.ahead = [*marks[index:]]
+                self.marked_until = max(until, self.ahead[-1][0]) if self.ahead else until
 
     def _begin(self, run: Run) -> None:
         if run.hold is not None:
@@ -362,41 +427,48 @@ class Selection:
         """Records between two offsets are perhaps done with: those behind them, by their keys, go on."""
         if not self._keys:
             return
-        for offset in range(first, last + 1):
-            found = self._find(offset)
-            if found is None or found[1].is_done:
-                self._leave(offset, times)
+        window, offset = self._window, first
+        index = max(0, window.floor(first))
+        while offset <= last and index < len(window.batches):
+            batch = window.batches[index]
+            if batch.first > offset:
+                self._leave(offset, min(last, batch.first - 1), times)
+            for run in batch.seen(first, last):
+                if run.is_done:
+                    self._leave(max(first, run.first), min(last, run.last), times)
+            offset = max(offset, batch.last + 1)
+            index += 1
+        if offset <= last:
+            self._leave(offset, last, times)
 
     def sweep(self, times: Times) -> None:
-        """Records were archived without anybody's acknowledgement: the log was cut or compacted."""
-        for offset in self._keys:
-            found = self._find(offset)
-            if found is None or found[1].is_done:
-                self._leave(offset, times)
+        """The log was cut: records before its start are done with, but for those that a member has."""
+        window = self._window
+        if self._keys:
+            first = min(self._keys.first(), window.start_offset)
+            self.done(first, window.start_offset - 1, times)
 
-    def _leave(self, offset: Offset, times: Times) -> None:
-        following = self._keys.leave(offset)
-        found = None if following is None else self._find(following)
-        if following is None or found is None:
-            return
-        batch, run = found
-        if run.hold is not None and run.hold.is_behind_key:
-            part = batch.cut(run, following, following)
-            assert part.hold is not None
-            self._go_on(part, part.hold, times)
+    def _leave(self, first: Offset, last: Offset, times: Times) -> None:
+        for following in self._keys.leave_all(first, last):
+            found = self._find(following)
+            if found is None:
+                continue
+            batch, run = found
+            if run.hold is not None and run.hold.is_behind_key:
+                part = batch.cut(run, following, following)
+                assert part.hold is not None
+                self._go_on(part, part.hold, times)
 
     def fold(self, first: Offset, last: Offset) -> None:
         """Make small batches one, between two offsets and beside them, and what is done with in a row one run."""
-        batches = self._window.batches
-        index = max(0, self._window.floor(first) - 1)
+        window = self._window
+        batches = window.batches
+        index = max(0, window.floor(first) - 1)
         while index + 1 < len(batches) and batches[index].first <= last + 1:
             batch, behind = batches[index], batches[index + 1]
             are_done = _is_one_and_done(batch) and _is_one_and_done(behind)
             if batch.last + 1 == behind.first and (are_done or len(batch.runs) + len(behind.runs) <= BATCH_RUNS):
-                batch.last = behind.last
-                batch.runs += behind.runs
-                batch.join()
-                del batches[index + 1]
+                window.merge(index)
             else:
                 index += 1
 
@@ -418,11 +490,9 @@ def _look_at(due_ms: Millis, times: Times) -> Millis:
     return times.now_ms + min(due_ms - times.wall_ms, WAIT_MAX_MS) if due_ms else 0
 
 
-def _between(marks: Sequence[Mark], first: Offset, last: Offset) -> Iterator[Mark]:
-    for index in range(bisect_left(marks, first, key=_OFFSET), len(marks)):
-        if marks[index].offset > last:
-            return
-        yield marks[index]
+def _index(marks: Sequence[Mark], offset: Offset) -> int:
+    """Where the records from an offset on begin."""
+    return bisect_left(marks, (offset,))
 
 
 def _without(marks: Sequence[Mark], aborted: Sequence[OffsetRange]) -> list[Mark]:
@@ -431,8 +501,8 @@ def _without(marks: Sequence[Mark], aborted: Sequence[OffsetRange]) -> list[Mark
     ranges = iter(aborted)
     current = next(ranges, None)
     for mark in marks:
-        while current is not None and current.last_offset < mark.offset:
+        while current is not None and current.last_offset < mark[0]:
             current = next(ranges, None)
-        if current is None or mark.offset < current.first_offset:
+        if current is None or mark[0] < current.first_offset:
             left.append(mark)
     return left

@@ -49,8 +49,8 @@ class SharePartition:
         self.state_epoch = loaded.state_epoch
         self.leader_epoch = leader_epoch
         self.window = Window(loaded.start_offset, loaded.batches)
-        self._deadlines: list[Millis] = []
-        """A heap; some are of locks that were given up before."""
+        self._deadlines: list[tuple[Millis, Offset, Offset]] = []
+        """A heap of when locks end, and of which records; some were given up before."""
         self._dead = [*left_by_the_last_leader(loaded.batches, config.delivery_count_limit)]
         self.selection: Selection | None = None
         """None unless the group's settings make records wait."""
@@ -96,27 +96,35 @@ class SharePartition:
 
     def next_deadline(self) -> Millis | None:
         """When to call `advance`; None while nothing is acquired and nothing waits for a time."""
-        deadline = self._deadlines[0] if self._deadlines else None
+        deadline = self._deadlines[0][0] if self._deadlines else None
         wait = None if self.selection is None else self.selection.next_wait()
         return deadline if wait is None else wait if deadline is None else min(wait, deadline)
 
     # Deliveries
 
+    def parts(self, records_max: int) -> list[OffsetRange]:
+        """What a fetch of so many records is to read: the places in the log where it may find them."""
+        if self.selection is not None:
+            return self.selection.parts(records_max)
+        offset = self.window.next_fetch_offset()
+        # Whatever is acquired lies before: in the window, or behind it no more than is wanted.
+        return [OffsetRange(offset, max(offset, self.window.end_offset + 1) + records_max)]
+
     def acquire(
         self, wanted: Wanted, fetch_offset: Offset, batches: Sequence[ReadBatch], now_ms: Millis,
-        aborted: Sequence[OffsetRange] = (), marks: Sequence[Mark] | None = None,
+        aborted: Sequence[OffsetRange] = (), marks: Sequence[Mark] | None = None, parts: Sequence[OffsetRange] = (),
     ) -> list[Acquired]:  # fmt: skip
-        """Give a member what it may have of the batches that were read from `fetch_offset` on; its locks begin now.
-        Those of `aborted` transactions are archived instead. `marks` has what was read in the records, if the settings
-        ask for it and they were not scanned before."""
+        """Give a member what it may have of the batches that were read from `fetch_offset` on, or in `parts`; its locks
+        begin now. Those of `aborted` transactions are archived instead. `marks` has what was read in the records, if
+        the settings ask for it and they were not scanned before."""
         if not batches or wanted.records_max <= 0:
             return []
         deadline_ms = now_ms + self.config.record_lock_duration_ms
         if self.selection is not None:
+            parts = parts or (OffsetRange(fetch_offset, batches[-1].last_offset),)
             times = self._times(now_ms)
-            acquired = self.selection.acquire(wanted, fetch_offset, batches, marks, aborted, deadline_ms, times)
-            if acquired:
-                heapq.heappush(self._deadlines, deadline_ms)
+            acquired = self.selection.acquire(wanted, parts, batches, marks, aborted, deadline_ms, times)
+            self._locked(acquired, deadline_ms)
             return acquired
         acquisition = Acquisition(self.window, self.config, wanted, batches, deadline_ms)
         acquisition.run(fetch_offset)
@@ -127,9 +135,12 @@ class SharePartition:
                 in_flight = self.window.batches[start : self.window.floor(last) + 1]
                 self.window.archive(in_flight, first, last, DeliveryState.ACQUIRED)  # none of it is shown (KIP-932)
             acquired = without(acquired, aborted)
-        if acquired:
-            heapq.heappush(self._deadlines, deadline_ms)
+        self._locked(acquired, deadline_ms)
         return acquired
+
+    def _locked(self, acquired: Iterable[Acquired], deadline_ms: Millis) -> None:
+        for first, last, _ in acquired:
+            heapq.heappush(self._deadlines, (deadline_ms, first, last))
 
     def acknowledge(
         self, member: str, acknowledgements: Iterable[Acknowledgement], now_ms: Millis
@@ -138,25 +149,31 @@ class SharePartition:
         raises INVALID_REQUEST or INVALID_RECORD_STATE (see `acknowledgement.py`)."""
         write = self._new_write()
         deadline_ms = now_ms + self.config.record_lock_duration_ms
+        acknowledgements = [*acknowledgements]
         try:
             renewed = acknowledge(self.window, self.config, member, acknowledgements, write, deadline_ms)
         except KafkaError:
             # Perhaps a lock was renewed before that.
-            heapq.heappush(self._deadlines, deadline_ms)
+            self._renewed(acknowledgements, deadline_ms)
             self._undo(write, now_ms)  # one record in a wrong state refuses all of them (`SharePartition`)
             self._done(write, now_ms)
             raise
         if renewed:
-            heapq.heappush(self._deadlines, deadline_ms)
+            self._renewed(acknowledgements, deadline_ms)
         return self._finished(write)
+
+    def _renewed(self, acknowledgements: Iterable[Acknowledgement], deadline_ms: Millis) -> None:
+        for each in acknowledgements:
+            heapq.heappush(self._deadlines, (deadline_ms, each.first_offset, each.last_offset))
 
     def release(self, member: str) -> StateWrite | None:
         """The session of a member has ended: what it has acquired is available again, or archived if it has been
         delivered as often as it may be or the log begins behind it."""
         write = self._new_write()
         for batch in self.window.batches:
-            for run in batch.between(batch.first, batch.last):
+            for run in batch.seen(batch.first, batch.last):
                 if run.state is DeliveryState.ACQUIRED and run.pending is None and run.member == member:
+                    batch.changed()
                     for part, state in self._around_start(batch, run):
                         part.begin(state, self.config, write)
                         write.add(part)
@@ -167,22 +184,26 @@ class SharePartition:
         claim, and a new leader would deliver the records again just so."""
         if self.selection is not None:
             self.selection.advance(self._times(now_ms))
-        if not self._deadlines or self._deadlines[0] > now_ms:
+        if not self._deadlines or self._deadlines[0][0] > now_ms:
             return None
-        while self._deadlines and self._deadlines[0] <= now_ms:
-            heapq.heappop(self._deadlines)
         write = self._new_write(stands=True)
-        for batch in self.window.batches:
-            for run in batch.between(batch.first, batch.last):
+        past = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            past.append(heapq.heappop(self._deadlines)[1:])
+        for batch in self._with_some_of(past):
+            is_changed = False
+            for run in batch.seen(batch.first, batch.last):
                 if (
                     run.state is DeliveryState.ACQUIRED and run.pending is None
                     and run.deadline_ms is not None and run.deadline_ms <= now_ms
                 ):  # fmt: skip
+                    is_changed = True
                     for part, state in self._around_start(batch, run):
                         part.expire(state, self.config)
                         write.add(part)
                         self._is_available(part, now_ms)
-            batch.join()
+            if is_changed:
+                batch.join()
         return self._finished(write)
 
     def written(self, write: StateWrite, now_ms: Millis, *, committed: bool) -> bool:
@@ -254,8 +275,8 @@ class SharePartition:
             times = self._times(now_ms)
             for each in write.batches:
                 self.selection.done(each.first_offset, each.last_offset, times)
-            first = min(each.first_offset for each in write.batches)
-            self.selection.fold(first, max(each.last_offset for each in write.batches))
+            for each in write.batches:
+                self.selection.fold(each.first_offset, each.last_offset)
 
     def _new_write(self, *, stands: bool = False) -> StateWrite:
         return StateWrite(self.state_epoch, self.leader_epoch, stands=stands)
@@ -282,11 +303,17 @@ class SharePartition:
 
     def _touched(self, write: StateWrite) -> list[InFlightBatch]:
         """The batches that may have runs of a write."""
-        if not write.batches:
-            return []
-        first = max(0, self.window.floor(min(each.first_offset for each in write.batches)))
-        last = self.window.floor(max(each.last_offset for each in write.batches))
-        return self.window.batches[first : last + 1]
+        return self._with_some_of((each.first_offset, each.last_offset) for each in write.batches)
+
+    def _with_some_of(self, ranges: Iterable[tuple[Offset, Offset]]) -> list[InFlightBatch]:
+        """The batches that may have some of these offsets, in order. Those between ranges are not looked at."""
+        window, found, following = self.window, list[InFlightBatch](), 0
+        for first, last in sorted(ranges):
+            start, end = max(following, window.floor(first)), window.floor(last) + 1
+            if start < end:
+                found += window.batches[start:end]
+                following = end
+        return found
 
     def _undo(self, write: StateWrite, now_ms: Millis) -> bool:
         """Returns whether something is available that was not."""

@@ -14,20 +14,27 @@ from typing import Final
 
 from ottla.model import Offset
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
-from ottla.replication.share.in_flight import Census, InFlightBatch, Run, counted
+from ottla.replication.share.in_flight import Counts, InFlightBatch, Run, counted
 
 _FIRST = attrgetter("first")
 _NO_GAP: Final = -1
 
 
 class Window:
+    __slots__ = (
+        "_changes", "_counts", "_gap_end", "batches", "end_offset", "gap_start", "look_for_available", "start_offset",
+    )  # fmt: skip
+
     def __init__(self, start_offset: Offset, loaded: Sequence[StateBatch] = ()) -> None:
         """`loaded` as it was written: in order. Raises ValueError for what no leader writes."""
         self.start_offset = start_offset
         self.end_offset = start_offset
         """The last offset in flight; without a batch in flight, the next one to fetch."""
         self.batches: list[InFlightBatch] = []
-        """**Invariant**: in the order of their offsets, which do not overlap."""
+        """**Invariant**: in the order of their offsets, which do not overlap. Changed by `add`, `merge` and `_drop`."""
+        self._counts = Counts()
+        """Of all batches, those of `_changes` as they were counted before they changed."""
+        self._changes: list[InFlightBatch] = []
         self.look_for_available = bool(loaded)
         """Whether a batch may have records to deliver again; if not, the next to fetch is behind the window."""
         self.gap_start: Offset = _NO_GAP
@@ -41,7 +48,7 @@ class Window:
                 self.gap_start = following
             following = batch.last_offset + 1
             state = DeliveryState(batch.delivery_state)
-            self.batches.append(InFlightBatch(Run(batch.first_offset, batch.last_offset, state, batch.delivery_count)))
+            self.add(InFlightBatch(Run(batch.first_offset, batch.last_offset, state, batch.delivery_count)))
         if self.batches:
             self.end_offset = self.batches[-1].last
             self._gap_end = self.end_offset if self.gap_start != _NO_GAP else _NO_GAP
@@ -61,13 +68,26 @@ class Window:
 
     def complete_count(self) -> int:
         """Offsets of the window that are done with, pending changes included, as Kafka counts them."""
-        return sum(self.census(batch).terminal for batch in self.batches)
+        return self.counts().terminal
 
-    def census(self, batch: InFlightBatch) -> Census:
-        """How many records of a batch stand how, those before the start left out."""
-        return (
-            batch.census() if batch.first >= self.start_offset else counted(batch.runs, self.start_offset, batch.last)
-        )
+    def counts(self) -> Counts:
+        """How many records of the window stand how. The work depends on how many batches have changed since the last
+        call, not on how many there are."""
+        counts = self._counts
+        if self._changes:
+            for batch in self._changes:
+                batch.recount(counts)
+            self._changes.clear()
+        start = self.start_offset
+        if not self.batches or self.batches[0].first >= start:
+            return counts
+        inside = Counts()
+        inside.add(counts)
+        for batch in self.batches:
+            if batch.first >= start:
+                break
+            inside.add(counted(batch.runs, batch.first, min(batch.last, start - 1)), -1)
+        return inside
 
     def held(self) -> tuple[int, int]:
         """Offsets of the window that a member has acquired, and those not done with that were delivered more than
@@ -84,7 +104,16 @@ class Window:
 
     def floor(self, offset: Offset) -> int:
         """The index of the last batch that begins at or before an offset; -1 if none does."""
-        return bisect_right(self.batches, offset, key=_FIRST) - 1
+        batches = self.batches
+        low, high = 0, len(batches)
+        while low < high:
+            middle = (low + high) // 2
+            batch = batches[middle]
+            if batch.first <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
 
     def between(self, first: Offset, last: Offset) -> list[InFlightBatch]:
         """The batches that begin between two offsets, both included."""
@@ -112,7 +141,24 @@ class Window:
     # Changes
 
     def add(self, batch: InFlightBatch) -> None:
-        insort(self.batches, batch, key=_FIRST)
+        if not self.batches or self.batches[-1].first < batch.first:
+            self.batches.append(batch)
+        else:
+            insort(self.batches, batch, key=_FIRST)
+        batch.enters(self._changes)
+
+    def merge(self, index: int) -> None:
+        """Make the batch at an index and the one behind it a single batch."""
+        batch, behind = self.batches[index], self.batches[index + 1]
+        batch.last = behind.last
+        batch.runs += behind.runs
+        batch.join()
+        self._drop(index + 1, index + 2)
+
+    def _drop(self, start: int, end: int) -> None:
+        for batch in self.batches[start:end]:
+            batch.leaves()
+        del self.batches[start:end]
 
     def narrow_gap(self, offset: Offset) -> None:
         """Shrink the gap: records before `offset` were fetched."""
@@ -154,7 +200,7 @@ class Window:
         if done_until == self.batches[-1].last:
             # The log may have been cut behind all that was in flight; the window never moves back.
             self.start_offset = self.end_offset = max(done_until + 1, self.start_offset)
-            self.batches.clear()
+            self._drop(0, len(self.batches))
             return True
         index = self.floor(done_until)
         if done_until == self.batches[index].last:
@@ -164,7 +210,7 @@ class Window:
             index += 1
         else:
             self.start_offset = max(done_until + 1, self.start_offset)
-        del self.batches[:index]
+        self._drop(0, index)
         return True
 
     def _may_move(self) -> bool:

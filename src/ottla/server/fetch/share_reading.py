@@ -19,7 +19,7 @@ from ottla.protocol.records.record_batch import (
     iterate_records,
     read_batch_header,
 )
-from ottla.replication.share.aborted import ReadBatch
+from ottla.replication.share.aborted import OffsetRange, ReadBatch, aborted_ranges
 from ottla.replication.share.acquisition import Acquired
 from ottla.storage.segments.transaction_index import AbortedTransaction
 
@@ -35,20 +35,64 @@ _BATCH = struct.Struct(">qi4xb4xhi16xq")
 class Reading:
     """One partition that is being read for a fetch."""
 
-    __slots__ = ("aborted", "batches", "data", "error", "led", "marks", "offset", "up_to")
+    __slots__ = ("_part", "aborted", "batches", "data", "error", "led", "marks", "parts", "read", "up_to")
 
-    def __init__(self, led: LedSharePartition, offset: Offset) -> None:
+    def __init__(self, led: LedSharePartition, parts: list[OffsetRange]) -> None:
         self.led = led
-        self.offset = offset
-        """Where the share-partition goes on."""
+        self.parts = parts
+        """What is to be read, in order; at least one."""
+        self.read: list[OffsetRange] = []
+        """What was read of it, from where each read began. **Invariant**: none begins right behind another."""
         self.up_to: Offset = -1
         """End of the readable records."""
         self.error: KafkaError | None = None
         self.data = memoryview(b"")
         self.batches: list[ReadBatch] = []
-        self.aborted: Sequence[AbortedTransaction] = ()
+        self.aborted: list[OffsetRange] = []
+        """What belongs to aborted transactions, where the group reads only what is committed."""
+        self._part: PartRead | None = None
         self.marks: Sequence[Mark] | None = None
         """What was read in the records themselves, if the group's settings ask for it."""
+
+    @property
+    def offset(self) -> Offset:
+        """Where the share-partition goes on."""
+        return self.parts[0].first_offset
+
+    def take(self, part: PartRead) -> None:
+        """Add what was read of a part behind what there is."""
+        self._part = part
+        if not part.batches:
+            return
+        last = part.batches[-1].last_offset
+        if self.read and self.read[-1].last_offset + 1 == part.offset:
+            self.read[-1] = OffsetRange(self.read[-1].first_offset, last)
+        else:
+            self.read.append(OffsetRange(part.offset, last))
+        if not self.batches:
+            self.data, self.batches = part.data, part.batches
+            return
+        at = len(self.data)
+        self.data = memoryview(b"".join((self.data, part.data)))
+        self.batches += [each._replace(position=at + each.position) for each in part.batches]
+
+    def leave_out(self, aborted: Sequence[AbortedTransaction]) -> None:
+        """Leave out transactions that were aborted of the part that was read last. Each part is looked at by itself: in
+        what lies between two parts a transaction may end."""
+        if aborted and self._part is not None:
+            transactions = [(each.producer_id, each.first_offset) for each in aborted]
+            self.aborted += aborted_ranges(self._part.batches, transactions)
+
+
+class PartRead:
+    """The batches of one place of the log."""
+
+    __slots__ = ("batches", "data", "offset")
+
+    def __init__(self, offset: Offset) -> None:
+        self.offset = offset
+        self.data = memoryview(b"")
+        self.batches: list[ReadBatch] = []
 
     @property
     def size(self) -> int:

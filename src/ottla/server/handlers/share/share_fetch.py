@@ -25,9 +25,8 @@ from ottla.protocol.records.record_batch import (
     LongWork,
 )
 from ottla.replication.purgatory import DelayedFetch
-from ottla.replication.share.aborted import aborted_ranges
+from ottla.replication.replica_log import Slice
 from ottla.replication.share.acquisition import Acquired, Wanted
-from ottla.replication.share.config import SCANNED_MIN
 from ottla.replication.share.session import FINAL_EPOCH, SessionKey, SharedPartition, ShareSession
 from ottla.security.acls import Operation
 from ottla.server.api import RECORDS_COST_SHIFT, EncodedResponse, RequestContext, Response, api
@@ -41,7 +40,7 @@ from ottla.server.coordinators.share_groups import (
     check_request,
     leaders,
 )
-from ottla.server.fetch.share_reading import Reading, next_size, sliced
+from ottla.server.fetch.share_reading import PartRead, Reading, next_size, sliced
 from ottla.server.security.authorization import EVERYTHING, allowed
 from ottla.storage.log.log import ColdRead
 
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ShareFetchRequest
     from ottla.protocol.schemas.sent import ShareFetchResponse, ShareFetchResponsePartitionData
     from ottla.replication.share.selection import Selection
-    from ottla.replication.share.share_partition import SharePartition
 
 LIKELY_BYTES_MAX: Final = 262_144
 """As many bytes as the last fetch took, and a batch, are read first of a partition, between `READ_BYTES` and this; more
@@ -340,7 +338,7 @@ class _ShareFetch:
             self._manager.use(led.core, config)
             if led.core.can_acquire():
                 led.read_begins()
-                readings.append(Reading(led, led.core.next_fetch_offset()))
+                readings.append(Reading(led, led.core.parts(self._request.max_records)))
         return readings
 
     # Reading
@@ -362,59 +360,73 @@ class _ShareFetch:
 
     def _read_one(self, reading: Reading, max_bytes: int, *, min_one_batch: bool) -> Generator[Work, object, None]:
         led = reading.led
-        log = led.partition.log
         led.partition.check_leader()
-        up_to = reading.up_to = self._end(reading)
-        part = None
+        reading.up_to = self._end(reading)
+        for first, until in reading.parts:
+            if reading.read and first <= (end := reading.read[-1].last_offset):
+                if until <= end:
+                    continue
+                # Its beginning is in the last batch of the part before, which goes on.
+                first = end + 1
+            left = max_bytes - len(reading.data)
+            part = yield from self._read_part(reading, first, until, left, min_one_batch=min_one_batch)
+            if part is None:
+                break
+            if self._committed_only:
+                reading.leave_out(led.partition.log.aborted_transactions(first, reading.up_to, part))
+        if reading.batches and led.core is not None and led.core.selection is not None:
+            yield from self._read_marks(reading, led.core.selection)
+
+    def _read_part(
+        self, reading: Reading, offset: Offset, until: Offset, max_bytes: int, *, min_one_batch: bool
+    ) -> Generator[Work, object, Slice | None]:
+        """Read one place of the log, as far as an offset is in it and there is room. Returns the slice of the log, None
+        if there is none."""
+        led, found, size = reading.led, PartRead(offset), 0
         while max_bytes > 0:
             try:
-                part = log.read(reading.offset, max_bytes, up_to=up_to, min_one_batch=min_one_batch, nowait=True)
+                part = led.partition.log.read(
+                    offset, max_bytes, up_to=reading.up_to, min_one_batch=min_one_batch and not reading.batches,
+                    nowait=True,
+                )  # fmt: skip
                 break
             except ColdRead as cold:
                 yield cold.warm
+        else:
+            return None
         if part is None or led.core is None:
-            return
-        # Whatever is acquired lies before: in the window, or behind it no more than is wanted.
-        until = self._last_useful(reading, led.core)
-        size, batches = 0, reading.batches
+            return None
+        batches, data = found.batches, b""
         while size < part.length and (not batches or batches[-1].last_offset < until):
             size = min(part.length, next_size(batches, size, until) or led.likely_bytes)
-            data = part.file.pread_nowait(size, part.position)
-            if data is None:
-                read = yield partial(part.file.pread, size, part.position)
-                assert isinstance(read, bytes)
-                data = read
-            reading.take(data, until)
+            read = part.file.pread_nowait(size, part.position)
+            if read is None:
+                warm = yield partial(part.file.pread, size, part.position)
+                assert isinstance(warm, bytes)
+                read = warm
+            data = read
+            found.take(data, until)
         if batches:
-            led.likely_bytes = max(READ_BYTES, min(reading.size + batches[-1].size, LIKELY_BYTES_MAX))
-            reading.data = memoryview(data)[: reading.size]
-            if led.core is not None and led.core.selection is not None:
-                yield from self._read_marks(reading, led.core.selection)
-            if self._committed_only:
-                reading.aborted = log.aborted_transactions(reading.offset, up_to, part)
-
-    def _last_useful(self, reading: Reading, core: SharePartition) -> Offset:
-        records_max, selection = self._request.max_records, core.selection
-        if selection is None:
-            return max(reading.offset, core.window.end_offset + 1) + records_max
-        if reading.offset < selection.scan_from:
-            return selection.ready_until(reading.offset, records_max)
-        return reading.offset + max(SCANNED_MIN, records_max)
+            led.likely_bytes = max(READ_BYTES, min(found.size + batches[-1].size, LIKELY_BYTES_MAX))
+            found.data = memoryview(data)[: found.size]
+            reading.take(found)
+        return part
 
     def _read_marks(self, reading: Reading, selection: Selection) -> Generator[Work, object, None]:
         """Read keys and headers of records that are looked at for the first time."""
-        settings = selection.config.mark_settings
-        if settings is None or reading.offset < selection.scan_from:
+        settings, scan_from = selection.config.mark_settings, selection.scan_from
+        if settings is None or reading.read[-1].last_offset < scan_from:
             return
         from ottla.replication.share.marks import Marks, read_marks
 
+        ahead = [*selection.ahead]
         try:
-            marks = read_marks(reading.data, reading.batches, reading.offset, settings)
+            marks = read_marks(reading.data, reading.batches, max(scan_from, selection.marked_until + 1), settings)
         except LongWork as long:
             read = yield long.do
             assert isinstance(read, Marks)
             marks = read
-        reading.marks = marks.records
+        reading.marks = ahead + marks.records
         reading.led.metrics.bad_delivery_times += marks.bad_times
 
     def _has_all(self, reading: Reading) -> bool:
@@ -422,7 +434,7 @@ class _ShareFetch:
         core, wanted = reading.led.core, self._request.max_records
         if core is None or not reading.batches or len(reading.data) < self._min_bytes or self._committed_only:
             return False
-        window, found = core.window, reading.batches[-1].last_offset + 1 - reading.offset
+        window, found = core.window, sum(last - first + 1 for first, last in reading.read)
         if core.selection is not None:
             return found >= wanted
         is_new = reading.offset > window.end_offset or not window.batches
@@ -450,12 +462,12 @@ class _ShareFetch:
                 else:
                     found.error = ErrorCode(reading.error.code)
                 continue
-            transactions = [(each.producer_id, each.first_offset) for each in reading.aborted]
-            aborted = aborted_ranges(reading.batches, transactions) if transactions else ()
             mode = getattr(self._request, "share_acquire_mode", 0)
             wanted = Wanted(self._key.member_id, left, max(1, self._request.batch_size), mode == RECORD_LIMIT)
             now_ms = self._manager.now_ms()
-            found.acquired = led.core.acquire(wanted, reading.offset, reading.batches, now_ms, aborted, reading.marks)
+            found.acquired = led.core.acquire(
+                wanted, reading.offset, reading.batches, now_ms, reading.aborted, reading.marks, reading.read
+            )
             self._manager.acquired(led, found.acquired)
             if found.acquired:
                 left -= sum(last - first + 1 for first, last, _ in found.acquired)

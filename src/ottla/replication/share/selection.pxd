@@ -1,0 +1,82 @@
+# C types for `selection.py`; see there.
+cimport cython
+
+from ottla.replication.share.in_flight cimport Counts, InFlightBatch, Run, counted
+from ottla.replication.share.key_order cimport KeyOrder
+from ottla.replication.share.window cimport Window
+
+
+cdef class Selection:
+    cdef public long long _free
+    cdef public KeyOrder _keys
+    cdef public list _ready
+    cdef public long long _scanned
+    cdef public list _waits
+    cdef public long long _waiting_left
+    cdef public Window _window
+    cdef public list ahead
+    cdef public object config
+    cdef public long long marked_until
+
+    @cython.locals(offset=cython.longlong, left=cython.longlong, last=cython.longlong)
+    cpdef list parts(self, long long records_max)
+
+    @cython.locals(window=Window)
+    cpdef Run _at(self, long long offset)
+
+    @cython.locals(ready=list, scanned=cython.longlong, start=cython.longlong, offset=cython.longlong)
+    cpdef long long _first_ready(self) except -2
+
+    @cython.locals(window=Window, index=cython.Py_ssize_t)
+    cpdef _find(self, long long offset)
+
+    @cython.locals(window=Window, counts=Counts, batch=InFlightBatch)
+    cpdef _room(self)
+
+    @cython.locals(
+        offset=cython.longlong, index=cython.Py_ssize_t, left=cython.longlong, end=cython.longlong, until=cython.longlong, batch=InFlightBatch,
+        run=Run, part=Run, not_read=list, taken=list,
+    )
+    cpdef list _take(self, wanted, parts, deadline_ms)
+
+    @cython.locals(
+        window=Window, offset=cython.longlong, first=cython.longlong, last=cython.longlong, index=cython.Py_ssize_t,
+        behind=cython.Py_ssize_t, batch=InFlightBatch, run=Run,
+    )
+    cpdef _scan(self, long long until, marks, aborted, long long records, times)
+
+    @cython.locals(run=Run, batch=InFlightBatch, runs=list)
+    cpdef _scan_new(self, long long first, long long last, marks, aborted, times)
+
+    @cython.locals(offset=cython.longlong, part=Run)
+    cpdef _scan_known(self, InFlightBatch batch, Run run, long long first, long long last, marks, times)
+
+    @cython.locals(
+        found=list, wall_ms=cython.longlong, wait_ms=cython.longlong, offset=cython.longlong, keys=KeyOrder, is_held=cython.bint, start=cython.longlong,
+        following=cython.longlong, end=cython.Py_ssize_t, index=cython.Py_ssize_t, at=cython.longlong,
+        is_behind=cython.bint, due_ms=cython.longlong,
+    )
+    cpdef list _pieces(self, long long first, long long last, marks, count, times)
+
+    cpdef _begin(self, Run run)
+
+    cpdef _wait(self, Run run, hold)
+
+    cpdef _go_on(self, Run run, hold, times)
+
+    @cython.locals(
+        window=Window, offset=cython.longlong, index=cython.Py_ssize_t, batch=InFlightBatch, run=Run,
+    )
+    cpdef done(self, long long first, long long last, times)
+
+    @cython.locals(part=Run, run=Run, batch=InFlightBatch)
+    cpdef _leave(self, long long first, long long last, times)
+
+    @cython.locals(
+        window=Window, batches=list, batch=InFlightBatch, behind=InFlightBatch, index=cython.Py_ssize_t,
+    )
+    cpdef fold(self, long long first, long long last)
+
+
+@cython.locals(runs=list, run=Run)
+cdef bint _is_one_and_done(InFlightBatch batch) except -1
