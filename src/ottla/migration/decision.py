@@ -39,7 +39,7 @@ class Decision:
     digest: str = ""
     """SHA-256 of the snapshot that every controller gets; empty before the first is written."""
     nodes: tuple[int, ...] = ()
-    """Whose directories are done."""
+    """Ids of the nodes whose directories are done."""
     rolled_back: tuple[int, ...] = ()
     written: tuple[int, int] = (-1, -1)
     """Epoch and end of the metadata log from which the znodes were written back."""

@@ -66,7 +66,7 @@ class Plan:
     cluster: ZnodeCluster
     findings: Findings
     decided: Decision | None
-    """That of an import that has begun."""
+    """The decision of an import that has begun."""
     tree: Tree
 
     @property

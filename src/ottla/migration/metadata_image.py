@@ -21,7 +21,7 @@ from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches,
 class Loaded(NamedTuple):
     image: MetadataImage
     epoch: LeaderEpoch
-    """That of the last batch, also of one without metadata."""
+    """Epoch of the last batch, also of one without metadata."""
     end: Offset
 
 

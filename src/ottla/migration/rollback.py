@@ -33,7 +33,7 @@ from ottla.zookeeper.messages import Create, Delete, SetData
 
 OPS_MAX: Final = 100
 BYTES_MAX: Final = 300_000
-"""Of one `multi`: well below the megabyte of `jute.maxbuffer`."""
+"""Size of one `multi`: well below the megabyte of `jute.maxbuffer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class WayBack:
     """What a roll-back would do on this host."""
 
     decided: Decision | None
-    """That of the ensemble; None where it has forgotten the import."""
+    """The decision in the ensemble; None where it has forgotten the import."""
     loaded: Loaded | None
     """The newest image of this host's controllers; None where they have none, or never ran."""
     tree: Tree

@@ -42,7 +42,7 @@ class Client(Protocol):
 
 
 class TreeChanged(OttlaError):
-    """Somebody writes to the ensemble while it is read."""
+    """The ensemble is written to while it is read."""
 
 
 async def read_tree(client: Client) -> dict[str, Znode]:

@@ -46,7 +46,7 @@ class ZnodeCluster:
     controller: cluster.Controller | None = None
     controller_epoch: int = 0
     brokers: list[cluster.Broker] = field(default_factory=list)
-    """Those that run."""
+    """The brokers that run."""
     topics: list[Topic] = field(default_factory=list)
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -156,7 +156,7 @@ def fields_of(path: str, data: bytes) -> Fields:
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
-        raise BadZnode(path, "is damaged: it is empty" if not data else "is damaged: it is no JSON") from None
+        raise BadZnode(path, "is damaged: it is empty" if not data else "is damaged: it is not JSON") from None
     return Fields(path, content)
 
 

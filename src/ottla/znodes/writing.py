@@ -26,7 +26,7 @@ class WriteOptions:
     with_ids: bool
     """Whether topics have ids in ZooKeeper: those of a cluster before 2.8 have none."""
     controller_epoch: int
-    """That of all states; not above `/controller_epoch`, or brokers refuse them."""
+    """Epoch in all states; not above `/controller_epoch`, or brokers refuse them."""
     encrypt: Callable[[str], str] | None = None
     """Encrypts a broker's password; None where no secret is known."""
 

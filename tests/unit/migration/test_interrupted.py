@@ -91,7 +91,7 @@ def _assert_as_before(world: World, tree: dict[str, Any]) -> None:
 
 
 def test_an_import_goes_on_or_is_undone_after_any_step() -> None:
-    """Of topics without ids: then there is most to write."""
+    """Topics have no ids: then there is most to write."""
     with_ids, steps = False, 0
     while True:
         world = World(steps, with_ids=with_ids)
