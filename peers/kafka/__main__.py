@@ -1,6 +1,7 @@
 """`python -m peers.kafka install | tool CLASS ARG...`
 
-`install` fetches every release, those with ZooKeeper (`old.py`) too; a tool is of the release that KAFKA_RELEASE names, else of 4.3.
+`install` fetches every release, those with ZooKeeper (`old.py`) too; a tool is of the release that KAFKA_RELEASE names,
+else of 4.3.
 """
 
 from __future__ import annotations
