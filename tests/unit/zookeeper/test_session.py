@@ -147,7 +147,7 @@ def test_pauses_when_no_server_is_of_use() -> None:
 
 
 def test_a_session_goes_on_with_its_id_password_and_zxid_and_its_watches_first() -> None:
-    found = session(chroot="/root", auth=(("digest", b"u:p"),))
+    found = session(chroot="/chroot", auth=(("digest", b"u:p"),))
     effects = connected(found)
     assert sent(effects)[-1] == (-4, Op.AUTH)
     told: list[WatchedEvent] = []
@@ -166,8 +166,8 @@ def test_a_session_goes_on_with_its_id_password_and_zxid_and_its_watches_first()
     again = effects[1]
     assert isinstance(again, Send)
     reader = JuteReader(again.data[12:])
-    assert reader.i64() == 42 and [reader.vector(reader.string, 4) for _ in range(5)] == [["/root/a"], [], [], [], []]
-    (notified,) = found.received(event(EventType.NODE_DATA_CHANGED, "/root/a"), 5)
+    assert reader.i64() == 42 and [reader.vector(reader.string, 4) for _ in range(5)] == [["/chroot/a"], [], [], [], []]
+    (notified,) = found.received(event(EventType.NODE_DATA_CHANGED, "/chroot/a"), 5)
     expected = WatchedEvent(EventType.NODE_DATA_CHANGED, "/a", State.CONNECTED)
     assert isinstance(notified, Notified) and notified.event == expected and list(notified.watchers) == [told.append]
 
