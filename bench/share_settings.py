@@ -48,7 +48,7 @@ KINDS: dict[str, dict[str, str]] = {
 class Figures(NamedTuple):
     rate: float
     cpu_us: float
-    """Of the broker, per record."""
+    """CPU time of the broker, per record."""
     resident_mb: float
 
 

@@ -77,6 +77,8 @@ def _parts() -> Iterator[str]:
     for name, value in EMBEDDED.items():
         yield f"| `{name}` | `{value}` |\n"
     for section in definitions.BROKER_SECTIONS:
+        if all(each.internal for each in section.settings):
+            continue
         yield f"\n## {section.title}\n\n"
         yield from _table(section.settings, "change", lambda setting: setting.mode.value)
     yield f"\n{TOPICS}\n"

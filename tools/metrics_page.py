@@ -102,6 +102,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.pipelines` | failed queries of a pipeline and their restarts |
 | `ottla.mirror` | records deleted before they were copied, restarts of copying, unreachable clusters |
 | `ottla.registry` | skipped schemas, elections, failed changes |
+| `ottla.console` | logins, and who read which records |
 | `ottla.spark` | unknown options of the Spark source, and options without effect |
 | `ottla.cleaner` | compaction of logs |
 | `ottla.groups` | rebalances, loading of groups |

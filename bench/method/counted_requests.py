@@ -49,7 +49,7 @@ REBALANCING = "rebalancing"
 REBALANCED = (10, 100, 1000, 5000)
 """Members of groups, as in the table of rebalances."""
 REBALANCED_MEMBERS = 100
-"""Those of the group whose figure is kept. What a member of the others costs says whether work grows with the group."""
+"""Members of the group whose figure is kept; those of the others say whether work grows with the group."""
 
 
 @dataclass

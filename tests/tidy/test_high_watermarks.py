@@ -11,6 +11,7 @@ MAY_MOVE = {
     "replication/partition.py": "the rule of commit",
     "quorum/core.py": "the same of the metadata log",
     "drivers/quorum/quorum_node.py": "what the quorum's core decided",
+    "server/legacy/fetch.py": "a field of a row of an answer",
     "storage/log/log.py": "the property itself",
     "storage/log/log_state.py": "it follows the start of the log up, and a truncation down",
     "storage/log/log_loader.py": "a log that is being loaded",

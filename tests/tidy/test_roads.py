@@ -19,6 +19,8 @@ ASK_THE_CONTROLLER = {
     "drivers/controller/controller_activation.py": "its first decisions",
     "drivers/metadata/metadata_services.py": "puts the parts together",
     "server/node.py": "puts the parts together",
+    "drivers/zookeeper/controller_part.py": "the controller's own part, beside deciding",
+    "drivers/zookeeper/tool_requests.py": "the same: wishes of old tools, which no listener hears",
     "server/controller_handlers/decided.py": "the end of the road: a request that came over the wire",
     "server/controller_handlers/envelope.py": "whether it is active",
 }

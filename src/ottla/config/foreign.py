@@ -38,8 +38,8 @@ def has_effect(name: str, values: Mapping[str, Any]) -> bool:
 
     if name in PLUGIN_NAMES:
         return bool(values[AUTHORIZER])
-    if values[MODE] and name in {each.name for each in ZOOKEEPER}:
-        return True
+    if name in {each.name for each in ZOOKEEPER}:
+        return bool(values.get(MODE))
     if name.startswith("config.providers."):
         return bool(values["config.providers"])
     if name.startswith("listener.name."):

@@ -216,6 +216,8 @@ class TypedSettings(Mapping[str, Any]):
         ottla_share_dlq_payload_and_reason: bool
         ottla_ssl_watch_interval_ms: int
         ottla_zookeeper_mode: bool
+        password_encoder_old_secret: Secret | None
+        password_encoder_secret: Secret | None
         process_roles: tuple[str, ...]
         producer_id_expiration_check_interval_ms: int
         producer_id_expiration_ms: int
@@ -264,3 +266,8 @@ class TypedSettings(Mapping[str, Any]):
         transactional_id_expiration_ms: int
         unclean_leader_election_enable: bool
         unclean_leader_election_interval_ms: int
+        zookeeper_connect: str | None
+        zookeeper_connection_timeout_ms: int | None
+        zookeeper_max_in_flight_requests: int
+        zookeeper_session_timeout_ms: int
+        zookeeper_set_acl: bool

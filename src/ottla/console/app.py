@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LOG = logging.getLogger("ottla.console")
-_AUDIT = logging.getLogger("ottla.console.audit")
+_AUDIT = _LOG.getChild("audit")
 
 STATIC: Final = Path(__file__).parent / "static"
 FORM_BYTES_MAX: Final = 8 * 1024

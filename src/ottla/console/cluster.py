@@ -118,8 +118,9 @@ def read_offsets(brokers: Brokers, cluster: Cluster, wanted: Mapping[TopicPartit
             found.failures[at] = KafkaError(ErrorCode.leader_not_available, f"{at.topic}-{at.partition} has no leader")
             continue
         topics = by_node.setdefault(leader, {})
-        row = {"partition_index": at.partition, "timestamp": timestamp, "current_leader_epoch": -1}
-        topics.setdefault(at.topic, []).append(row)
+        topics.setdefault(at.topic, []).append(
+            {"partition_index": at.partition, "timestamp": timestamp, "current_leader_epoch": -1}
+        )
 
     def asking(node: int, topics: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
         rows = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]

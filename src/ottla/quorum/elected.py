@@ -39,7 +39,7 @@ class ElectedCore(QuorumCore):
 
     @property
     def voters(self) -> VoterSet:
-        """Who leads: its copy is the one that others follow."""
+        """The leader alone: its copy is the one that others follow."""
         return VoterSet.of([ReplicaKey(self.leader_id)] if self.leader_id >= 0 else [])
 
     @property

@@ -118,8 +118,8 @@ def prepare(side: Side, state: str, group: str) -> None:
         assert joined["error_code"] == 0, joined
         side.member = joined["member_id"]
         rows = [{"member_id": side.member, "assignment": b""}]
-        synced = {"group_id": group, "generation_id": 1, "member_id": side.member, "assignments": rows}
-        assert side.ask(ApiKey.SYNC_GROUP, 3, synced)["error_code"] == 0
+        assigned = {"group_id": group, "generation_id": 1, "member_id": side.member, "assignments": rows}
+        assert side.ask(ApiKey.SYNC_GROUP, 3, assigned)["error_code"] == 0
         if what == "left":
             side.ask(ApiKey.LEAVE_GROUP, 2, {"group_id": group, "member_id": side.member})
         return

@@ -83,7 +83,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-def test_a_topic_that_cannot_be_written_is_told_and_the_record_is_archived(node: NodeProcess, kind: str) -> None:
+def test_a_topic_that_cannot_be_written_is_named_and_the_record_is_archived(node: NodeProcess, kind: str) -> None:
     bad, bootstrap, name = BAD[kind], node.bootstrap, f"bad-{kind}"
     topic = f"{bad.prefix}.{name}"
     if bad.exists:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ottla.config.tables.zookeeper import ZOOKEEPER
+
 _REASONS: Mapping[str, tuple[str, ...]] = {
     "A node has one event loop; threads of the operating system's disk calls need no number.": (
         "num.io.threads", "num.network.threads", "background.threads", "num.replica.alter.log.dirs.threads",
@@ -101,12 +103,12 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "remote.log.reader.threads", "remote.log.reader.max.pending.tasks", "remote.fetch.max.wait.ms",
         "remote.list.offsets.request.timeout.ms", "rsm.config.", "rlmm.config.",
     ),
-    "There is no ZooKeeper since Kafka 4.0.": (
+    "A cluster that lives in ZooKeeper does not need it.": (
         "zookeeper.", "broker.id.generation.enable", "reserved.broker.max.id", "control.plane.listener.name",
     ),
     "Dynamic passwords are kept as Kafka's KRaft keeps them, which needs no secret.": (
         "password.encoder.cipher.algorithm", "password.encoder.iterations", "password.encoder.key.length",
-        "password.encoder.keyfactory.algorithm", "password.encoder.old.secret", "password.encoder.secret",
+        "password.encoder.keyfactory.algorithm",
     ),
     "Listeners have replaced it: listeners and advertised.listeners.": (
         "advertised.host.name", "advertised.port", "host.name", "port",
@@ -133,8 +135,13 @@ WITHOUT_EFFECT: Mapping[str, str] = {name: why for why, names in _REASONS.items(
 
 def why(name: str) -> str | None:
     """Why the setting does nothing; None where it has an effect, or is none."""
+    if name in _OF_ZOOKEEPER:
+        return None
     found = WITHOUT_EFFECT.get(name)
     return found or next((WITHOUT_EFFECT[each] for each in _PREFIXES if name.startswith(each)), None)
 
+
+_OF_ZOOKEEPER = frozenset(each.name for each in ZOOKEEPER)
+"""They have an effect where the cluster lives in ZooKeeper."""
 
 _PREFIXES = tuple(name for name in WITHOUT_EFFECT if name.endswith("."))

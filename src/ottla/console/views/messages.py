@@ -21,7 +21,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.model import TopicPartition
 
-_AUDIT = logging.getLogger("ottla.console.audit")
+_AUDIT = logging.getLogger("ottla.console").getChild("audit")
 
 POSITIONS: Final = ("end", "begin", "offset", "time")
 PARTITIONS_MAX: Final = 100

@@ -130,7 +130,7 @@ class ActiveController:
         """The newest: decisions build on it, and nobody else may, for a part of it may not be committed."""
         self.active = False
         self.keeper: Keeper | None = None
-        """Who else must have a decision before it counts; None where the metadata log is the truth."""
+        """Has to have a decision before it counts; None where the metadata log is the truth."""
         self._resignations = 0
         self._config = EffectiveConfig(settings.static, {}, {})
         self._sessions = BrokerSessions(settings.session_timeout_s)
@@ -233,8 +233,8 @@ class ActiveController:
         """The settings that a decision on `image` is taken by."""
         return self._inputs(image).config
 
-    def forget(self, node_id: NodeId) -> None:
-        """Another process with this id may register now."""
+    def drop_session(self, node_id: NodeId) -> None:
+        """End the session of a broker: another process with its id may register now."""
         self._sessions.drop(node_id)
 
     def _inputs(self, image: MetadataImage) -> Inputs:

@@ -221,7 +221,7 @@ class QuorumNode:
 
     @property
     def refused(self) -> KafkaError | None:
-        """Why no controller lets this node follow (another cluster's id); None while one does or none was reached."""
+        """See `QuorumNetwork`."""
         return None if self._links is None else self._links.refused
 
     def info(self) -> QuorumInfo:
@@ -300,7 +300,7 @@ class QuorumNode:
             self._undoing = asyncio.get_running_loop().create_task(self._cutter.cut(end))
 
     def resign(self) -> None:
-        """Give up leadership, so that another voter leads; one that is alone stands again."""
+        """Give up leadership: another voter leads, one that is alone stands again."""
         self.take(self.core.resign(self.now_ms()))
 
     # The follower's part, an observer's too. `MetadataFollower` calls it.
@@ -416,9 +416,8 @@ class QuorumNode:
 
     async def caught_up(self) -> Offset:
         """Waits until this replica has all that the leader said is committed, for the first time; returns that end."""
-        if self._links is None or self.core.is_leader:
-            return self.core.high_watermark
-        return await self._links.caught_up()
+        links = None if self.core.is_leader else self._links
+        return self.core.high_watermark if links is None else await links.caught_up()
 
     async def committed_end(self) -> Offset:
         """The leader's committed offset at this moment, -1 if it does not say. Raises KafkaError."""
@@ -597,6 +596,5 @@ class QuorumNode:
     # Snapshots of this node's own image.
 
     async def write_snapshot(self, snapshot: SnapshotId, batches: Iterator[bytearray]) -> bool:
-        """Store a snapshot, whose batches are made in a disk thread, and drop what the log no longer needs for it;
-        returns whether that could be done."""
+        """Store a snapshot, made in a disk thread, and drop the log below it; returns whether that could be done."""
         return await write_snapshot(self.fs, self.log, self.settings, snapshot, batches, self._clock, self.readable)

@@ -121,5 +121,5 @@ class ControllerPart:
                 continue
             if known is not None:
                 await controller.request(ApiKey.UNREGISTER_BROKER, {"broker_id": member.id})
-            controller.forget(member.id)
+            controller.drop_session(member.id)
             await controller.request(ApiKey.BROKER_REGISTRATION, registration_request(member, self._cluster_id()))

@@ -108,10 +108,10 @@ class ZooKeeperServices(MetadataServices):
 
 
 def zookeeper_settings(config: ServerConfig) -> ZooKeeperSettings:
-    secrets = (config[f"password.encoder.{name}"] for name in ("secret", "old.secret"))
-    timeout_ms = config["zookeeper.session.timeout.ms"]
+    secrets = (config.password_encoder_secret, config.password_encoder_old_secret)
+    timeout_ms = config.zookeeper_session_timeout_ms
     return ZooKeeperSettings(
-        config.node_id, config["zookeeper.connect"], timeout_ms,
-        config["zookeeper.connection.timeout.ms"] or timeout_ms, config["zookeeper.max.in.flight.requests"],
-        config["zookeeper.set.acl"], tuple(revealed(each) for each in secrets if each),
+        config.node_id, config.zookeeper_connect or "", timeout_ms,
+        config.zookeeper_connection_timeout_ms or timeout_ms, config.zookeeper_max_in_flight_requests,
+        config.zookeeper_set_acl, tuple(revealed(each) for each in secrets if each),
     )  # fmt: skip

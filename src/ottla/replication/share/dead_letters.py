@@ -57,7 +57,7 @@ class LostLetters(NamedTuple):
     """Letters of a group that could not be written, the last of them."""
 
     place: TopicPartition
-    """Of the records."""
+    """The partition of the records."""
     first_offset: Offset
     timestamp_ms: Millis
     why: str

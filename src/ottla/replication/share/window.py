@@ -33,7 +33,7 @@ class Window:
         self.batches: list[InFlightBatch] = []
         """**Invariant**: in the order of their offsets, which do not overlap. Changed by `add`, `merge` and `_drop`."""
         self._counts = Counts()
-        """Of all batches, those of `_changes` as they were counted before they changed."""
+        """The sums over all batches, those of `_changes` as they were counted before they changed."""
         self._changes: list[InFlightBatch] = []
         self.look_for_available = bool(loaded)
         """Whether a batch may have records to deliver again; if not, the next to fetch is behind the window."""

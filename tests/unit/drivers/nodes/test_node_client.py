@@ -234,7 +234,7 @@ def test_an_answer_that_does_not_come_in_time_ends_the_connection() -> None:
 def test_a_bug_in_an_attempt_to_connect_fails_all_who_wait_and_is_tried_again_later(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whoever asks handles KafkaError alone: with another one its task would end, and nobody would be answered."""
+    """A caller handles KafkaError alone: with another one its task would end, and nobody would be answered."""
 
     async def body() -> None:
         async with peer_and_client(QUICK._replace(backoff_ms=20, backoff_ms_max=20)) as (_, client, address):

@@ -72,7 +72,7 @@ class _Beat(Known):
         self.answer = answer
         """What is between the correlation id and the epoch."""
         self.correlation_id = 0
-        """That of the heartbeat that is being answered."""
+        """The id of the heartbeat that is being answered."""
 
     def waiter(self) -> DeferredReply:
         """Gets what the coordinator says to this heartbeat, later."""
