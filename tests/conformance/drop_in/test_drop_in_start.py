@@ -138,7 +138,8 @@ HOLES = {
     "create.topic.policy.class.name=com.example.Policy": "does not support policies",
     "alter.config.policy.class.name=com.example.Policy": "--set alter.config.policy.class.name=\n",
     "remote.log.storage.system.enable=true": "--set remote.log.storage.system.enable=false\n",
-    "zookeeper.connect=localhost:2181": "`ottla migrate zookeeper` imports the cluster",
+    "zookeeper.connect=localhost:2181": "broker.id is missing: give each broker",
+    "zookeeper.connect=localhost:2181\nbroker.id=1\nzookeeper.ssl.client.enable=true": "without TLS only",
 }  # fmt: skip
 
 
