@@ -270,4 +270,3 @@ class TypedSettings(Mapping[str, Any]):
         zookeeper_connection_timeout_ms: int | None
         zookeeper_max_in_flight_requests: int
         zookeeper_session_timeout_ms: int
-        zookeeper_set_acl: bool

@@ -21,11 +21,12 @@ def completed(given: Mapping[str, str]) -> dict[str, str]:
     node_id = given.get("node.id", given.get("broker.id", "-1"))
     if node_id == "-1":
         raise OttlaError("broker.id is missing: give each broker of this cluster a number of its own")
-    if given.get("zookeeper.ssl.client.enable", "").strip().lower() == "true":
-        raise OttlaError(
-            "zookeeper.ssl.client.enable is true, but this version reaches ZooKeeper without TLS only: remove it, and "
-            "keep the ensemble on a network of its own"
-        )
+    for name, lacks in _NOT_KEPT.items():
+        if given.get(name, "").strip().lower() == "true":
+            raise OttlaError(
+                f"{name} is true, but this version reaches ZooKeeper without {lacks} only: remove it, and keep the "
+                "ensemble on a network of its own"
+            )
     found = {**given, "process.roles": "broker,controller", "node.id": node_id, MODE: "true"}
     if "controller.listener.names" in given:
         return found
@@ -44,6 +45,9 @@ def completed(given: Mapping[str, str]) -> dict[str, str]:
     found["listener.security.protocol.map"] = ",".join((*mapped, f"{CONTROLLER}:{own.protocol}"))
     return found
 
+
+_NOT_KEPT = {"zookeeper.ssl.client.enable": "TLS", "zookeeper.set.acl": "a login"}
+"""What would protect the ensemble, and is not there."""
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

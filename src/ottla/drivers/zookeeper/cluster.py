@@ -36,7 +36,7 @@ from ottla.znodes.state import TreeState, read_state
 from ottla.znodes.tree import BadZnode
 from ottla.zookeeper.client import ZooKeeper
 from ottla.zookeeper.errors import Code, ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeperError
-from ottla.zookeeper.messages import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Create, CreateFlag, SetData
+from ottla.zookeeper.messages import OPEN_ACL_UNSAFE, Create, CreateFlag, SetData
 from ottla.zookeeper.watches import State, WatchedEvent
 
 _LOG = logging.getLogger("ottla.controller")
@@ -66,7 +66,6 @@ class ZooKeeperSettings(NamedTuple):
     session_timeout_ms: int
     connection_timeout_ms: int
     requests_max: int
-    set_acl: bool
     secrets: Sequence[str] = ()
     """`password.encoder.secret` and the one before it."""
 
@@ -101,7 +100,7 @@ class ZooKeeperCluster:
         self._clock = clock
         self._random = random
         self._encrypt = encrypt
-        self.acl = CREATOR_ALL_ACL if settings.set_acl else OPEN_ACL_UNSAFE
+        self.acl = OPEN_ACL_UNSAFE
         self._endpoint = Endpoint("", 0)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

@@ -69,7 +69,11 @@ class ControllerPart:
 
     async def _run(self, client: ZooKeeper) -> None:
         await self._active.wait()
-        await self._controller.submit(lambda image, now: self._made_good(image))
+        try:
+            await self._controller.submit(lambda image, now: self._made_good(image))
+        except KafkaError as error:  # the epoch is over
+            _LOG.info("no longer the controller", extra=fields(error=str(error)))
+            return
         loop = asyncio.get_running_loop()
         self._tasks += [loop.create_task(watch) for watch in self.watches(client)]
         await self._follow_brokers(client)

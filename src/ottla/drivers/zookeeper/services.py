@@ -113,5 +113,5 @@ def zookeeper_settings(config: ServerConfig) -> ZooKeeperSettings:
     return ZooKeeperSettings(
         config.node_id, config.zookeeper_connect or "", timeout_ms,
         config.zookeeper_connection_timeout_ms or timeout_ms, config.zookeeper_max_in_flight_requests,
-        config.zookeeper_set_acl, tuple(revealed(each) for each in secrets if each),
+        tuple(revealed(each) for each in secrets if each),
     )  # fmt: skip
