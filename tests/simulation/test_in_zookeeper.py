@@ -1,0 +1,26 @@
+"""Clusters that live in ZooKeeper, from seeds: nodes, the ensemble and the way to it fail, and nothing acknowledged is
+lost. More by hand: `ottla sim --kind "in zookeeper"`."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.simulation import scenario
+from ottla.simulation.runs.in_zookeeper import IN_ZOOKEEPER
+from tests.simulation.mutations import MUTATIONS
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_cluster_keeps_its_promises(seed: int) -> None:
+    outcome = scenario.run(seed, IN_ZOOKEEPER)
+    assert outcome.failures == []
+    assert outcome.counts["zookeeper commits"] > 50 and outcome.counts["quorum leaders"] > 0
+
+
+def test_a_seed_is_the_same_run_every_time() -> None:
+    first, second = scenario.run(4, IN_ZOOKEEPER), scenario.run(4, IN_ZOOKEEPER)
+    assert (first.digest, first.steps, first.counts) == (second.digest, second.steps, second.counts)
+
+
+def test_bugs_are_planted_in_it() -> None:
+    assert sum(each.kind == IN_ZOOKEEPER for each in MUTATIONS) >= 12
