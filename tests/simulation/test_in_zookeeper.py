@@ -1,20 +1,11 @@
 """Clusters that live in ZooKeeper, from seeds: nodes, the ensemble and the way to it fail, and nothing acknowledged is
-lost. More by hand: `ottla sim --kind "in zookeeper"`."""
+lost: `test_nodes.py` plays seeds of it. More by hand: `ottla sim --kind "in zookeeper"`."""
 
 from __future__ import annotations
-
-import pytest
 
 from ottla.simulation import scenario
 from ottla.simulation.runs.in_zookeeper import IN_ZOOKEEPER
 from tests.simulation.mutations import MUTATIONS
-
-
-@pytest.mark.parametrize("seed", [3, 4])
-def test_a_cluster_keeps_its_promises(seed: int) -> None:
-    outcome = scenario.run(seed, IN_ZOOKEEPER)
-    assert outcome.failures == []
-    assert outcome.counts["zookeeper commits"] > 50 and outcome.counts["quorum leaders"] > 0
 
 
 def test_a_seed_is_the_same_run_every_time() -> None:

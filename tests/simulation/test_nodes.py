@@ -41,6 +41,7 @@ MET: dict[str, tuple[str, ...]] = {
     "cluster": ("power loss", "stalled", "produce retried"),
     "quorum": ("leaders elected", "taken over", "fenced replicas", "stalled", "produce retried", "fetched again"),
     "long": ("leaders elected", "taken over", "produce retried"),
+    "in zookeeper": ("leaders elected", "quorum leaders", "zookeeper commits", "produce retried"),
     "transactions": (
         "EndTxn replayed",
         "late writes",
@@ -227,6 +228,7 @@ NEEDED["groups"] = tuple(
     )
 )  # fmt: skip
 
+NEEDED["in zookeeper"] = tuple((each,) for each in (*quorum.ALWAYS, "zookeeper commits", "quorum leaders"))
 NEEDED["queues"] = (
     *NEEDED["groups"], *((each,) for each in ("back-offs checked", "times of delivery checked", "order checked")),
 )  # fmt: skip

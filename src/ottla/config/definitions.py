@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ottla.config.setting import Setting
-from ottla.config.tables import groups, logs, node, ottla, resources, security, services, topics, zookeeper
+from ottla.config.tables import groups, logs, node, ottla, resources, security, services, topics
 
 
 class Section(NamedTuple):
@@ -36,7 +36,7 @@ BROKER_SECTIONS = (
     Section("Security", security.SECURITY),
     Section("TLS", security.TLS),
     Section("SASL", security.SASL),
-    Section("ZooKeeper", zookeeper.ZOOKEEPER),
+    Section("ZooKeeper", node.ZOOKEEPER),
     Section("What Kafka does not have", ottla.OTTLA),
 )
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ottla.config import definitions
-from ottla.config.tables.zookeeper import MODE, ZOOKEEPER
+from ottla.config.tables.node import ZOOKEEPER, ZOOKEEPER_MODE
 
 AUTHORIZER = "authorizer.class.name"
 SUPER_USERS = "super.users"
@@ -39,7 +39,7 @@ def has_effect(name: str, values: Mapping[str, Any]) -> bool:
     if name in PLUGIN_NAMES:
         return bool(values[AUTHORIZER])
     if name in {each.name for each in ZOOKEEPER}:
-        return bool(values.get(MODE))
+        return bool(values.get(ZOOKEEPER_MODE))
     if name.startswith("config.providers."):
         return bool(values["config.providers"])
     if name.startswith("listener.name."):

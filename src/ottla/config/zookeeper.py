@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ottla.config.listeners import parse_listener, parse_protocol_map
-from ottla.config.tables.zookeeper import MODE
+from ottla.config.tables.node import ZOOKEEPER_MODE
 from ottla.errors import OttlaError
 
 CONTROLLER = "CONTROLLER"
@@ -27,7 +27,7 @@ def completed(given: Mapping[str, str]) -> dict[str, str]:
                 f"{name} is true, but this version reaches ZooKeeper without {lacks} only: remove it, and keep the "
                 "ensemble on a network of its own"
             )
-    found = {**given, "process.roles": "broker,controller", "node.id": node_id, MODE: "true"}
+    found = {**given, "process.roles": "broker,controller", "node.id": node_id, ZOOKEEPER_MODE: "true"}
     if "controller.listener.names" in given:
         return found
     found["controller.listener.names"] = CONTROLLER

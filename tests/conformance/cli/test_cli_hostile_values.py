@@ -131,6 +131,10 @@ VALID: dict[str, list[str]] = {
     "features downgrade": ["--feature", "share.version=1", "--dry-run"],
     "spark archive": ["ottla.tar.gz"],
     "mirror status": ["a"],
+    "mirror plan": ["a"],
+    "migrate check": [],
+    "migrate walk": ["--stop", "true", "--start", "true", "--plan"],
+    "migrate zookeeper": ["--connect", "127.0.0.1:1", "--execute", "--config", "none.properties"],
     "mirror offsets": ["a", "t"],
     "mirror failover": ["a"],
     "mirror failback": ["a"],
@@ -150,7 +154,7 @@ VALID: dict[str, list[str]] = {
 REFUSED = {
     "acl add", "acl explain", "acl list", "acl remove", "cert renew", "cert show", "security env",
     "cluster add", "cluster drain", "cluster remove", "mirror failback", "mirror failover",
-    "mirror offsets", "mirror status", "pipeline stop",
+    "migrate zookeeper", "mirror offsets", "mirror plan", "mirror status", "pipeline stop",
     "quorum add", "quorum remove", "quorum unregister", "server health", "token create", "token expire", "token list",
     "token renew", "txn abort",
 }  # fmt: skip

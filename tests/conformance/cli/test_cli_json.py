@@ -34,7 +34,7 @@ PRINT_NO_DATA = {
 }  # fmt: skip
 """Nodes, scripts for shells, histories, and those that only do what they are told."""
 
-SERVE = {"ottla dev"}
+SERVE = {"ottla dev", "ottla console"}
 """They print one line and go on: `test_dev.py` reads it."""
 
 COMMANDS: dict[str, list[str]] = {
@@ -106,6 +106,10 @@ COMMANDS: dict[str, list[str]] = {
     "ottla sql": ['select * from "TOPIC"'],
     "ottla spark archive": ["ARCHIVE.tar.gz"],
     "ottla mirror status": ["a"],
+    "ottla mirror plan": ["a"],
+    "ottla migrate check": [],
+    "ottla migrate walk": ["--stop", "true", "--start", "true", "--plan"],
+    "ottla migrate zookeeper": ["--connect", "127.0.0.1:1", "--execute", "--config", "none.properties"],
     "ottla mirror offsets": ["a", "TOPIC"],
     "ottla mirror failover": ["a"],
     "ottla mirror failback": ["a"],
@@ -132,12 +136,13 @@ NEED_NO_BROKER = {
     "ottla pipeline list", "ottla pipeline describe", "ottla pipeline status", "ottla pipeline stop",
     "ottla pipeline new", "ottla pipeline logs", "ottla schema list", "ottla schema show", "ottla schema check",
     "ottla schema register", "ottla schema diff", "ottla quorum repair", "ottla server health",
-    "ottla cert show", "ottla audit verify", "ottla audit search",
+    "ottla cert show", "ottla audit verify", "ottla audit search", "ottla mirror plan", "ottla migrate zookeeper",
 }  # fmt: skip
 REFUSED = {
     "ottla pipeline stop": "activity has not run",
     "ottla pipeline logs": "activity has no log",
     "ottla mirror status": "there is no mirror of a at",
+    "ottla migrate zookeeper": "cannot read the configuration file",
     "ottla mirror offsets": "there is no mirror of a at",
     "ottla mirror failover": "there is no mirror of a at",
     "ottla mirror failback": "there is no mirror of a at",
@@ -233,6 +238,7 @@ def test_output(
 ) -> None:
     monkeypatch.setenv("OTTLA_BOOTSTRAP", bootstrap)
     monkeypatch.setenv("OTTLA_REGISTRY", registry_url)
+    monkeypatch.setenv("OTTLA_MIRROR_FROM", bootstrap)
     code, printed, complaints = ask(arguments(name, **filled))
     if name == "ottla topic create":
         assert [(each["topic"], each["error"]) for each in printed[0]] == [
@@ -241,7 +247,7 @@ def test_output(
         assert code == 1 and "ottla topic alter" in complaints[0]["hint"]
         return
     if name in REFUSED:
-        assert (code, printed) == (1, []) and REFUSED[name] in complaints[0]["error"]
+        assert code in (1, MISUSED) and printed == [] and REFUSED[name] in complaints[0]["error"]
         return
     assert (code, complaints) == (OK, [])
     assert printed and all(isinstance(each, dict | list) for each in printed)

@@ -8,6 +8,8 @@ from ottla.config.setting import Mode, Setting, Type
 BOOLEAN, STRING, INT, LONG, LIST, CLASS = Type.BOOLEAN, Type.STRING, Type.INT, Type.LONG, Type.LIST, Type.CLASS
 CLUSTER_WIDE, PER_BROKER = Mode.CLUSTER_WIDE, Mode.PER_BROKER
 
+ZOOKEEPER_MODE = "ottla.zookeeper.mode"
+
 # fmt: off
 NODE: tuple[Setting, ...] = (
     Setting("process.roles", LIST, None, ListOf(("broker", "controller"), empty=False), required=True,
@@ -168,4 +170,22 @@ METADATA: tuple[Setting, ...] = (
     Setting("controller.performance.always.log.threshold.ms", LONG, "2000", AtLeast(0), internal=True,
             doc="Milliseconds from which a controller event is always reported."),
 )
+
+ZOOKEEPER: tuple[Setting, ...] = (
+    Setting("zookeeper.connect", STRING, None, internal=True,
+            doc="The ensemble, as host:port,host:port/chroot. Without process.roles the cluster lives there."),
+    Setting("zookeeper.session.timeout.ms", INT, "18000", AtLeast(1), internal=True,
+            doc="Milliseconds without a word after which the ensemble takes a broker for gone."),
+    Setting("zookeeper.connection.timeout.ms", INT, None, AtLeast(1), internal=True,
+            doc="Milliseconds that a start waits for the ensemble; by default zookeeper.session.timeout.ms."),
+    Setting("zookeeper.max.in.flight.requests", INT, "10", AtLeast(1), internal=True,
+            doc="Requests to the ensemble that wait for their answers at once."),
+    Setting("password.encoder.secret", Type.PASSWORD, None, internal=True,
+            doc="Encrypts passwords among dynamic settings, which ZooKeeper keeps."),
+    Setting("password.encoder.old.secret", Type.PASSWORD, None, internal=True,
+            doc="The secret before this one, for passwords that were encrypted with it."),
+    Setting(ZOOKEEPER_MODE, BOOLEAN, "false", internal=True,
+            doc="Whether the cluster lives in ZooKeeper; set for a file with zookeeper.connect and no process.roles."),
+)
+"""Settings of a broker whose cluster lives in ZooKeeper, with the names and defaults that Kafka 3.9 had for them."""
 # fmt: on

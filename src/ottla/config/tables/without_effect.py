@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.config.tables.zookeeper import ZOOKEEPER
+from ottla.config.tables.node import ZOOKEEPER
 
 _REASONS: Mapping[str, tuple[str, ...]] = {
     "A node has one event loop; threads of the operating system's disk calls need no number.": (

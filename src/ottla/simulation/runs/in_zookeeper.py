@@ -92,7 +92,7 @@ class InZooKeeperRun(QuorumRun):
         counts = self.counts()
         missed = [f"the run met no {each}" for each in (*ALWAYS, "zookeeper commits") if not counts[each]]
         if self.plan.brokers > 1 and counts["quorum leaders"] < 1:
-            missed.append("the run met no controller")
+            missed.append("the run met no election of the quorum")
         return missed
 
 
