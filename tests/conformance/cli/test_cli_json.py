@@ -30,11 +30,11 @@ PRINT_NO_DATA = {
     "ottla server start", "ottla completion", "ottla cluster up", "ottla cluster add", "ottla cluster restart",
     "ottla sim", "ottla registry", "ottla storage format", "ottla quorum add", "ottla quorum remove",
     "ottla quorum unregister",
-    "ottla cert renew", "ottla security env",
+    "ottla cert renew", "ottla security env", "ottla console",
 }  # fmt: skip
 """Nodes, scripts for shells, histories, and those that only do what they are told."""
 
-SERVE = {"ottla dev", "ottla console"}
+SERVE = {"ottla dev"}
 """They print one line and go on: `test_dev.py` reads it."""
 
 COMMANDS: dict[str, list[str]] = {
@@ -106,7 +106,7 @@ COMMANDS: dict[str, list[str]] = {
     "ottla sql": ['select * from "TOPIC"'],
     "ottla spark archive": ["ARCHIVE.tar.gz"],
     "ottla mirror status": ["a"],
-    "ottla mirror plan": ["a"],
+    "ottla mirror plan": ["a", "--topics", "TOPIC"],
     "ottla migrate check": [],
     "ottla migrate walk": ["--stop", "true", "--start", "true", "--plan"],
     "ottla migrate zookeeper": ["--connect", "127.0.0.1:1", "--execute", "--config", "none.properties"],
