@@ -106,7 +106,7 @@ COMMANDS: dict[str, list[str]] = {
     "ottla sql": ['select * from "TOPIC"'],
     "ottla spark archive": ["ARCHIVE.tar.gz"],
     "ottla mirror status": ["a"],
-    "ottla mirror plan": ["a", "--topics", "TOPIC"],
+    "ottla mirror plan": ["a", "--topics", "none-of-them"],
     "ottla migrate check": [],
     "ottla migrate walk": ["--stop", "true", "--start", "true", "--plan"],
     "ottla migrate zookeeper": ["--connect", "127.0.0.1:1", "--execute", "--config", "none.properties"],

@@ -122,6 +122,10 @@ def test_no_file_gets_the_number_of_a_closed_stream(tmp_path: Path) -> None:
         node.kill()
 
 
+WRONG_OPTIONS = {"migrate zookeeper", "mirror plan"}
+"""What they are refused for is an option or a file of settings."""
+
+
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_a_refusal_into_closed_broken_and_full(name: str, commands: Commands, env: dict[str, str]) -> None:
     reader, broken = os.pipe()
@@ -132,7 +136,7 @@ def test_a_refusal_into_closed_broken_and_full(name: str, commands: Commands, en
             for how in ({"stdout": stream}, {"stderr": stream}):
                 ended = commands.run(*name.split(), *VALID[name], **how, env=env)
                 ensure_decent(ended, told="stdout" in how)
-                assert ended.code == (2 if name in MISUSED else 1), ended
+                assert ended.code == (2 if name in WRONG_OPTIONS else 1), ended
     finally:
         os.close(broken)
         os.close(full)

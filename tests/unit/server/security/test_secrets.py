@@ -40,7 +40,7 @@ ASKED_OF_KAFKA = {
 """Every setting of a broker that DescribeConfigs of Kafka 4.3.0 has as a password."""
 
 OF_ZOOKEEPER = {"password.encoder.secret", "password.encoder.old.secret"}
-"""Those that Kafka had until 3.9."""
+"""Passwords that Kafka had until 3.9."""
 
 SOUNDS_SECRET = ("password", "passphrase", "secret", "jaas.config", "keystore.key", "certificate")
 JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="{CANARY}";'
