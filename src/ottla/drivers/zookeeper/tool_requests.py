@@ -145,12 +145,13 @@ class ToolRequests:
 
     async def _assignment(self, name: str, data: bytes) -> None:
         """A topic that is new, or has more partitions than are known; what else differs is written again with the next
-        change of the topic."""
+        change of the topic. Tools that write znodes give a topic no id."""
         found = decode_topic(topic_path(name), data)
         known = self._controller.image.topics_by_name.get(name)
         if known is None:
-            await self._create(name, found.replicas)
-        elif len(found.replicas) > len(known.partitions):
+            if found.topic_id is None:  # one with an id was made by a controller, and is being deleted
+                await self._create(name, found.replicas)
+        elif found.topic_id in (None, known.id) and len(found.replicas) > len(known.partitions):
             await self._extend(known, found.replicas)
 
     async def _create(self, name: str, replicas: Mapping[int, tuple[int, ...]]) -> None:
