@@ -12,8 +12,12 @@ from uuid import UUID
 
 import pytest
 
+from ottla.config.secret import revealed
+from ottla.config.server import ServerConfig
 from ottla.drivers.zookeeper import tree as zookeeper_tree
+from ottla.drivers.zookeeper.services import ZooKeeperServices
 from ottla.drivers.zookeeper.tree import Deposed, TreeWriter
+from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, acl_content
@@ -23,12 +27,13 @@ from ottla.protocol.internal import metadata_records as r
 from ottla.steps import at_once
 from ottla.testing.disk import SimulatedFileSystem
 from ottla.znodes import cluster
-from ottla.znodes.changes import changes_of
+from ottla.znodes.changes import changes_of, check
 from ottla.znodes.reading import image_of
 from ottla.znodes.state import UNMADE_EPOCH, read_state
 from ottla.znodes.tree import Znode
 from ottla.zookeeper.errors import Code, NoNodeError, ZooKeeperError, error_of
 from ottla.zookeeper.messages import OPEN_ACL_UNSAFE, Check, Create, SetData
+from tests.unit.drivers.parts import Clock, new_disk
 from tests.unit.migration.world import FakeZooKeeper
 
 EPOCH = 7
@@ -305,3 +310,35 @@ def test_a_deposed_controller_writes_nothing() -> None:
         with pytest.raises(Deposed):
             asyncio.run(walk.writer.write(at_once(changes_of(delta, after, EPOCH, None))))
         assert walk.ensemble.nodes == before
+
+
+def test_a_large_topic_that_is_deleted_in_part_stays_deleted() -> None:
+    """The wish is written before the first part goes, and a new controller goes on with it."""
+    walk = Walk(1)
+    topic_id = random_uuid(walk.random)
+    rows = [
+        r.PartitionRecord(n, topic_id, (1,), (1,), leader=1, leader_epoch=0, partition_epoch=0) for n in range(1200)
+    ]
+    walk.decide([r.TopicRecord("large", topic_id), *rows])
+    walk.ensemble.left = 2
+    with pytest.raises(ZooKeeperError):
+        walk.decide([r.RemoveTopicRecord(topic_id)])
+    assert "large" in walk.read().topics_by_name and "/admin/delete_topics/large" in walk.ensemble.nodes
+
+
+def test_passwords_are_encrypted_and_refused_without_a_secret() -> None:
+    settings = {"zookeeper.connect": "zk:2181", "broker.id": "1", "password.encoder.secret": "opens it",
+                "listeners": "PLAINTEXT://127.0.0.1:0"}  # fmt: skip
+    services: Any = ZooKeeperServices(new_disk(), Clock(), random_module.Random(1), ServerConfig.load(None, settings),
+                                      None, None)  # type: ignore[arg-type]  # fmt: skip
+    walk = Walk(1)
+    delta, image = walk.changed([r.ConfigRecord(4, "1", "listener.name.ssl.ssl.key.password", "hidden")])
+    with pytest.raises(KafkaError) as caught:
+        check(delta, can_encrypt=False)
+    assert caught.value.code == ErrorCode.invalid_config
+    check(delta, can_encrypt=True)
+    asyncio.run(walk.writer.write(at_once(changes_of(delta, image, EPOCH, services._encrypt()))))
+    assert b"hidden" not in b"".join(data for data, _ in walk.ensemble.nodes.values())
+    found = read_state(walk.ensemble.tree(), "c", 1, ("opens it",), lambda: random_uuid(walk.random))
+    settings_now = image_of(iter(found.records), "c").config(4, "1")
+    assert revealed(settings_now["listener.name.ssl.ssl.key.password"]) == "hidden"

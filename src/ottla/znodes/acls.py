@@ -6,7 +6,7 @@ A name may hold a `/`: it is all that follows the type, and its parts are znodes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.security.acls import Operation, PatternType, Permission, ResourceType
 from ottla.znodes.tree import BadZnode, Children, Tree, Znode, fields_of, to_json
@@ -41,6 +41,14 @@ class Acl(NamedTuple):
     host: str
     operation: int
     permission_type: int
+
+
+def acl_of(record: Any) -> Acl:
+    """The ACL of a record."""
+    return Acl(
+        record.resource_type, record.resource_name, record.pattern_type, record.principal, record.host,
+        record.operation, record.permission_type,
+    )  # fmt: skip
 
 
 def acl_path(resource_type: int, pattern_type: int, name: str) -> str:

@@ -40,6 +40,9 @@ _CONFIG_ROOTS: Final = {
 
 DIRECTORIES_UNKNOWN: Final = frozenset({DIRECTORY_MIGRATING})
 
+PARTITIONS_AT_ONCE: Final = 500
+"""A larger topic is deleted part by part, so that the wish stands there first: the next controller goes on with it."""
+
 CHANGES_PER_STEP: Final = 100
 """A state costs some 10 us to be written as JSON."""
 
@@ -133,6 +136,8 @@ def changes_of(delta: MetadataDelta, image: MetadataImage, controller_epoch: int
 
 def _topics(delta: MetadataDelta, image: MetadataImage, controller_epoch: int) -> Iterator[Change]:
     for gone in delta.deleted_topics.values():
+        if len(gone.partitions) > PARTITIONS_AT_ONCE:
+            yield Change(f"{cluster.DELETIONS}/{gone.name}", Kind.PARENT)
         yield Change(topics.topic_path(gone.name), Kind.GONE)
         yield Change(f"{configs.TOPIC_CONFIGS}/{gone.name}", Kind.GONE)
         yield Change(f"{cluster.DELETIONS}/{gone.name}", Kind.GONE)
@@ -164,7 +169,7 @@ def _topic(topic: TopicDelta, now: TopicImage, controller_epoch: int, image: Met
         yield Change(f"{configs.TOPIC_CONFIGS}/{topic.name}", Kind.NEW, content)
     if is_assigned or added:
         kind = Kind.NEW if topic.created else Kind.SET
-        yield Change(topics.topic_path(topic.name), kind, topics.encode_topic(topic_znode(now)))
+        yield Change(topics.topic_path(topic.name), kind, topics.encode_topic(topics.topic_znode(now)))
     if topic.created:
         yield Change(topics.partitions_path(topic.name), Kind.NEW)
     for number, partition in added.items():
@@ -176,17 +181,6 @@ def _topic(topic: TopicDelta, now: TopicImage, controller_epoch: int, image: Met
 
 def assignment(partition: PartitionRegistration) -> tuple[tuple[int, ...], ...]:
     return partition.replicas, partition.adding, partition.removing
-
-
-def topic_znode(topic: TopicImage) -> topics.TopicZnode:
-    """Which brokers have the topic's replicas."""
-    rows = topic.partitions.items()
-    return topics.TopicZnode(
-        topic.id,
-        {number: each.replicas for number, each in rows},
-        {number: each.adding for number, each in rows if each.adding},
-        {number: each.removing for number, each in rows if each.removing},
-    )
 
 
 def _configs(delta: MetadataDelta, image: MetadataImage, encrypt: Encrypt | None) -> Iterator[Change]:
@@ -238,10 +232,7 @@ def _acls(delta: MetadataDelta, image: MetadataImage) -> Iterator[Change | None]
     for record in image.acls.values() if wanted else ():
         path = acls.acl_path(record.resource_type, record.pattern_type, record.resource_name)
         if path in wanted:
-            wanted[path].append(acls.Acl(
-                record.resource_type, record.resource_name, record.pattern_type, record.principal, record.host,
-                record.operation, record.permission_type,
-            ))  # fmt: skip
+            wanted[path].append(acls.acl_of(record))
         for at in range(len(path)):
             if path[at] == "/" and path[:at] in wanted:
                 parents[path[:at]] = None

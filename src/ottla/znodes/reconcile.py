@@ -116,10 +116,7 @@ def _acls(image: MetadataImage, path: str, data: bytes, seed: bytes) -> Iterator
     known: dict[acls.Acl, UUID] = {}
     for acl_id, record in image.acls.items():
         if acls.acl_path(record.resource_type, record.pattern_type, record.resource_name) == path:
-            known[acls.Acl(
-                record.resource_type, record.resource_name, record.pattern_type, record.principal, record.host,
-                record.operation, record.permission_type,
-            )] = acl_id  # fmt: skip
+            known[acls.acl_of(record)] = acl_id
     for acl in sorted(wanted - known.keys()):
         yield r.AccessControlEntryRecord(made_up_id(seed, "acl", *acl), *acl)
     for acl in sorted(known.keys() - wanted):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.metadata.image import LeaderRecoveryState
+from ottla.metadata.image import LeaderRecoveryState, TopicImage
 from ottla.model import ZERO_UUID, TopicId, uuid_from_base64, uuid_to_base64
 from ottla.znodes.tree import BadZnode, Fields, fields_of, integers, to_json
 
@@ -45,6 +45,17 @@ def partitions_path(topic: str) -> str:
 
 def state_path(topic: str, partition: int) -> str:
     return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def topic_znode(topic: TopicImage, *, with_id: bool = True) -> TopicZnode:
+    """Which brokers have the topic's replicas."""
+    rows = topic.partitions.items()
+    return TopicZnode(
+        topic.id if with_id else None,
+        {number: each.replicas for number, each in rows},
+        {number: each.adding for number, each in rows if each.adding},
+        {number: each.removing for number, each in rows if each.removing},
+    )
 
 
 def decode_topic(path: str, data: bytes) -> TopicZnode:

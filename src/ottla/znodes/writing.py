@@ -8,7 +8,7 @@ from typing import Any
 
 from ottla.config.definitions import is_sensitive
 from ottla.metadata import features
-from ottla.metadata.image import ConfigResourceType, MetadataImage, TopicImage
+from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.security.acls import Operation
 from ottla.znodes import acls, cluster, configs, topics
 from ottla.znodes.findings import Findings
@@ -63,7 +63,10 @@ class Writer:
 
     def _topics(self) -> Iterator[tuple[str, Znode]]:
         for topic in sorted(self.image.topics, key=lambda each: each.name):
-            yield topics.topic_path(topic.name), Znode(topics.encode_topic(self._assignment(topic)))
+            yield (
+                topics.topic_path(topic.name),
+                Znode(topics.encode_topic(topics.topic_znode(topic, with_id=self.options.with_ids))),
+            )
             for number, partition in topic.partitions.items():
                 path = topics.state_path(topic.name, number)
                 isr = partition.isr
@@ -75,15 +78,6 @@ class Writer:
                     partition.recovery_state,
                 )  # fmt: skip
                 yield path, Znode(topics.encode_state(state), partition.partition_epoch)
-
-    def _assignment(self, topic: TopicImage) -> topics.TopicZnode:
-        rows = topic.partitions.items()
-        return topics.TopicZnode(
-            topic.id if self.options.with_ids else None,
-            {number: each.replicas for number, each in rows},
-            {number: each.adding for number, each in rows if each.adding},
-            {number: each.removing for number, each in rows if each.removing},
-        )
 
     def _configs(self) -> Iterator[tuple[str, Znode]]:
         for topic in sorted(each.name for each in self.image.topics):
@@ -128,10 +122,7 @@ class Writer:
             if "/" in record.host:
                 self.findings.lose(path, f"an ACL of {record.principal} for the network {record.host}")
                 continue
-            by_path.setdefault(path, []).append(acls.Acl(
-                record.resource_type, record.resource_name, record.pattern_type, record.principal, record.host,
-                record.operation, record.permission_type,
-            ))  # fmt: skip
+            by_path.setdefault(path, []).append(acls.acl_of(record))
         for path, found in sorted(by_path.items()):
             yield path, Znode(acls.encode_acls(found))
 

@@ -22,6 +22,7 @@ from ottla.filesystem import FileSystem
 from ottla.metadata.image import Endpoint
 from ottla.network import Network
 from ottla.quorum.voters import ReplicaKey
+from ottla.znodes.changes import Encrypt
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
@@ -56,7 +57,7 @@ class ZooKeeperServices(MetadataServices):
         config = self.config
         assert self._network is not None
         self.cluster = ZooKeeperCluster(
-            self._ensemble, self._clock, self._random, zookeeper_settings(config), self.quorum
+            self._ensemble, self._clock, self._random, zookeeper_settings(config), self.quorum, self._encrypt()
         )
         await self.cluster.connect()
         await super().start(log_dirs, controller_endpoints)
@@ -68,6 +69,16 @@ class ZooKeeperServices(MetadataServices):
         self.on_active.append(part.activated)
         endpoint = (controller_endpoints or {})[config.controller_protocol[0]]
         self.cluster.begin(endpoint, part)
+
+    def _encrypt(self) -> Encrypt | None:
+        """Encrypts passwords among dynamic settings; None without `password.encoder.secret`."""
+        secret = self.config.password_encoder_secret
+        if not secret:
+            return None
+        from ottla.znodes.passwords import IV_BYTES, SALT_BYTES, encrypted  # few clusters have any
+
+        key, random = revealed(secret), self._random
+        return lambda text: encrypted(revealed(text), key, random.randbytes(SALT_BYTES), random.randbytes(IV_BYTES))
 
     async def _identify(self, paths: Sequence[str], endpoints: Mapping[str, Endpoint]) -> Identity:
         config, cluster_id = self.config, self.cluster.cluster_id
