@@ -116,7 +116,7 @@ class ServerConfig(TypedSettings):
             if "zookeeper.connect" in given:
                 from ottla.config import zookeeper  # few clusters live there
 
-                given = zookeeper.completed(given)
+                given = zookeeper.completed(given, environ or {})
             else:
                 given = {**_embedded(given), **given}
         config = cls(given, host_name)

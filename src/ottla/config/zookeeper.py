@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 
 from ottla.config.listeners import parse_listener, parse_protocol_map
@@ -10,9 +11,45 @@ from ottla.errors import OttlaError
 
 CONTROLLER = "CONTROLLER"
 DEFAULT_LISTENERS = "PLAINTEXT://:9092"
+NOTHING: Mapping[str, str] = {}
+
+JAVA_OPTIONS = {
+    "java.security.auth.login.config": "ottla.zookeeper.login.config",
+    "zookeeper.sasl.clientconfig": "ottla.zookeeper.login.context",
+    "zookeeper.client.secure": "zookeeper.ssl.client.enable",
+    "zookeeper.clientCnxnSocket": "zookeeper.clientCnxnSocket",
+    "zookeeper.ssl.keyStore.location": "zookeeper.ssl.keystore.location",
+    "zookeeper.ssl.keyStore.password": "zookeeper.ssl.keystore.password",
+    "zookeeper.ssl.keyStore.type": "zookeeper.ssl.keystore.type",
+    "zookeeper.ssl.trustStore.location": "zookeeper.ssl.truststore.location",
+    "zookeeper.ssl.trustStore.password": "zookeeper.ssl.truststore.password",
+    "zookeeper.ssl.trustStore.type": "zookeeper.ssl.truststore.type",
+    "zookeeper.ssl.protocol": "zookeeper.ssl.protocol",
+    "zookeeper.ssl.enabledProtocols": "zookeeper.ssl.enabled.protocols",
+    "zookeeper.ssl.ciphersuites": "zookeeper.ssl.cipher.suites",
+    "zookeeper.ssl.crl": "zookeeper.ssl.crl.enable",
+    "zookeeper.ssl.ocsp": "zookeeper.ssl.ocsp.enable",
+}
+"""Java's system properties by which brokers, before 2.5 all of them, were told how to reach the ensemble, and the
+setting of each."""
 
 
-def completed(given: Mapping[str, str]) -> dict[str, str]:
+def from_java_options(environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings of the way to the ensemble that `KAFKA_OPTS` gives as `-Dname=value`. Raises OttlaError."""
+    try:
+        words = shlex.split(environ.get("KAFKA_OPTS", ""))
+    except ValueError as error:
+        raise OttlaError(f"KAFKA_OPTS cannot be read: {error}") from None
+    given = dict(each[2:].partition("=")[::2] for each in words if each.startswith("-D"))
+    found = {JAVA_OPTIONS[name]: value for name, value in given.items() if name in JAVA_OPTIONS}
+    if given.get("zookeeper.sasl.client", "true").lower() == "false":
+        found.pop("ottla.zookeeper.login.config", None)  # the file is for other logins
+    if given.get("zookeeper.ssl.hostnameVerification", "true").lower() == "false":
+        found["zookeeper.ssl.endpoint.identification.algorithm"] = ""
+    return found
+
+
+def completed(given: Mapping[str, str], environ: Mapping[str, str] = NOTHING) -> dict[str, str]:
     """The settings of a node that has both roles, since any of these brokers may become the controller.
 
     Where the file names no listener of controllers, one is added at a free port: brokers find it in ZooKeeper. It has
@@ -21,13 +58,13 @@ def completed(given: Mapping[str, str]) -> dict[str, str]:
     node_id = given.get("node.id", given.get("broker.id", "-1"))
     if node_id == "-1":
         raise OttlaError("broker.id is missing: give each broker of this cluster a number of its own")
-    for name, lacks in _NOT_KEPT.items():
-        if given.get(name, "").strip().lower() == "true":
-            raise OttlaError(
-                f"{name} is true, but this version reaches ZooKeeper without {lacks} only: remove it, and keep the "
-                "ensemble on a network of its own"
-            )
-    found = {**given, "process.roles": "broker,controller", "node.id": node_id, ZOOKEEPER_MODE: "true"}
+    found = {
+        **from_java_options(environ),
+        **given,
+        "process.roles": "broker,controller",
+        "node.id": node_id,
+        ZOOKEEPER_MODE: "true",
+    }
     if "controller.listener.names" in given:
         return found
     found["controller.listener.names"] = CONTROLLER
@@ -45,9 +82,6 @@ def completed(given: Mapping[str, str]) -> dict[str, str]:
     found["listener.security.protocol.map"] = ",".join((*mapped, f"{CONTROLLER}:{own.protocol}"))
     return found
 
-
-_NOT_KEPT = {"zookeeper.ssl.client.enable": "TLS", "zookeeper.set.acl": "a login"}
-"""What would protect the ensemble, and is not there."""
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 

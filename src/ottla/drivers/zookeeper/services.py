@@ -12,6 +12,7 @@ from ottla.drivers.metadata.broker_lifecycle import BrokerLifecycle
 from ottla.drivers.metadata.directories import Identity, identify, known_cluster_id
 from ottla.drivers.metadata.metadata_services import MetadataServices, broker_settings, quorum_settings
 from ottla.drivers.quorum.quorum_node import QuorumNode
+from ottla.drivers.zookeeper.access import EnsembleAccess, ensemble_access
 from ottla.drivers.zookeeper.cluster import ZooKeeperCluster, ZooKeeperSettings
 from ottla.drivers.zookeeper.controller_part import ControllerPart
 from ottla.drivers.zookeeper.elected_node import ElectedNode
@@ -33,6 +34,7 @@ class ZooKeeperServices(MetadataServices):
 
     quorum: ElectedNode
     cluster: ZooKeeperCluster
+    _access: EnsembleAccess
 
     def __init__(
         self,
@@ -56,8 +58,9 @@ class ZooKeeperServices(MetadataServices):
     ) -> None:
         config = self.config
         assert self._network is not None
+        self._access = ensemble_access(self._ensemble, config.static, self._fs.read_bytes)
         self.cluster = ZooKeeperCluster(
-            self._ensemble, self._clock, self._random, zookeeper_settings(config), self.quorum, self._encrypt()
+            self._access, self._clock, self._random, zookeeper_settings(config), self.quorum, self._encrypt()
         )
         await self.cluster.connect()
         await super().start(log_dirs, controller_endpoints)
@@ -116,6 +119,8 @@ class ZooKeeperServices(MetadataServices):
                 await self.lifecycle.close()
             await self.cluster.stop()
         await super().stop()
+        if hasattr(self, "_access"):
+            self._access.close()
 
 
 def zookeeper_settings(config: ServerConfig) -> ZooKeeperSettings:

@@ -1,6 +1,6 @@
 """A simulated consumer that looks at leader epochs, as Kafka's does (KIP-320).
 
-It takes no metadata of an older epoch than it knows (`Metadata.updateLatestMetadata`), and names the newest one in every
+It takes no metadata of an older epoch than it knows (`Metadata.updateLatestMetadata`), and names the newest in every
 fetch. A leader of another epoch answers FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH then, and the consumer asks for the
 leader again. So only the leader of the newest epoch can say that an offset is out of range, and no promise is kept if
 it does.
