@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from ottla.simulation.clients.clients import Client
 from ottla.simulation.clients.epoch_consumer import EpochConsumer
 from ottla.simulation.faults.cluster_faults import ClusterNemesis
 from ottla.simulation.faults.faults import Nemesis
@@ -78,6 +79,11 @@ class InZooKeeperRun(QuorumRun):
         for server in self.zookeepers:
             await server.start()
         await super().set_up()
+
+    def make_clients(self) -> list[Client]:
+        clients = super().make_clients()
+        self.admin.decided_elsewhere = True  # the ensemble's answer may be lost, and the topic be there
+        return clients
 
     def make_nemesis(self) -> Nemesis:
         plan = self.plan
