@@ -28,6 +28,7 @@ class TypedSettings(Mapping[str, Any]):
         auto_leader_rebalance_enable: bool
         broker_heartbeat_interval_ms: int
         broker_id: int
+        broker_id_generation_enable: bool
         broker_rack: str | None
         broker_session_timeout_ms: int
         compression_gzip_level: int
@@ -239,6 +240,7 @@ class TypedSettings(Mapping[str, Any]):
         replication_quota_window_num: int
         replication_quota_window_size_seconds: int
         request_timeout_ms: int
+        reserved_broker_max_id: int
         security_inter_broker_protocol: str
         share_coordinator_cold_partition_snapshot_interval_ms: int
         share_coordinator_load_buffer_size: int

@@ -13,6 +13,11 @@ CONTROLLER = "CONTROLLER"
 DEFAULT_LISTENERS = "PLAINTEXT://:9092"
 NOTHING: Mapping[str, str] = {}
 
+
+class IdIsGenerated(OttlaError):
+    """The cluster gives the broker its number."""
+
+
 JAVA_OPTIONS = {
     "java.security.auth.login.config": "ottla.zookeeper.login.config",
     "zookeeper.sasl.clientconfig": "ottla.zookeeper.login.context",
@@ -55,9 +60,7 @@ def completed(given: Mapping[str, str], environ: Mapping[str, str] = NOTHING) ->
     Where the file names no listener of controllers, one is added at a free port: brokers find it in ZooKeeper. It has
     the host and the security protocol of the listener by which brokers reach each other. Raises OttlaError.
     """
-    node_id = given.get("node.id", given.get("broker.id", "-1"))
-    if node_id == "-1":
-        raise OttlaError("broker.id is missing: give each broker of this cluster a number of its own")
+    node_id = given.get("node.id") or _broker_id(given)
     found = {
         **from_java_options(environ),
         **given,
@@ -65,6 +68,8 @@ def completed(given: Mapping[str, str], environ: Mapping[str, str] = NOTHING) ->
         "node.id": node_id,
         ZOOKEEPER_MODE: "true",
     }
+    if given.get("broker.id", "").strip() == "-1":
+        found["broker.id"] = node_id
     if "controller.listener.names" in given:
         return found
     found["controller.listener.names"] = CONTROLLER
@@ -81,6 +86,26 @@ def completed(given: Mapping[str, str], environ: Mapping[str, str] = NOTHING) ->
     mapped = [protocol_map] if protocol_map else [f"{each}:{each}" for each in _PROTOCOLS]
     found["listener.security.protocol.map"] = ",".join((*mapped, f"{CONTROLLER}:{own.protocol}"))
     return found
+
+
+def _broker_id(given: Mapping[str, str]) -> str:
+    """Raises OttlaError; IdIsGenerated where the number is not in the file, and need not be."""
+    text = given.get("broker.id", "-1").strip()
+    generates = given.get("broker.id.generation.enable", "true").strip().lower() != "false"
+    if text == "-1":
+        if not generates:
+            raise OttlaError("broker.id is missing: give each broker of this cluster a number of its own")
+        raise IdIsGenerated(
+            "broker.id is -1: the cluster gives this broker a number, which `ottla server start` asks for and keeps in "
+            "meta.properties; elsewhere say it by --set node.id=NUMBER"
+        )
+    highest = given.get("reserved.broker.max.id", "1000").strip()
+    if generates and text.isdecimal() and highest.isdecimal() and int(text) > int(highest):
+        raise OttlaError(
+            f"broker.id is {text}, but numbers above reserved.broker.max.id={highest} are given by the cluster: take a "
+            "lower one, raise it, or set broker.id.generation.enable=false"
+        )
+    return text
 
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

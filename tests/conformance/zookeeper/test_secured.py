@@ -4,7 +4,10 @@ who may read and change the znodes that brokers make."""
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -12,7 +15,7 @@ from random import Random
 import pytest
 
 from ottla.drivers.zookeeper.access import EnsembleAccess, ensemble_access
-from ottla.drivers.zookeeper.tree import ensure
+from ottla.drivers.zookeeper.tree import ensure, read_tree
 from ottla.network import SystemNetwork
 from ottla.zookeeper.client import ZooKeeper
 from ottla.zookeeper.errors import AuthFailedError, Code, NoAuthError, ZooKeeperError
@@ -140,3 +143,51 @@ def test_a_wrong_password_and_none(secured: tuple[str, Path]) -> None:
     asyncio.run(walk())
     wrong.close()
     nobody.close()
+
+
+NOT_FOR_OTHERS = ("/config/users", "/config/brokers", "/delegation_token")
+
+
+def test_a_node_whose_number_the_cluster_gives_owns_its_znodes(secured: tuple[str, Path], tmp_path: Path) -> None:
+    """A broker's file of Kafka 2.x, with the login in `KAFKA_OPTS`. The number is kept at the next start."""
+    connect, directory = secured
+    (tmp_path / "server.properties").write_text(
+        f"broker.id=-1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\nzookeeper.set.acl=true\n"
+        f"zookeeper.connect={connect}/node\nzookeeper.ssl.client.enable=true\nreserved.broker.max.id=7\n"
+        "zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty\n"
+        f"zookeeper.ssl.truststore.location={directory / 'ca.pem'}\n"
+    )
+    kafka = access_of(directory, "kafka")
+
+    async def look() -> None:
+        async with client_of(f"{connect}/node", kafka) as client:
+            assert (await client.children("/brokers/ids")).names == ["8"]
+            names = sorted({*(await client.children("/")).names} - {"consumers"})  # which is everybody's
+            found = await read_tree(client, [f"/{each}" for each in names])
+            assert len(found) > 20
+            for path in found:
+                acls = {(each.scheme, each.perms) for each in (await client.acl(path)).acls}
+                others = set() if path.startswith(NOT_FOR_OTHERS) else {("world", 1)}
+                assert acls == {("sasl", 31)} | others, path
+
+    for _ in range(2):
+        node = subprocess.Popen(
+            [sys.executable, "-m", "ottla.cli.main", "server", "start", "--config", tmp_path / "server.properties"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "KAFKA_OPTS": f"-Djava.security.auth.login.config={directory / 'kafka.jaas'}"},
+        )
+        try:
+            assert node.stdout is not None
+            said = [node.stdout.readline()]
+            while said[-1] and "listening on" not in said[-1]:
+                said.append(node.stdout.readline())
+            assert "listening on" in said[-1], "".join(said)
+            assert "node.id=8\n" in (tmp_path / "data" / "meta.properties").read_text()
+            asyncio.run(look())
+        finally:
+            node.terminate()
+            node.communicate()
+        assert node.returncode == 0
+    kafka.close()

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import random as random_module
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.clock import Clock
@@ -22,13 +22,14 @@ from ottla.drivers.tasks import cancelled
 from ottla.drivers.zookeeper.access import EnsembleAccess
 from ottla.drivers.zookeeper.controller_part import ControllerPart
 from ottla.drivers.zookeeper.elected_node import ElectedNode
+from ottla.drivers.zookeeper.ensemble_client import ZooKeeperSettings, client_of, prepare, unusable
 from ottla.drivers.zookeeper.tree import Deposed, TreeWriter, ensure, read_tree
-from ottla.errors import KafkaError, OttlaError
+from ottla.errors import KafkaError
 from ottla.logs import fields
 from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
-from ottla.model import LeaderEpoch, NodeId, Offset, random_uuid, uuid_to_base64
+from ottla.model import LeaderEpoch, Offset, random_uuid, uuid_to_base64
 from ottla.network import Address
 from ottla.quorum.elected import first_snapshot
 from ottla.znodes import changes, cluster
@@ -49,15 +50,6 @@ from ottla.zookeeper.watches import State, WatchedEvent
 
 _LOG = logging.getLogger("ottla.controller")
 
-PERSISTENT = (
-    "/consumers", "/brokers/ids", "/brokers/topics", "/brokers/seqid", "/config/changes", "/config/topics",
-    "/config/brokers", "/config/clients", "/config/users", "/config/ips", "/admin/delete_topics",
-    "/isr_change_notification", "/log_dir_event_notification", "/latest_producer_id_block",
-    "/delegation_token/tokens", "/kafka-acl", "/kafka-acl-changes", "/kafka-acl-extended/prefixed",
-    "/kafka-acl-extended-changes",
-)  # fmt: skip
-"""Znodes that every cluster has (`KafkaZkClient.createTopLevelPaths`)."""
-
 RETRY_SECONDS = 1.0
 """Before another attempt of what failed for a reason that may pass."""
 
@@ -66,16 +58,6 @@ DAMAGED_SECONDS = 10.0
 
 DECISIONS_AT_ONCE = 500
 """Decisions that are written in one go, at most."""
-
-
-class ZooKeeperSettings(NamedTuple):
-    node_id: NodeId
-    connect: str
-    session_timeout_ms: int
-    connection_timeout_ms: int
-    requests_max: int
-    secrets: Sequence[str] = ()
-    """`password.encoder.secret` and the one before it."""
 
 
 class _Decision(NamedTuple):
@@ -130,36 +112,17 @@ class ZooKeeperCluster:
         settings = self.settings
         self.client = self._new_client()
         try:
-            await self.client.wait_connected(settings.connection_timeout_ms)
-            if await self.client.exists("/") is None:
-                await self._make_chroot()
-            for path in PERSISTENT:
-                await ensure(self.client, path, self.acl)
+            await prepare(self.client, settings, self._access, self._random)
             self.cluster_id = await self._cluster_id()
         except ZooKeeperError as error:
             await self.client.close()
-            raise OttlaError(f"zookeeper.connect: {settings.connect} cannot be used: {error}") from error
+            raise unusable(settings, error) from error
 
     def _new_client(self) -> ZooKeeper:
-        settings = self.settings
-        client = ZooKeeper(
-            self._access.network, settings.connect, random=self._random, login=self._access.login,
-            session_timeout_ms=settings.session_timeout_ms, request_timeout_ms=settings.session_timeout_ms,
-            requests_max=settings.requests_max,
-        )  # fmt: skip
+        client = client_of(self.settings, self._access, self._random)
         client.on_state(lambda state: self._on_state(client, state))
         client.start()
         return client
-
-    async def _make_chroot(self) -> None:
-        """Kafka's brokers create it too."""
-        servers, _, chroot = self.settings.connect.partition("/")
-        above = ZooKeeper(
-            self._access.network, servers, random=self._random, login=self._access.login,
-            session_timeout_ms=self.settings.session_timeout_ms,
-        )  # fmt: skip
-        async with above:
-            await ensure(above, "/" + chroot, self.acl)
 
     async def _cluster_id(self) -> str:
         try:
