@@ -405,6 +405,17 @@ MUTATIONS = (
     Mutation("producer-ids-not-kept", "in zookeeper", "ottla.znodes.changes",
              "    if delta.next_producer_id is not None and delta.next_producer_id > 0:\n",
              "    if delta.next_producer_id is not None and delta.next_producer_id < 0:\n", 20),
+    Mutation("topic-ids-not-kept", "in zookeeper", "ottla.znodes.topics",
+             "        **({} if topic.topic_id is None else {\"topic_id\": uuid_to_base64(topic.topic_id)}),\n", ""),
+    Mutation("settings-of-topics-not-kept", "in zookeeper", "ottla.znodes.changes",
+             "        yield Change(path, Kind.SET if is_topic else Kind.NEW, configs.encode_config(settings))\n",
+             "        if not is_topic:\n            yield Change(path, Kind.NEW, configs.encode_config(settings))\n"),
+    Mutation("decisions-written-in-part", "in zookeeper", "ottla.drivers.zookeeper.cluster",
+             "                for delta, image, _ in taken:\n", "                for delta, image, _ in taken[:1]:\n"),
+    Mutation("moves-not-kept", "in zookeeper", "ottla.znodes.changes",
+             "        is_assigned |= assignment(before) != assignment(partition)\n", ""),
+    Mutation("states-of-new-partitions-not-kept", "in zookeeper", "ottla.znodes.changes",
+             "        yield state(number, partition, Kind.NEW, 1)\n", ""),
 )  # fmt: skip
 
 
