@@ -30,7 +30,7 @@ CLEAR_SOCKET = "org.apache.zookeeper.ClientCnxnSocketNIO"
 LOGIN_FILE, LOGIN_SECTION = "ottla.zookeeper.login.config", "ottla.zookeeper.login.context"
 
 SENSITIVE = ("/config/users", "/config/brokers", "/delegation_token")
-"""Nobody else reads what is below these (`ZkData.SensitiveRootPaths`)."""
+"""Znodes that only brokers read, with all below them (`ZkData.SensitiveRootPaths`)."""
 
 OPEN = "/consumers"
 """Consumers of old times write their offsets below it."""
@@ -51,7 +51,7 @@ class EnsembleAccess:
     """Ends the threads of TLS, once no client uses the network any more."""
 
     def acl(self, path: str) -> Sequence[ACL]:
-        """Of a znode that is made, as `ZkData.defaultAcls`."""
+        """Permissions of a znode that is made at `path`, as `ZkData.defaultAcls`."""
         if not self.sets_acls or path == OPEN:
             return OPEN_ACL_UNSAFE
         return CREATOR_ALL_ACL if path.startswith(SENSITIVE) else (*CREATOR_ALL_ACL, *READ_ACL_UNSAFE)
@@ -143,22 +143,35 @@ def _over_tls(network: Network, get: Callable[[str], Any], read: Read) -> tuple[
 def _of_listeners(get: Callable[[str], Any], name: str) -> Any:
     """The value of a setting of listeners, as the ensemble's have it: a key has its store's password, and a PEM file no
     other one."""
+    if name not in _NAMES:
+        return _FIXED.get(name)
+    found = get(_NAMES[name])
     if name in ("ssl.keystore.type", "ssl.truststore.type"):
-        path = get(f"zookeeper.{name.removesuffix('type')}location") or ""
-        ending = next((kind for ending, kind in _BY_ENDING.items() if path.lower().endswith(ending)), "JKS")
-        return get(f"zookeeper.{name}") or ending
+        path = (_of_listeners(get, f"{name.removesuffix('type')}location") or "").lower()
+        return found or next((kind for ending, kind in _BY_ENDING.items() if path.endswith(ending)), "JKS")
     if name in ("ssl.keystore.password", "ssl.truststore.password"):
         kind = _of_listeners(get, f"{name.removesuffix('password')}type")
-        return None if kind.upper() == "PEM" else get(f"zookeeper.{name}")
-    if name == "ssl.key.password":
-        return get("zookeeper.ssl.keystore.password")
-    if name == "ssl.enabled.protocols":
-        one = get("zookeeper.ssl.protocol")
-        return get(f"zookeeper.{name}") or (() if one == "TLS" else (one,))
-    if f"zookeeper.{name}" in definitions.BROKER:
-        return get(f"zookeeper.{name}")
-    return _FIXED.get(name)
+        return None if kind.upper() == "PEM" else found
+    if name == "ssl.enabled.protocols" and not found:
+        one = _of_listeners(get, "ssl.protocol")
+        return () if one == "TLS" else (one,)
+    return found
 
+
+_NAMES: Mapping[str, str] = {
+    "ssl.key.password": "zookeeper.ssl.keystore.password",
+    "ssl.keystore.location": "zookeeper.ssl.keystore.location",
+    "ssl.keystore.password": "zookeeper.ssl.keystore.password",
+    "ssl.keystore.type": "zookeeper.ssl.keystore.type",
+    "ssl.truststore.location": "zookeeper.ssl.truststore.location",
+    "ssl.truststore.password": "zookeeper.ssl.truststore.password",
+    "ssl.truststore.type": "zookeeper.ssl.truststore.type",
+    "ssl.protocol": "zookeeper.ssl.protocol",
+    "ssl.enabled.protocols": "zookeeper.ssl.enabled.protocols",
+    "ssl.cipher.suites": "zookeeper.ssl.cipher.suites",
+    "ssl.endpoint.identification.algorithm": "zookeeper.ssl.endpoint.identification.algorithm",
+}
+"""What listeners call the settings of the ensemble."""
 
 _FIXED: Mapping[str, Any] = {"ssl.client.auth": "none", "ssl.allow.dn.changes": False, "ssl.allow.san.changes": False}
 """What only a listener has."""

@@ -57,7 +57,7 @@ async def below(client: ZooKeeper, path: str) -> list[str]:
 
 
 AclOf = Callable[[str], Sequence[ACL]]
-"""Who may do what with a znode that is made at a path."""
+"""The permissions of a znode that is made at a path."""
 
 
 async def ensure(client: ZooKeeper, path: str, acl: AclOf) -> None:

@@ -19,7 +19,7 @@ PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
-"""Of clients of ZooKeeper, in a file of sections."""
+"""Login module of clients of ZooKeeper, in a file of sections."""
 KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 MODULES: Final = (PLAIN_MODULE, SCRAM_MODULE, OAUTHBEARER_MODULE, KERBEROS_MODULE)
 
