@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Mapping
@@ -115,7 +116,6 @@ class Application:
         self._hosts, self._is_secure = hosts, is_secure
         acts = serving.served(site)
         self.renderer = Renderer(has_login=sessions is not None, has_registry=site.registry is not None, acts=acts)
-        self._document = openapi.document(VERSION, acts)
         self.limit = anyio.CapacityLimiter(PAGES_AT_ONCE)
         self._logins_limit = anyio.CapacityLimiter(LOGINS_AT_ONCE)
 
@@ -162,6 +162,11 @@ class Application:
 
     async def openapi_document(self, request: Request) -> Response:
         return JSONResponse(self._document)
+
+    @functools.cached_property
+    def _document(self) -> dict[str, Any]:
+        """Made when somebody asks: it costs ten milliseconds."""
+        return openapi.document(VERSION, serving.served(self.site))
 
     def _asking(self, request: Request, page: Page, user: User) -> Asking:
         query = {name: values[-1] for name, values in _query(request).items()}
