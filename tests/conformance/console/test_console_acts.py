@@ -16,16 +16,20 @@ from confluent_kafka import Consumer, Producer
 
 from ottla.console.routes import API
 from ottla.console.server import Options
+from ottla.protocol.messages import ApiKey
 from ottla.testing import Broker, Registry
 from tests.conformance.console.test_console_node import console
+from tests.conformance.pair import Wire
+from tests.unit.server.node import batch, produce_values
 
 LIMIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    topics = {"orders": 2, "copies": 1, "doomed": 1, "grown": 1, "emptied": 1, "payments": 1}
-    with Broker(topics=topics, group_initial_rebalance_delay_ms=0) as broker:
+    topics = {"orders": 2, "copies": 1, "doomed": 1, "grown": 1, "emptied": 1, "payments": 1, "hung": 1}
+    unsafe = {"transaction.partition.verification.enable": "false"}  # else no transaction could hang
+    with Broker(settings=unsafe, topics=topics, group_initial_rebalance_delay_ms=0) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for topic in ("orders", "doomed", "emptied"):
             for number in range(10):
@@ -116,7 +120,7 @@ def test_records(site: httpx.Client) -> None:
     assert told["changes"][0]["before"] == "0"
     assert told["changes"][0]["after"] == "10"
     assert data(site, "/topics/emptied/messages")["rows"] == []
-    assert "10" == data(site, "/topics/emptied")["partitions"][0]["begin"]
+    assert data(site, "/topics/emptied")["partitions"][0]["begin"] == "10"
     large = act(site, "produce", 409, topic="copies", value="x" * 1_060_000)
     assert large["code"] == "MESSAGE_TOO_LARGE"
 
@@ -177,6 +181,19 @@ def test_transactions(site: httpx.Client, broker: Broker) -> None:
     assert data(site, "/topics/payments/messages")["rows"] == []
     assert "no open transaction" in act(site, "abort-transaction", 409, transactional_id="writer", confirm="writer")[
         "error"]  # fmt: skip
+
+
+def test_a_transaction_that_hangs(site: httpx.Client, broker: Broker) -> None:
+    wire = Wire(broker.bootstrap)
+    given = wire.ask(ApiKey.INIT_PRODUCER_ID, 2, {"transactional_id": None, "transaction_timeout": 1_000})
+    producer = {"producer_id": given["producer_id"], "producer_epoch": 0, "base_sequence": 0}
+    values = {**produce_values("hung", batch(transactional=True, **producer)), "transactional_id": "ghost"}
+    wire.ask(ApiKey.PRODUCE, 9, values)
+    assert [row["open_since"] for row in data(site, "/topics/hung")["producers"]] == ["0"]
+    missing = act(site, "abort-hanging", 404, topic="hung", partition=0, start_offset=7, confirm="hung")
+    assert "No transaction is open" in missing["error"]
+    act(site, "abort-hanging", topic="hung", partition=0, start_offset=0, confirm="hung")
+    assert [row["open_since"] for row in data(site, "/topics/hung")["producers"]] == [None]
 
 
 def test_users_and_quotas(site: httpx.Client) -> None:
