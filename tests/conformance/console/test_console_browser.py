@@ -90,7 +90,7 @@ def opened(browser: Browser, url: str, theme: Literal["light", "dark"] = "light"
     context = browser.new_context(
         base_url=url, color_scheme=theme, timezone_id="Europe/Berlin", locale="en-GB", **options
     )
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(8_000)
     return context.new_page()
 
 

@@ -9,6 +9,7 @@ import html
 import logging
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from ottla.protocol.records.record_batch import iterate_batches, iterate_records
 from tests.unit.console.acting import NAMES, Acting
 from tests.unit.console.fake_changes import CHANGES, GOOD, GROUP, OTHER, SHARE, TOPIC, token_of
 from tests.unit.console.test_hostile_names import Seen
+from tools.console_acts import page
 
 
 def test_every_act_has_an_example() -> None:
@@ -326,6 +328,12 @@ def test_a_command_quotes_what_it_names(group: str) -> None:
     _, *arguments = shlex.split(told)
     _, bound, _ = application("group").parse_args(arguments, exit_on_error=False, print_error=False)
     assert group in bound.args
+
+
+def test_the_page_has_the_table_of_acts() -> None:
+    """`python -m tools.console_acts docs/console.md` writes it."""
+    text = (Path(__file__).resolve().parents[3] / "docs" / "console.md").read_text()
+    assert page(text) == text
 
 
 # Audit
