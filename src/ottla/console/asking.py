@@ -57,7 +57,7 @@ class User:
     brokers: Brokers
     snapshots: Snapshots
     tokens: Tokens = field(default_factory=Tokens)
-    """Of the forms that this user was given."""
+    """Tokens of the forms that this user was given."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -16,13 +16,10 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from ottla.config.units import duration, human_bytes
-from ottla.console.acts.act import Act, Plan, outcome_of
+from ottla.console.acts.act import Act, Plan, Result, outcome_of
 from ottla.console.asking import Asking, User
 from ottla.console.routes import API, PAGES, SECTIONS, Page
 from ottla.version import VERSION
-
-if TYPE_CHECKING:
-    from ottla.console.acts.serving import Result
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
 _TITLES: Final = {

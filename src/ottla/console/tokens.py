@@ -27,7 +27,7 @@ class StillActing(Exception):
 
 
 class Tokens:
-    """Those of one user; for any thread."""
+    """Tokens of one user; for any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -27,11 +27,11 @@ LIMIT_S = 60.0
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
-    topics = {"orders": 2, "copies": 1, "doomed": 1, "grown": 1, "emptied": 1, "payments": 1, "hung": 1}
+    topics = {"orders": 2, "copies": 1, "unwanted": 1, "grown": 1, "emptied": 1, "payments": 1, "hung": 1}
     unsafe = {"transaction.partition.verification.enable": "false"}  # else no transaction could hang
     with Broker(settings=unsafe, topics=topics, group_initial_rebalance_delay_ms=0) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
-        for topic in ("orders", "doomed", "emptied"):
+        for topic in ("orders", "unwanted", "emptied"):
             for number in range(10):
                 producer.produce(topic, f"v{number}", key=f"k{number}", partition=0, headers={"h": b"x"})
         producer.flush()
@@ -82,9 +82,9 @@ def test_topics(site: httpx.Client) -> None:
     assert "INVALID_TOPIC" in warned["warnings"][0]
     act(site, "add-partitions", topic="grown", partitions=3)
     assert data(site, "/topics/grown")["partition_count"] == 3
-    gone = act(site, "delete-topic", topic="doomed", confirm="doomed")
+    gone = act(site, "delete-topic", topic="unwanted", confirm="unwanted")
     assert {"what": "records, at most", "before": "10", "after": None, "note": ""} in gone["changes"]
-    assert "doomed" not in {row["name"] for row in data(site, "/topics")["rows"]}
+    assert "unwanted" not in {row["name"] for row in data(site, "/topics")["rows"]}
 
 
 def test_settings(site: httpx.Client) -> None:

@@ -82,7 +82,7 @@ class Acting:
         return len(self.brokers.changes) + len(self.registry.changes)
 
     def token(self, act: str) -> str:
-        """Of a form that is shown."""
+        """The token of a form that is shown."""
         return self.user.tokens.issue(act)
 
     def form(self, act: str, values: Mapping[str, str], **more: str) -> httpx.Response:

@@ -15,7 +15,7 @@ from ottla.console.parameters import Parameter
 from ottla.errors import OttlaError
 
 STRING_BYTES_MAX: Final = 2**15 - 1
-"""Of a string in Kafka's protocol."""
+"""Limit of a string in Kafka's protocol."""
 CHANGES_SHOWN: Final = 1_000
 PLACES_MAX: Final = 1_000
 """Partitions that one act changes: what is shown before is what is done, so the form carries all of them."""
@@ -150,6 +150,19 @@ class Outcome:
     change_count: int
     command: str
     warnings: list[str]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How an act ended; what is kept for a form that is sent again."""
+
+    status: int
+    outcome: Outcome | None
+    back: tuple[str, str]
+    error: str = ""
+    code: str = ""
+    is_final: bool = True
+    """Whether the cluster may have been changed: then the same form does not act again."""
 
 
 def outcome_of(plan: Plan, *, done: bool) -> Outcome:

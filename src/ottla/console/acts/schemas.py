@@ -59,7 +59,7 @@ def delete(asking: Asking) -> Plan:
         lambda: _changed(lambda: registry.call("DELETE", f"/subjects/{quote(name, safe='')}")),
         [Change("versions", plural(len(numbers), "version"), None)],
         warnings=["Ids of its schemas stay known, so that records can still be read. Producers that use the subject "
-                  "fail, or register it anew."],
+                  "fail, or register it again."],
         back=("/schemas", "Schemas"),
     )  # fmt: skip
 

@@ -10,7 +10,6 @@ import dataclasses
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import parse_qs
 
@@ -21,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ottla.client.security import SecurityFailure
-from ottla.console.acts.act import Act, Blocked, Outcome, Partly, Plan, outcome_of
+from ottla.console.acts.act import Act, Blocked, Partly, Plan, Result, outcome_of
 from ottla.console.acts.table import ACTS
 from ottla.console.asking import Asking, Invalid, NotFound, Site, User
 from ottla.console.brokers import Refused, Unanswered
@@ -37,7 +36,7 @@ _AUDIT = _LOG.getChild("audit")
 
 QUERY_FIELDS_MAX: Final = 50
 AUDIT_CHARACTERS_MAX: Final = 200
-"""Of a parameter, in a line of the audit log."""
+"""Length of a parameter in a line of the audit log."""
 STEPS: Final = ("preview", "do")
 OWN_FIELDS: Final = ("token", "step", "confirm")
 """What a form has besides the act's fields; the API has others: preview, confirm, once."""
@@ -47,19 +46,6 @@ _MAY_BE_DONE: Final = frozenset({ErrorCode.request_timed_out, ErrorCode.not_enou
 
 class NotOwn(Exception):
     """The request comes from another page."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """How an act ended; what is kept for a form that is sent again."""
-
-    status: int
-    outcome: Outcome | None
-    back: tuple[str, str]
-    error: str = ""
-    code: str = ""
-    is_final: bool = True
-    """Whether the cluster may have been changed: then the same form does not act again."""
 
 
 class Host(Protocol):

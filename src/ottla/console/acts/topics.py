@@ -156,12 +156,12 @@ def _delete(asking: Asking, cluster: Cluster, moved: Mapping[TopicPartition, int
         except (KafkaError, OSError) as error:
             failures.append((rows[0]["partition_index"], error))
             continue
-        for row in answer["topics"][0]["partitions"]:
+        for told in answer["topics"][0]["partitions"]:
             try:
-                ensure_none(ApiKey.DELETE_RECORDS, row, name)
+                ensure_none(ApiKey.DELETE_RECORDS, told, name)
                 done += 1
             except KafkaError as error:
-                failures.append((row["partition_index"], error))
+                failures.append((told["partition_index"], error))
     if failures and not done:
         raise failures[0][1]
     if failures:
