@@ -19,17 +19,20 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from ottla.client.config import ClientConfig
 from ottla.console.acts.act import Act
 from ottla.console.acts.table import ACTS
 from ottla.console.app import Application
-from ottla.console.asking import Site
+from ottla.console.asking import Site, User
 from ottla.console.masks import Masks
+from ottla.console.sessions import Sessions
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_records
 from tests.conformance.console.demo_cluster import DemoBrokers
 from tests.unit.console.acting import ChangingRegistry
 from tests.unit.console.fake_changes import GOOD, ChangingBrokers
 from tests.unit.console.fake_cluster import user
+from tests.unit.console.test_server import SASL, Guarding
 
 PICTURES = os.environ.get("OTTLA_TEST_PICTURES")
 PAGES = {
@@ -90,7 +93,7 @@ def opened(browser: Browser, url: str, theme: Literal["light", "dark"] = "light"
     context = browser.new_context(
         base_url=url, color_scheme=theme, timezone_id="Europe/Berlin", locale="en-GB", **options
     )
-    context.set_default_timeout(8_000)
+    context.set_default_timeout(60_000)
     return context.new_page()
 
 
@@ -278,3 +281,24 @@ def test_offsets_are_moved_by_keyboard_alone_and_without_script(
     ((key, values),) = brokers.changes
     assert key == ApiKey.OFFSET_COMMIT
     assert values["topics"][0]["partitions"][0]["committed_offset"] == 5
+
+
+def test_a_user_logs_in_and_out(browser: Browser) -> None:
+    """A browser says by itself where a form comes from, which the server's own tests only imitate."""
+
+    def make(name: str | None, config: ClientConfig) -> User:
+        return user(Guarding(config), name)
+
+    sessions = Sessions(ClientConfig(("b:1",), security=SASL), make)
+    server = Served(Application(Site(Masks()), sessions=sessions))
+    with running(server):
+        page = opened(browser, server.url)
+        page.goto("/topics")
+        page.get_by_label("User").fill("alice")
+        page.get_by_label("Password").fill("right")
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_url("**/topics")
+        assert page.locator("tbody tr").count() == 1
+        page.get_by_role("button", name="Log out").click()
+        page.wait_for_url("**/login")
+        page.context.close()
