@@ -83,7 +83,9 @@ def decode_member(path: str, data: bytes) -> Member | None:
         endpoints[each.listener] = Endpoint(each.host, each.port, SecurityProtocol[each.protocol])
     directories = tuple(sorted(_id(own, text) for text in own.texts("log_dirs")))
     incarnation_id = _id(own, own.text("incarnation_id"))
-    features = cluster.feature_ranges(path, own.object("features"))
+    features = broker.features  # where a node of the first release of this mode wrote them
+    if "features" in own:
+        features = cluster.feature_ranges(path, own.object("features"))
     return Member(broker.id, incarnation_id, endpoints, features, broker.rack, directories)
 
 

@@ -24,6 +24,12 @@ def test_nodes_read_back_what_they_wrote() -> None:
     assert decode_member(PATH, encode_member(MEMBER, 1)) == MEMBER
 
 
+def test_a_node_that_wrote_its_features_where_kafka_does_is_read() -> None:
+    content = json.loads(encode_member(MEMBER, 1))
+    content["features"] = content["ottla"].pop("features")
+    assert decode_member(PATH, json.dumps(content).encode()) == MEMBER
+
+
 def test_old_tools_can_read_a_broker() -> None:
     """`SupportedVersionRange` of 2.8 takes no level below 1, and with one such feature no broker at all."""
     assert any(low < 1 for low, _ in features.SUPPORTED.values())
