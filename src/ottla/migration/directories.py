@@ -51,6 +51,8 @@ class Node:
     log_dirs: Sequence[str]
     metadata_log_dir: str
     voters: frozenset[NodeId]
+    may_delete: bool = True
+    """`delete.topic.enable`: without it Kafka drops the wish to delete a topic."""
 
     @property
     def paths(self) -> list[str]:
