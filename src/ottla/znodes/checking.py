@@ -47,10 +47,16 @@ def _identity(reader: Reader, own_controller: bool) -> Places:
     yield cluster.CONTROLLER, f"{who} is the controller: stop all brokers, and wait until their sessions have expired"
 
 
+def decode_migration(data: bytes) -> int:
+    """The KRaft controller of Kafka's own migration; -1 where none has begun. Raises BadZnode."""
+    fields = fields_of(cluster.MIGRATION, data)
+    fields.version(0)
+    return fields.integer("kraft_controller_id", -1)
+
+
 def _migration(reader: Reader) -> Places:
     try:
-        fields = fields_of(cluster.MIGRATION, reader.tree[cluster.MIGRATION].data)
-        controller = fields.integer("kraft_controller_id", -1)
+        controller = decode_migration(reader.tree[cluster.MIGRATION].data)
     except BadZnode as error:
         yield error.path, error.why
         return
@@ -133,7 +139,8 @@ def _lost(reader: Reader, found: Findings) -> None:
     if len(with_offsets) > NAMED_MAX:
         found.lose(cluster.CONSUMERS, f"so do those of {len(with_offsets) - NAMED_MAX} more groups")
     for name, level in sorted(reader.cluster.features.items()):
-        found.lose(cluster.FEATURE, f"{name} at level {level}")
+        if level:
+            found.lose(cluster.FEATURE, f"{name} at level {level}")
     _without_effect(reader, found)
 
 
