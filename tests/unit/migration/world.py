@@ -32,7 +32,7 @@ from ottla.znodes.topics import (
 from ottla.znodes.tree import Tree, Znode, to_json
 from ottla.znodes.writing import WriteOptions, Writer
 from ottla.zookeeper.errors import BadVersionError, Code, NodeExistsError, NoNodeError, error_of
-from ottla.zookeeper.messages import OPEN_ACL_UNSAFE, Create, Delete, SetData
+from ottla.zookeeper.messages import OPEN_ACL_UNSAFE, Create, Delete, GetData, SetData
 
 CLUSTER = "a cluster of old"
 WITH_ID = UUID("6d0bd0f8-bbd5-4b0b-9bb0-0a9ae83de2f0")
@@ -76,6 +76,15 @@ class FakeZooKeeper:
         if path not in self.nodes:
             raise error_of(Code.NO_NODE, path)
         return self._below(path), None
+
+    async def read_many(self, requests: Iterable[Any]) -> list[Any]:
+        found: list[Any] = []
+        for each in requests:
+            try:
+                found.append(await (self.get if isinstance(each, GetData) else self.children)(each.path))
+            except NoNodeError as error:
+                found.append(error)
+        return found
 
     async def acl(self, path: str) -> Any:
         if path not in self.nodes:
