@@ -46,22 +46,22 @@ def test_ottla_check_across_an_import(tmp_path: Path) -> None:
         cluster.start()
         check = Check(cluster.bootstrap, "--seconds", "1800", "--rate", "200", "-r", "3", "--topic", "checked")
         topics = AdminClient({"bootstrap.servers": cluster.bootstrap})
-        _wait_written(check, topics)
+        wait_written(check, topics)
         cluster.stop()
         cluster.migrate("--execute")
         cluster.start_ottla()
-        _wait_written(check, topics)
+        wait_written(check, topics)
         cluster.stop_ottla()
         cluster.migrate("--rollback")
         cluster.start()
-        _wait_written(check, topics)
+        wait_written(check, topics)
         check.process.send_signal(signal.SIGINT)
         code, report = check.result()
         assert code in (0, 130), report
         assert report["sound"], report
 
 
-def _wait_written(check: Check, admin: AdminClient, count: int = 1000) -> None:
+def wait_written(check: Check, admin: AdminClient, count: int = 1000) -> None:
     """Until so many more records are there: the load has found the cluster's new software."""
     deadline, first = time.monotonic() + 180, None
     while time.monotonic() < deadline:
