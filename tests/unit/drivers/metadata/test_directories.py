@@ -1,5 +1,6 @@
-"""Whose directory it is, where `meta.properties` has version 0: brokers with ZooKeeper wrote it, and Kafka keeps it when it
-takes them to KRaft."""
+"""Whose directory it is, where `meta.properties` has version 0: brokers with ZooKeeper wrote it, and Kafka keeps it in
+those that it takes to KRaft.
+"""
 
 from __future__ import annotations
 
