@@ -1,4 +1,4 @@
-"""Whose directory it is, where `meta.properties` has version 0: brokers with ZooKeeper wrote it, and Kafka keeps it in
+"""The owner of a directory whose `meta.properties` has version 0: brokers with ZooKeeper wrote it, and Kafka keeps it in
 those that it takes to KRaft.
 """
 
