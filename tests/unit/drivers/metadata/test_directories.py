@@ -1,5 +1,6 @@
-"""The owner of a directory whose `meta.properties` has version 0: brokers with ZooKeeper wrote it, and Kafka keeps it in
-those that it takes to KRaft.
+"""The owner of a directory whose `meta.properties` has version 0.
+
+Brokers with ZooKeeper wrote it, and Kafka keeps it in those that it takes to KRaft.
 """
 
 from __future__ import annotations
