@@ -100,16 +100,22 @@ def leave_unfinished(cluster: OldCluster) -> None:
         producer.produce(topic, value=b"a record")
     assert producer.flush(30) == 0
     cluster.brokers[2].stop()
-    with contextlib.suppress(KafkaException):  # Kafka answers that it is not done
-        _done(admin.delete_topics([DELETED], operation_timeout=2))
-    cluster.stop()
     wish = {"version": 1, "partitions": [{"topic": MOVING, "partition": 0, "replicas": [2, 3]}]}
+
+    async def is_marked() -> bool:
+        async with ZooKeeper(SystemNetwork(), cluster.connect, random=Random(1)) as client:
+            return await client.exists(f"{DELETIONS}/{DELETED}") is not None
 
     async def ask() -> None:
         async with ZooKeeper(SystemNetwork(), cluster.connect, random=Random(1)) as client:
-            assert await client.exists(f"{DELETIONS}/{DELETED}") is not None
             await client.create(REASSIGNMENTS, json.dumps(wish).encode())
 
+    deadline = time.monotonic() + 120
+    while not asyncio.run(is_marked()):
+        assert time.monotonic() < deadline, "Kafka does not begin to delete"
+        with contextlib.suppress(KafkaException, TimeoutError):  # Kafka answers that it is not done
+            _done(admin.delete_topics([DELETED], operation_timeout=2, request_timeout=10))
+    cluster.stop()
     asyncio.run(ask())
 
 
