@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import re
 import time
@@ -91,7 +90,8 @@ DELETED, MOVING = "deleted", "moving"
 
 
 def leave_unfinished(cluster: OldCluster) -> None:
-    """A deletion that waits for a broker that is down, and a reassignment that a tool asks for when all are."""
+    """A deletion that waits for a broker that is down, and a reassignment that is asked for when all are: as
+    `kafka-topics --zookeeper` and `kafka-reassign-partitions --zookeeper` of 2.x do."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     moving = NewTopic(MOVING, 1, replica_assignment=[[1, 2]])
     _done(admin.create_topics([NewTopic(DELETED, 1, 3), moving]))
@@ -102,21 +102,13 @@ def leave_unfinished(cluster: OldCluster) -> None:
     cluster.brokers[2].stop()
     wish = {"version": 1, "partitions": [{"topic": MOVING, "partition": 0, "replicas": [2, 3]}]}
 
-    async def is_marked() -> bool:
+    async def ask(path: str, data: bytes = b"") -> None:
         async with ZooKeeper(SystemNetwork(), cluster.connect, random=Random(1)) as client:
-            return await client.exists(f"{DELETIONS}/{DELETED}") is not None
+            await client.create(path, data)
 
-    async def ask() -> None:
-        async with ZooKeeper(SystemNetwork(), cluster.connect, random=Random(1)) as client:
-            await client.create(REASSIGNMENTS, json.dumps(wish).encode())
-
-    deadline = time.monotonic() + 120
-    while not asyncio.run(is_marked()):
-        assert time.monotonic() < deadline, "Kafka does not begin to delete"
-        with contextlib.suppress(KafkaException, TimeoutError):  # Kafka answers that it is not done
-            _done(admin.delete_topics([DELETED], operation_timeout=2, request_timeout=10))
+    asyncio.run(ask(f"{DELETIONS}/{DELETED}"))
     cluster.stop()
-    asyncio.run(ask())
+    asyncio.run(ask(REASSIGNMENTS, json.dumps(wish).encode()))
 
 
 def wait_finished(bootstrap: str) -> None:
