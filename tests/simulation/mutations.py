@@ -408,7 +408,7 @@ MUTATIONS = (
 )  # fmt: skip
 
 
-class _Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+class Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
     """Imports one module with the bug in it."""
 
     def __init__(self, mutation: Mutation) -> None:
@@ -436,7 +436,7 @@ class _Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
 
 def search(mutation: Mutation, seeds: int) -> tuple[int, str]:
     """In this process: the first seed that finds the bug, and by what; (-1, "") if none does."""
-    planter = _Planter(mutation)
+    planter = Planter(mutation)
     importlib.import_module("ottla")  # which may put a finder of its own first
     sys.meta_path.insert(0, planter)
     from ottla.simulation import scenario
