@@ -39,13 +39,17 @@ class RawMember:
         self.is_open = False
 
     def join(self) -> None:
-        """Until partitions are assigned."""
+        """Until partitions are assigned. As the Java client does, it names its topics again after each error: the
+        coordinator answers a heartbeat without topics with an assignment only where that has changed since."""
+        names_topics = True
 
         def beat() -> bool:
+            nonlocal names_topics
             answer = self.wire.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, {
                 "group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch, "rack_id": None,
-                "subscribed_topic_names": [self.topic] if self.epoch == 0 else None,
+                "subscribed_topic_names": [self.topic] if names_topics else None,
             })  # fmt: skip
+            names_topics = bool(answer["error_code"])
             if answer["error_code"]:
                 assert answer["error_code"] in _AGAIN, answer
                 self.wire.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [self.group]})

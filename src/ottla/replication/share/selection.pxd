@@ -16,6 +16,7 @@ cdef class Selection:
     cdef public Window _window
     cdef public list ahead
     cdef public object config
+    cdef public bint goes_on
     cdef public long long marked_until
 
     @cython.locals(offset=cython.longlong, left=cython.longlong, last=cython.longlong)

@@ -65,7 +65,8 @@ class _Piece(NamedTuple):
 
 class Selection:
     __slots__ = (
-        "_free", "_keys", "_ready", "_scanned", "_waiting_left", "_waits", "_window", "ahead", "config", "marked_until",
+        "_free", "_keys", "_ready", "_scanned", "_waiting_left", "_waits", "_window", "ahead", "config", "goes_on",
+        "marked_until",
     )  # fmt: skip
 
     def __init__(self, window: Window, config: ShareConfig) -> None:
@@ -86,6 +87,9 @@ class Selection:
         """Records that were read and not scanned."""
         self.marked_until: Offset = -1
         """The last offset that was read for that."""
+        self.goes_on = True
+        """Whether a member may have more with what the last delivery brought: not with records that were delivered
+        often (`_take`)."""
         for run in [run for batch in window.batches for run in batch.runs if run.is_done]:
             run.drop_history()
         self.fold(window.start_offset, window.end_offset)
@@ -200,6 +204,7 @@ class Selection:
         """Acquire what is available. What was delivered often is delivered in ever smaller batches, and alone at last
         (`Acquisition._take`)."""
         config, taken = self.config, list[Acquired]()
+        self.goes_on = True
         left, not_read, index = wanted.records_max, list[Offset](), 0
         while left > 0 and (offset := self._first_ready()) >= 0:
             while index < len(parts) and parts[index].last_offset < offset:
@@ -214,6 +219,7 @@ class Selection:
             run = batch.at(offset)
             is_throttled = run.count >= config.throttled_from
             if is_throttled:
+                self.goes_on = False
                 if taken:
                     not_read.append(offset)
                     break
