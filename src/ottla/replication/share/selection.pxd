@@ -12,6 +12,7 @@ cdef class Selection:
     cdef public list _ready
     cdef public long long _scanned
     cdef public list _waits
+    cdef public long long _waited
     cdef public long long _waiting_left
     cdef public Window _window
     cdef public list ahead

@@ -65,8 +65,8 @@ class _Piece(NamedTuple):
 
 class Selection:
     __slots__ = (
-        "_free", "_keys", "_ready", "_scanned", "_waiting_left", "_waits", "_window", "ahead", "config", "goes_on",
-        "marked_until",
+        "_free", "_keys", "_ready", "_scanned", "_waited", "_waiting_left", "_waits", "_window", "ahead", "config",
+        "goes_on", "marked_until",
     )  # fmt: skip
 
     def __init__(self, window: Window, config: ShareConfig) -> None:
@@ -83,6 +83,8 @@ class Selection:
         """Records that the running scan may still make available."""
         self._waiting_left = 0
         """Runs that it may still find to wait."""
+        self._waited = 0
+        """Records that the last scan has found to wait: the next one may find as many, and reads so many more."""
         self.ahead: list[Mark] = []
         """Records that were read and not scanned."""
         self.marked_until: Offset = -1
@@ -132,7 +134,8 @@ class Selection:
             heapq.heappush(self._ready, offset)
         if not found or (left > 0 and len(found) < PARTS_MAX and min(self._room()) > 0):
             scan_from = self.scan_from
-            found.append(OffsetRange(scan_from, scan_from + max(SCANNED_MIN, left) - 1))
+            count = max(SCANNED_MIN, left + min(self._waited, left))
+            found.append(OffsetRange(scan_from, scan_from + count - 1))
         return found
 
     def _at(self, offset: Offset) -> Run:
@@ -246,6 +249,7 @@ class Selection:
         window = self._window
         room, self._waiting_left = self._room()
         self._free = min(room, records)
+        self._waited = 0
         first = offset = self.scan_from
         read = marks
         if marks is not None and aborted:
@@ -345,8 +349,10 @@ class Selection:
                 start = offset
             if held is None:
                 self._free -= 1
-            elif start == offset:
-                self._waiting_left -= 1
+            else:
+                self._waited += 1
+                if start == offset:
+                    self._waiting_left -= 1
             hold, following = held, offset + 1
         if following > start:
             found.append(_Piece(start, following - 1, _AVAILABLE, hold))
