@@ -272,7 +272,7 @@ MUTATIONS = (
     Mutation("a-cold-task-is-warm", "streams", "ottla.coordinator.group.streams.warmups",
              "        return end - offset <= lag\n", "        return True\n"),
     Mutation("no-task-waits-for-its-warm-up", "streams", "ottla.coordinator.group.streams.warmups",
-             "        if not moving:\n            return {}\n", "        if moving or not moving:\n            return {}\n"),
+             "        if not moving:\n            return {}\n", "        if stateful:\n            return {}\n"),
     Mutation("task-offsets-are-kept-from-the-first-report-only", "streams",
              "ottla.coordinator.group.streams.heartbeat",
              "        before = group.reports.get(request.member_id, warmups.NOTHING_REPORTED)\n",

@@ -27,7 +27,7 @@ HEARTBEAT_MS = 300
 SURE_S = 1.0
 """A member that was answered within this is still one, to who answered: sessions are far longer."""
 
-_LEAVING = -1
+LEAVING = -1
 
 _OUT = frozenset({ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch})
 
@@ -99,12 +99,14 @@ class ConsumerMember(Client):
             is_first = False
             self.is_settled = is_last and self.epoch > 0 and self.owned_is_known
             await self.pause(0.1)
-        epoch, self.epoch = self.epoch, _LEAVING
+        epoch, self.epoch = self.epoch, LEAVING
         member_id = self.member_id
         self._join_again()
-        asked = self._asked(whole=False) | {"member_id": member_id, "member_epoch": _LEAVING, self.owned_as: None}
-        answer = await wire.ask(self.heartbeat, 1, asked)
+        answer = await wire.ask(self.heartbeat, 1, self._asked_to_leave(member_id))
         self.note(f"left in epoch {epoch}: {ErrorCode(answer['error_code']).name}")
+
+    def _asked_to_leave(self, member_id: str) -> dict[str, Any]:
+        return self._asked(whole=False) | {"member_id": member_id, "member_epoch": LEAVING, self.owned_as: None}
 
     def _asked(self, *, whole: bool) -> dict[str, Any]:
         owned = None

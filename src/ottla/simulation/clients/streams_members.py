@@ -9,7 +9,7 @@ from uuid import UUID
 
 from ottla.protocol.messages import ApiKey
 from ottla.simulation.checks.history import History
-from ottla.simulation.clients.consumer_members import REBALANCE_MS, WORK, ConsumerGroup, ConsumerMember
+from ottla.simulation.clients.consumer_members import LEAVING, REBALANCE_MS, WORK, ConsumerGroup, ConsumerMember
 from ottla.simulation.world import World
 
 SUBTOPOLOGY: Final = "0"
@@ -66,6 +66,12 @@ class StreamsMember(ConsumerMember):
         return self.asked_to_join() | {
             "member_epoch": self.epoch, "rebalance_timeout": -1, "topology": None, "active_tasks": owned[0],
             "standby_tasks": owned[1], "warmup_tasks": owned[2], "process_id": None, "client_tags": None,
+        }  # fmt: skip
+
+    def _asked_to_leave(self, member_id: str) -> dict[str, Any]:
+        return self.asked_to_join() | {
+            "member_id": member_id, "member_epoch": LEAVING, "rebalance_timeout": -1, "topology": None,
+            "active_tasks": None, "standby_tasks": None, "warmup_tasks": None,
         }  # fmt: skip
 
     def _offsets(self) -> list[dict[str, Any]]:

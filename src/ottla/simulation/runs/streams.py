@@ -109,7 +109,7 @@ class StreamsRun(GroupRun):
         both = first, second
         await self._until(lambda: bool(second.copies[1]), "a member that comes warms up", both)
         until_s = world.time.now_s + COLD_S
-        while world.time.now_s < until_s:  # noqa: ASYNC110  in virtual time
+        while world.time.now_s < until_s:
             if second.owned:
                 world.violated(f"a task is warm before it moves: {second.name} runs {sorted(second.owned)}, cold")
             await asyncio.sleep(0.1)
