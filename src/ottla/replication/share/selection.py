@@ -135,7 +135,8 @@ class Selection:
         if not found or (left > 0 and len(found) < PARTS_MAX and min(self._room()) > 0):
             scan_from = self.scan_from
             count = max(SCANNED_MIN, left + min(self._waited, left))
-            found.append(OffsetRange(scan_from, scan_from + count - 1))
+            first = found.pop().first_offset if found and scan_from - found[-1].last_offset <= NEAR else scan_from
+            found.append(OffsetRange(first, scan_from + count - 1))
         return found
 
     def _at(self, offset: Offset) -> Run:

@@ -1,5 +1,5 @@
-"""When a group may have its next assignment, also by a clock that goes back: the simulation (`streams`, seed 28) found a
-group that waited for the clock of a coordinator before."""
+"""When a group may have its next assignment, also by a clock that goes back. The simulation (`streams`, seed 28) found
+a group that waited for the clock of a coordinator before."""
 
 from __future__ import annotations
 
