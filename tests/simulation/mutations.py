@@ -271,6 +271,27 @@ MUTATIONS = (
              "                        part.begin(config.dead_state, config, write)\n",
              "                        part.begin(DeliveryState.ARCHIVED, config, write)\n"),
     # Of share groups that make records wait.
+    Mutation("a-cold-task-is-warm", "streams", "ottla.coordinator.group.streams.warmups",
+             "        return end - offset <= lag\n", "        return True\n"),
+    Mutation("no-task-waits-for-its-warm-up", "streams", "ottla.coordinator.group.streams.warmups",
+             "        if not moving:\n            return {}\n", "        if stateful:\n            return {}\n"),
+    Mutation("task-offsets-are-kept-from-the-first-report-only", "streams",
+             "ottla.coordinator.group.streams.heartbeat",
+             "        before = group.reports.get(request.member_id, warmups.NOTHING_REPORTED)\n",
+             "        before = group.reports.get(request.member_id, warmups.NOTHING_REPORTED)\n"
+             "        if before is not warmups.NOTHING_REPORTED:\n            return\n"),
+    Mutation("a-task-that-is-warm-does-not-move", "streams", "ottla.coordinator.group.streams.heartbeat",
+             "            group.is_refining = True\n", "            pass\n"),
+    Mutation("old-epochs-commit-for-any-task", "streams", "ottla.coordinator.group.streams.offsets",
+             "    if epoch == member.epoch:\n        return\n", "    if epoch <= member.epoch:\n        return\n"),
+    Mutation("old-epochs-beat", "streams", "ottla.coordinator.group.streams.heartbeat",
+             "        if received == member.epoch:\n", "        if received <= member.epoch:\n"),
+    Mutation("a-running-task-is-given-away", "streams", "ottla.coordinator.group.streams.reconcile",
+             "        if (name, number) in self._group.active_processes:\n            return False\n", ""),
+    Mutation("any-topology-is-taken", "streams", "ottla.coordinator.group.streams.heartbeat",
+             'known == Topology(said), "Topology', 'known is not None, "Topology'),
+    Mutation("older-topologies-are-not-told", "streams", "ottla.coordinator.group.streams.heartbeat",
+             "        if member.topology_epoch < known.epoch:\n", "        if member.topology_epoch < -1:\n"),
     Mutation("keys-are-not-waited-for", "queues", "ottla.replication.share.key_order",
              "        return False\n", "        return True\n"),
     Mutation("a-released-record-frees-its-key", "queues", "ottla.replication.share.selection",
@@ -411,7 +432,7 @@ MUTATIONS = (
 )  # fmt: skip
 
 
-class _Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+class Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
     """Imports one module with the bug in it."""
 
     def __init__(self, mutation: Mutation) -> None:
@@ -439,7 +460,7 @@ class _Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
 
 def search(mutation: Mutation, seeds: int) -> tuple[int, str]:
     """In this process: the first seed that finds the bug, and by what; (-1, "") if none does."""
-    planter = _Planter(mutation)
+    planter = Planter(mutation)
     importlib.import_module("ottla")  # which may put a finder of its own first
     sys.meta_path.insert(0, planter)
     from ottla.simulation import scenario

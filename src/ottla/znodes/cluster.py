@@ -20,6 +20,10 @@ DELETIONS: Final = "/admin/delete_topics"
 REASSIGNMENTS: Final = "/admin/reassign_partitions"
 CONSUMERS: Final = "/consumers"
 
+OFF: Final = "ottla_off"
+"""Features at level 0, which no release of Kafka has in its map: to Ottla's controllers a feature that is not named has
+its default level."""
+
 PRODUCER_IDS_MAX: Final = (1 << 63) - 1
 
 
@@ -146,22 +150,25 @@ def encode_broker(broker: Broker, now_ms: int, jmx_port: int = -1) -> bytes:
 
 
 def decode_features(data: bytes) -> dict[str, int]:
-    """Finalized levels, none where the znode says that the feature is disabled. Raises BadZnode."""
+    """Finalized levels, none where the znode says that the feature is disabled. Version 1 has minima too. Raises
+    BadZnode."""
     fields = fields_of(FEATURE, data)
-    version = fields.version(1, 2)
+    fields.version(1, 2)
     status = fields.integer("status")
     if status not in (0, 1):
         raise BadZnode(FEATURE, f"has status {status}; this software knows 0 and 1")
-    found = {}
-    for name, level in fields.object("features", optional=True).items():
-        found[name] = Fields(FEATURE, level).integer("max_version_level") if version == 1 else _level(level)
+    levels = fields.object("features", optional=True).items()
+    found = {name: Fields(FEATURE, level).integer("max_version_level") for name, level in levels}
+    if OFF in fields:
+        found.update(dict.fromkeys(fields.texts(OFF), 0))
     return found if status == 1 else {}
 
 
-def _level(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadZnode(FEATURE, "is damaged: a level is no whole number")
-    return value
+def encode_features(levels: Mapping[str, int]) -> bytes:
+    """In version 2 (3.3)."""
+    features = {name: {"max_version_level": level} for name, level in sorted(levels.items()) if level}
+    off = sorted(levels.keys() - features.keys())
+    return to_json({"version": 2, "status": 1, "features": features, **({OFF: off} if off else {})})
 
 
 def decode_producer_ids(data: bytes) -> int:

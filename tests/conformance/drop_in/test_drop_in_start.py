@@ -268,6 +268,7 @@ def files(directory: Path) -> dict[str, bytes]:
 
 
 def _of_zookeeper(data: Path) -> None:
+    shutil.rmtree(data / "__cluster_metadata-0")  # beside it the version may be 0: Kafka has taken the broker to KRaft
     (data / "meta.properties").write_text("#\nversion=0\nbroker.id=1\ncluster.id=Zm9vYmFyYmF6cXV1eHh5eg\n")
 
 
