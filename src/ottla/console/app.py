@@ -21,11 +21,11 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ottla.client.security import SecurityFailure
-from ottla.console import openapi
+from ottla.console import live, openapi
 from ottla.console.asking import Asking, Invalid, NotFound, Site, User
 from ottla.console.brokers import Refused
 from ottla.console.pages import Renderer
-from ottla.console.routes import API, DOWNLOAD, PAGES, Page
+from ottla.console.routes import API, DOWNLOAD, EVENTS, PAGES, Page
 from ottla.console.sessions import COOKIE, LIFE_S, Session, Sessions, WrongLogin
 from ottla.errors import KafkaError
 from ottla.logs import fields
@@ -113,6 +113,7 @@ class Application:
         self._hosts, self._is_secure = hosts, is_secure
         self._renderer = Renderer(has_login=sessions is not None, has_registry=site.registry is not None)
         self._document = openapi.document(VERSION)
+        self._tails = live.Tails()
         self._pages_limit = anyio.CapacityLimiter(PAGES_AT_ONCE)
         self._logins_limit = anyio.CapacityLimiter(LOGINS_AT_ONCE)
 
@@ -124,6 +125,10 @@ class Application:
             Route(f"{API}/openapi.json", self.openapi_document, methods=["GET"]),
             Route(DOWNLOAD.path, self._download, methods=["GET"]),
             Route(DOWNLOAD.api_path, self._download, methods=["GET"]),
+            Route(EVENTS.path, self._events, methods=["GET"]),
+            Route(EVENTS.api_path, self._events, methods=["GET"]),
+            Route("/searches/{run}", self._search, methods=["GET"]),
+            Route("/searches/{run}/stop", self._search, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
         for page in PAGES:
@@ -150,6 +155,35 @@ class Application:
 
         return await self._guarded(request, request.url.path.startswith(API), answer)
 
+    async def _events(self, request: Request) -> Response:
+        as_json = request.url.path.startswith(API)
+
+        async def answer(user: User) -> Response:
+            asking = self._asking(request, EVENTS, user)
+            shown: Callable[[Asking, Any], Any] = self._renderer.record
+            if as_json:
+                shown = lambda _, row: dataclasses.asdict(row)  # noqa: E731
+            return await self._tails.answer(asking, request.headers.get("last-event-id"), shown)
+
+        return await self._guarded(request, as_json, answer)
+
+    async def _search(self, request: Request) -> Response:
+        """How far a reading is, or its end. Only a page of this console may end one."""
+
+        async def answer(user: User) -> Response:
+            asking, run = Asking(user, self._site, {}), request.path_params["run"]
+            if request.method == "GET":
+                return live.progress(asking, run)
+            if not _is_own(request):
+                raise Invalid("a reading is stopped from the console's own page")
+            return live.stop(asking, run)
+
+        return await self._guarded(request, True, answer)
+
+    def end_tails(self) -> None:
+        """Answers without an end have one now; on the event loop."""
+        self._tails.end()
+
     async def _nothing(self, request: Request) -> Response:
         async def answer(user: User) -> Response:
             raise NotFound(f"There is no page {request.url.path}.")
@@ -174,7 +208,7 @@ class Application:
                 return JSONResponse(values)
             return self._renderer.page(page, asking, data, user.name)
 
-        return await anyio.to_thread.run_sync(answer, limiter=self._pages_limit)
+        return await live.heeding(request, asking, lambda: anyio.to_thread.run_sync(answer, limiter=self._pages_limit))
 
     async def _guarded(self, request: Request, as_json: bool, answer: Callable[[User], Any]) -> Response:
         """Whatever happens, an answer in the form that was asked for."""

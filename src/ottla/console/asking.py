@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from ottla.console import groups as groups_of
 from ottla.console.brokers import Brokers, Refused
 from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.groups import Groups, Progress
+from ottla.console.searches import Searches
 from ottla.console.snapshots import Snapshot, Snapshots
 from ottla.errors import KafkaError
 
@@ -67,6 +69,7 @@ class Site:
     """Decodes with the registry."""
     registry_url: str | None = None
     """As it may be shown: without a password."""
+    searches: Searches = field(default_factory=Searches)
 
 
 @dataclass
@@ -81,6 +84,8 @@ class Asking:
     """Parts of the page that are not there, by name."""
     age_s: float = 0.0
     """Age of the oldest snapshot that the page shows."""
+    halt: threading.Event = field(default_factory=threading.Event)
+    """Set when nobody waits for the answer any more."""
 
     @property
     def brokers(self) -> Brokers:

@@ -74,6 +74,12 @@ class Renderer:
             here=here, given=asking.parameters, query=query, api=url(_api(page, path), **query),
         )  # fmt: skip
 
+    def record(self, asking: Asking, row: Any) -> str:
+        """One record of a live tail, as it is on the page."""
+        topic = asking.text("topic")
+        is_masked = not asking.site.masks.of(topic, asking.user.name).is_empty
+        return str(self._environment.get_template("record.html").module.one(row, topic, is_masked))  # type: ignore[attr-defined]
+
     def error(self, status: int, sentence: str, user: str | None) -> HTMLResponse:
         title = _TITLES.get(status, "Something went wrong")
         return self._rendered("error.html", status, section="", title=title, sentence=sentence, user=user)

@@ -10,7 +10,18 @@ from typing import Any, Final
 from ottla.console.asking import Asking, Invalid
 from ottla.console.decoding import FORMATS
 from ottla.console.groups import KINDS
-from ottla.console.views import brokers, groups, messages, overview, schemas, security, topic, topics, transactions
+from ottla.console.views import (
+    brokers,
+    groups,
+    messages,
+    overview,
+    schemas,
+    security,
+    tail,
+    topic,
+    topics,
+    transactions,
+)
 
 API: Final = "/api/v1"
 TEXT_MAX: Final = 1_000
@@ -108,7 +119,9 @@ _MESSAGES: Final = (
     ),
     Parameter("at", "Go on forward from these offsets: PARTITION:OFFSET,...", length_max=PLACES_MAX),
     Parameter("before", "Go on backward from before these offsets: PARTITION:OFFSET,...", length_max=PLACES_MAX),
+    Parameter("run", "An id of 8 to 64 letters and digits, by which the reading can be looked at and stopped."),
 )  # fmt: skip
+_TAIL: Final = tuple(each for each in _MESSAGES if each.name in ("partition", "q", "in", "format", "isolation"))
 
 PAGES: Final = (
     Page("overview", "/", "The cluster's health and its nodes.", overview.overview, overview.Overview,
@@ -137,6 +150,10 @@ PAGES: Final = (
          "subjects.html", (_SEARCH, _PAGE), "schemas"),
     Page("subject", "/schemas/{subject:any}", "Versions of one subject.", schemas.subject, schemas.Subject,
          "subject.html", section="schemas"),
+    # What is watched:
+    Page("tail", "/topics/{topic}/tail", "The newest records of a topic; its events tell of further ones.", tail.tail,
+         tail.TailPage, "tail.html",
+         (*_TAIL, Parameter("limit", "How many records.", default=20, low=1, high=200)), "topics"),
 )  # fmt: skip
 
 DOWNLOAD: Final = Page(
@@ -145,6 +162,13 @@ DOWNLOAD: Final = Page(
     (Parameter("partition", "The record's partition.", low=0, high=2**31 - 1, is_required=True),
      Parameter("offset", "The record's offset.", low=0, high=OFFSET_MAX, is_required=True),
      Parameter("part", "Which part of it.", ("key", "value"), "value"), _SECONDS),
+    "topics",
+)  # fmt: skip
+EVENTS: Final = Page(
+    "tail_events", "/topics/{topic}/tail/events", "Records of a topic as they are written, as server-sent events.",
+    tail.tail, tail.TailPage, "",
+    (*_TAIL, *(each for each in _MESSAGES if each.name == "at"),
+     Parameter("limit", "Not used.", default=20, low=1, high=200)),
     "topics",
 )  # fmt: skip
 SECTIONS: Final[Sequence[tuple[str, str, str]]] = (

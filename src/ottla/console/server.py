@@ -127,7 +127,7 @@ class Console:
         reading.join(READ_AHEAD_S)
         serving()
         try:
-            self._server.run(self._application.asgi())
+            self._server.run(self._application.asgi(), ending=self._application.end_tails)
         finally:
             self.close()
 
