@@ -15,6 +15,7 @@ from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.groups import Groups, Progress
 from ottla.console.searches import Searches
 from ottla.console.snapshots import Snapshot, Snapshots
+from ottla.console.trends import Trends
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class User:
     """None where the cluster asks nobody for a login."""
     brokers: Brokers
     snapshots: Snapshots
+    trends: Trends = field(default_factory=Trends)
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,11 @@ class Asking:
     @property
     def brokers(self) -> Brokers:
         return self.user.brokers
+
+    @property
+    def trends(self) -> Trends:
+        """Rates and lags of the last minutes, which are sampled while somebody looks."""
+        return self.user.trends.look()
 
     def text(self, name: str) -> str:
         return str(self.parameters.get(name, ""))

@@ -44,6 +44,7 @@ VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
     ApiKey.DESCRIBE_QUORUM: (0, 2),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
 }
 """The versions in which this program reads answers."""
 
@@ -124,6 +125,10 @@ class Brokers:
             each.close()
         for each in used:
             each.abort()
+
+    @property
+    def has_ended(self) -> bool:
+        return self._is_closed
 
     def learn(self, nodes: Iterable[Node], cluster_id: str | None) -> None:
         """Addresses of the nodes, from metadata."""

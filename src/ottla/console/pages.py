@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse
 
 from ottla.config.units import duration, human_bytes
 from ottla.console.asking import Asking
+from ottla.console.history import Trend
 from ottla.console.routes import API, SECTIONS, Page
 from ottla.version import VERSION
 
@@ -33,8 +34,16 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
-    found.filters |= {"number": number, "size": _size, "seconds": _seconds, "part": _part, "moment": moment}
-    found.globals |= {"url": url}
+    found.filters |= {
+        "number": number,
+        "size": _size,
+        "seconds": _seconds,
+        "part": _part,
+        "moment": moment,
+        "points": points,
+        "amount": amount,
+    }
+    found.globals |= {"url": url, "group_url": group_url}
     for name in found.list_templates():
         found.get_template(name)
     return found
@@ -106,6 +115,36 @@ def url(path: str, **query: Any) -> str:
 def _part(text: Any) -> str:
     """A part of a path: a slash in a name is not one between parts."""
     return quote(str(text), safe="")
+
+
+def amount(value: float | None) -> str:
+    """`1,234`, `0.25`: a rate or a count."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
+
+
+def group_url(name: str) -> str:
+    """The page of a group; browsers take . and .. out of a path, and an empty name is none."""
+    return f"/groups/{_part(name)}" if name.strip(".") else f"/group?{urlencode({'group': name})}"
+
+
+def points(trend: Trend) -> list[str]:
+    """The lines of a sparkline of 100 by 24, each as points; what is not known parts two lines."""
+    wide, high = max(1, len(trend.values) - 1), trend.high or 1.0
+    lines: list[list[str]] = [[]]
+    for number, value in enumerate(trend.values):
+        if value is None:
+            lines.append([])
+        else:
+            lines[-1].append(f"{number * 100 / wide:.1f},{23 - 22 * value / high:.1f}")
+    # One point alone is a short line, as a line without a length is not drawn.
+    return [" ".join(each if len(each) > 1 else [each[0], _beside(each[0])]) for each in lines if each]
+
+
+def _beside(point: str) -> str:
+    across, _, down = point.partition(",")
+    return f"{float(across) + 1:.1f},{down}"
 
 
 def number(value: int | str | None) -> str:

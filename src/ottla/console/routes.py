@@ -13,8 +13,11 @@ from ottla.console.groups import KINDS
 from ottla.console.views import (
     brokers,
     groups,
+    hanging,
     messages,
+    moves,
     overview,
+    rights,
     schemas,
     security,
     tail,
@@ -22,6 +25,7 @@ from ottla.console.views import (
     topics,
     transactions,
 )
+from ottla.security.explained import KINDS as KINDS_OF_RESOURCES
 
 API: Final = "/api/v1"
 TEXT_MAX: Final = 1_000
@@ -154,6 +158,21 @@ PAGES: Final = (
     Page("tail", "/topics/{topic}/tail", "The newest records of a topic; its events tell of further ones.", tail.tail,
          tail.TailPage, "tail.html",
          (*_TAIL, Parameter("limit", "How many records.", default=20, low=1, high=200)), "topics"),
+    Page("group_by_id", "/group", "One group by its id, also one that no path can name: empty, . or ..", groups.group,
+         groups.GroupPage, "group.html", (Parameter("group", "The group's id.", is_required=True),), "groups"),
+    Page("hanging", "/hanging", "Transactions that hang: open in a partition but unknown to their coordinator.",
+         hanging.hanging, hanging.HangingPage, "hanging.html",
+         (Parameter("topic", "Only this topic."),
+          Parameter("older", "Minutes since the transaction last wrote.", default=15, low=0, high=10**6)),
+         "transactions"),
+    Page("rights", "/rights", "Why a user may do something or not.", rights.rights, rights.RightsPage, "rights.html",
+         (Parameter("user", "A name such as alice."),
+          Parameter("operation", "What the user asks for.", tuple(rights.OPERATIONS), "read"),
+          Parameter("resource", "The kind of resource.", tuple(KINDS_OF_RESOURCES), "topic"),
+          Parameter("name", "The resource's name; not for the cluster."),
+          Parameter("host", "The client's address.")), "security"),
+    Page("moves", "/moves", "Partitions whose replicas are being moved.", moves.moves, moves.Moves, "moves.html",
+         (_PAGE,), "overview"),
 )  # fmt: skip
 
 DOWNLOAD: Final = Page(

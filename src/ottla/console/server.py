@@ -17,6 +17,7 @@ from ottla.console.asking import Asking, Site, User
 from ottla.console.brokers import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Brokers
 from ottla.console.masks import Masks, read_masks
 from ottla.console.snapshots import Snapshots
+from ottla.console.trends import Sampler, sample
 from ottla.errors import KafkaError
 from ottla.logs import fields
 from ottla.registry.port_settings import CannotStart
@@ -87,6 +88,7 @@ class Console:
             parse_addresses(options.bootstrap), "ottla-console", None, REQUEST_TIMEOUT_S, CONNECT_TIMEOUT_S,
             security=options.security, software="ottla-console",
         )  # fmt: skip
+        self._sampler = Sampler(self._site)
         self._sessions: Sessions | None = None
         self._anonymous: User | None = None
         if options.asks_for_login:
@@ -103,7 +105,9 @@ class Console:
         )  # fmt: skip
 
     def _user(self, name: str | None, config: ClientConfig) -> User:
-        return User(name, Brokers(config, self._requests), Snapshots(self._ahead))
+        made = User(name, Brokers(config, self._requests), Snapshots(self._ahead))
+        self._sampler.watch(made)
+        return made
 
     @property
     def url(self) -> str:
@@ -116,7 +120,7 @@ class Console:
         try:
             asking = Asking(self._anonymous, self._site, {})
             asking.cluster()
-            asking.progress()
+            sample(self._anonymous, self._site)
         except (KafkaError, OSError) as error:
             _LOG.warning("the cluster cannot be read yet", extra=fields(error=str(error)))
 
@@ -125,6 +129,7 @@ class Console:
         reading = threading.Thread(target=self.read_ahead, name="console first", daemon=True)
         reading.start()
         reading.join(READ_AHEAD_S)
+        self._sampler.start()
         serving()
         try:
             self._server.run(self._application.asgi(), ending=self._application.end_tails)
@@ -137,6 +142,7 @@ class Console:
 
     def close(self) -> None:
         self._server.close()
+        self._sampler.stop()
         if self._sessions is not None:
             self._sessions.close()
         if self._anonymous is not None:

@@ -43,13 +43,13 @@ TAGS = {
     "html", "head", "meta", "title", "link", "script", "body", "a", "header", "div", "img", "nav", "form", "span",
     "button", "main", "footer", "h1", "h2", "p", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "ul",
     "li", "label", "input", "select", "option", "details", "summary", "pre", "article", "time", "code", "strong", "br",
-    "section", "noscript",
+    "section", "noscript", "svg", "polyline",
 }  # fmt: skip
 ATTRIBUTES = {
     "lang", "charset", "name", "content", "rel", "href", "type", "src", "class", "alt", "aria-label", "aria-current",
     "aria-sort", "method", "action", "id", "role", "tabindex", "scope", "value", "placeholder", "selected", "min",
     "step", "datetime", "open", "autocomplete", "autofocus", "required",
-    "data-search", "data-events", "hidden", "http-equiv",
+    "viewbox", "preserveaspectratio", "points", "data-search", "data-events", "hidden", "http-equiv",
 }  # fmt: skip
 
 SCRIPTS = {f"/static/{name}.js" for name in ("times", "tail", "search")}
@@ -114,6 +114,9 @@ def paths(word: str) -> list[str]:
         if any(each.name == "q" for each in page.query):
             found.append(f"{path}?q={quote(word[:900], safe='')}")
     found += [f"/groups/{quote(f'g {kind}{word}'[:900], safe='')}" for kind in KINDS]
+    short = quote(word[:800], safe="")
+    found += [f"/group?group={quote(f'g classic{word}'[:900], safe='')}", f"/hanging?older=0&topic={name}",
+              f"/rights?user={short}&name={short}&host={short}"]  # fmt: skip
     found += [f"/topics/{name}/messages?format={how}&from=begin" for how in ("json", "text", "hex")]
     found += [f"/{quote(word[:900], safe='')}", f"/topics?sort={quote(word[:900], safe='')}"]
     return found

@@ -60,7 +60,7 @@ def test_a_port_that_is_taken(program: Program) -> None:
 @pytest.mark.parametrize("program", [REGISTRY, CONSOLE], ids=lambda each: each.what)
 def test_a_secured_node_whose_clients_settings_nobody_names(program: Program) -> None:
     secured = ServerConfig.load(overrides=dict(SECURED))
-    with pytest.raises(CommandFailed, match="its listener SASL_PLAINTEXT is SASL_PLAINTEXT\n.*OTTLA_CLIENT_CONFIG"):
+    with pytest.raises(CommandFailed, match=r"its listener SASL_PLAINTEXT is SASL_PLAINTEXT\n.*OTTLA_CLIENT_CONFIG"):
         planned({program: "127.0.0.1:0"}, secured)
 
 
