@@ -155,6 +155,12 @@ COMMON: dict[str, Any] = {"segment_bytes": 10**6, "index_interval_bytes": 4096, 
 @example(
     actions=[("append", [1], 0, 0), ("append", [2], 0, 3), ("truncate", 3), ("restart", "clean")], **COMMON
 )  # in a gap
+@example(  # the end of one segment is lost and the name of the next is not: no work of the cleaner
+    actions=[("restart", "power loss"), ("append", [0], 0, 0), ("roll",), ("restart", "power loss")],
+    segment_bytes=1600,
+    index_interval_bytes=0,
+    limits=[1],
+)
 @given(
     actions=actions,
     segment_bytes=st.sampled_from([1600, 3000, 10**6]),

@@ -501,6 +501,14 @@ class LogManager:
             if log.log_start_offset > max(log.first_segment_offset, 0)
         }
 
+    async def fsync_to(self, log: Log, offset: Offset) -> None:
+        """Have everything below `offset` of a log on disk, and the recovery point that says so. Raises `KafkaError`."""
+        if log.recovery_point < offset:
+            await log.flush_all_async()
+        directory = posixpath.dirname(log.directory)
+        if self._checkpoints.written(directory, RECOVERY_POINT_CHECKPOINT).get(log.topic_partition, -1) < offset:
+            await self._checkpoint_newest(directory, RECOVERY_POINT_CHECKPOINT)
+
     async def delete_scheduled(self, now_ms: Millis) -> int:
         """Unlink, off the loop, the files and directories whose delay is over; returns how many."""
         for log in self._logs.values():

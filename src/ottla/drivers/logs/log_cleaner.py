@@ -270,9 +270,9 @@ class LogCleaner:
         begun_s = asyncio.get_running_loop().time()
         settings = self._settings()
         check = partial(self._check, log, log.truncations)
-        if log.durable_offset < dirt.uncleanable:
-            # A power failure may not take the newer record of a key when the older one is already gone.
-            await log.flush_all_async()
+        # A power failure may not take the newer record of a key when the older one is gone. And the loader takes
+        # a gap between two segments for a loss if it lies behind the recovery point that is on disk.
+        await self._logs.fsync_to(log, dirt.uncleanable)
         if log.cleaned_offset is None:
             # From here on the log may have gaps, whatever policy it is given later: the loader has to know.
             log.cleaned_offset = dirt.first_dirty

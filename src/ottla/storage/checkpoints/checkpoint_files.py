@@ -62,6 +62,10 @@ class CheckpointFiles:
                 raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         self._written[path] = content
 
+    def written(self, directory: str, name: str) -> Offsets:
+        """What was last written of a checkpoint; empty if nothing was since the start."""
+        return self._written.get(posixpath.join(directory, name), {})
+
     def write_last(self, directory: str, name: str, offsets: Offsets) -> None:
         """Write a checkpoint at the end, blocking, where it changed or is missing. Raises `OSError`."""
         path = posixpath.join(directory, name)

@@ -27,7 +27,7 @@ from ottla.storage.producers.producer_state import SNAPSHOT_SUFFIX, ProducerSett
 from ottla.storage.recovery.rebuild import epochs_of_batches, mend_transaction_indexes, replay_producers
 from ottla.storage.recovery.segment_recovery import LoadedSegments, load_segments
 from ottla.storage.segments.segment_cache import SegmentCache
-from ottla.storage.segments.segment_files import INDEX, TIME_INDEX, TRANSACTION_INDEX, segment_offset
+from ottla.storage.segments.segment_files import FSYNCED_GAPS, INDEX, TIME_INDEX, TRANSACTION_INDEX, segment_offset
 from ottla.storage.segments.segment_list import SegmentList
 
 _LOG = logging.getLogger("ottla.logs")
@@ -73,6 +73,7 @@ def loading_log(
             contiguous=not config.compact and cleaned_offset is None,
         )
         _take_segments(loaded, state, segments, flusher, log_start_offset)
+        _take_mark(fs, loaded, segments, recovery_point, clean_shutdown)
         checked = loaded.recovered_bytes or loaded.truncated_bytes
         state.recovery_point = state.log_end if clean_shutdown and not checked else min(recovery_point, state.log_end)
         state.durable = state.recovery_point
@@ -97,8 +98,7 @@ def loading_log(
         fs, topic_partition, topic_id, config, random,
         LogParts(state, health, segments, flusher, epochs, producer_state),
     )  # fmt: skip
-    log.recovered_bytes = loaded.recovered_bytes
-    log.truncated_bytes = loaded.truncated_bytes
+    log.recovered_bytes, log.truncated_bytes = loaded.recovered_bytes, loaded.truncated_bytes
     log.kept_files, log.kept_batches, log.kept_records = loaded.kept_files, loaded.kept_batches, loaded.kept_records
     log.kept_bytes = loaded.kept_bytes
     log.repaired = loaded.repaired
@@ -121,6 +121,18 @@ def _take_segments(
         flusher.fsync_later(segments.directory)
         state.log_end = log_start_offset
     state.log_start = state.high_watermark = max(log_start_offset, segments.bases[0])
+
+
+def _take_mark(
+    fs: FileSystem, loaded: LoadedSegments, segments: SegmentList, recovery_point: Offset, clean: bool
+) -> None:
+    """Let the list know whether the mark of fsynced gaps is true of the log, and whether it surely is on disk."""
+    is_marked = FSYNCED_GAPS in loaded.names
+    if loaded.gaps_end <= recovery_point:
+        segments.wants_mark = not (is_marked and clean)
+    elif is_marked:  # the checkpoint of recovery points was lost
+        fs.remove(posixpath.join(segments.directory, FSYNCED_GAPS))
+        fs.fsync_dir(segments.directory)
 
 
 def _load_epochs(

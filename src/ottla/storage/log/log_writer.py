@@ -17,6 +17,7 @@ from ottla.storage.log.log_state import LogState
 from ottla.storage.log.stamp import Stamped
 from ottla.storage.producers.producer_batches import note_producers
 from ottla.storage.producers.producer_state import ProducerStateManager
+from ottla.storage.segments.index_file import GAP_IN_SEGMENT_MAX
 from ottla.storage.segments.segment import RollLimits, Segment
 from ottla.storage.segments.segment_files import LOG, TIME_INDEX
 from ottla.storage.segments.segment_list import SegmentList
@@ -97,10 +98,16 @@ class LogWriter:
         try:
             if not segment.should_roll(size, last_offset, max_timestamp, now_ms, self.limits):
                 return segment
-            self.roll(base_offset)
+            self.roll(self._base_before(base_offset))
         except OSError as error:
             raise self._health.refuse(error) from error
         return self._segments.active
+
+    def _base_before(self, base_offset: Offset) -> Offset:
+        """Where a segment begins whose first batch has this offset: at the log end, so that a gap that a compacted
+        leader has is inside the file (Kafka leaves it between two files, where it looks like a loss)."""
+        log_end = self._state.log_end
+        return log_end if base_offset - log_end < GAP_IN_SEGMENT_MAX else base_offset
 
     def _write(self, segment: Segment, buffer: Buffer) -> None:
         position = segment.size
@@ -148,6 +155,8 @@ class LogWriter:
         old = self._segments.active
         if old.base_offset == base_offset and not old.size:
             return
+        if self._segments.config.compact or self._state.cleaned is not None:
+            self._segments.mark_gaps()
         self.close_to_appends(old)
         self._segments.add(base_offset, self._state.now_ms)
         self._flusher.fsync_later(self._segments.directory)

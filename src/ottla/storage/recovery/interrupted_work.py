@@ -8,7 +8,7 @@ from ottla.filesystem import FileSystem
 from ottla.model import Offset
 from ottla.protocol.records.record_batch import HEADER_SIZE, CorruptBatch
 from ottla.protocol.records.record_batch import read_batch_header as read_header
-from ottla.storage.segments.segment_files import DELETED, LOG, segment_offset
+from ottla.storage.segments.segment_files import DELETED, FSYNCED_GAPS, LOG, segment_offset
 from ottla.storage.segments.segment_list import CLEANED, SWAP
 
 
@@ -24,7 +24,7 @@ def finish_interrupted_work(fs: FileSystem, directory: str, names: list[str]) ->
 
     present = set(names)
     for name in names:
-        if name.endswith(DELETED) and not name.endswith(".checkpoint" + DELETED):
+        if name.endswith(DELETED) and name != FSYNCED_GAPS and not name.endswith(".checkpoint" + DELETED):
             remove(name)
     cleaned = [
         (offset, name) for name in present if name.endswith(CLEANED) and (offset := segment_offset(name)) is not None

@@ -31,10 +31,18 @@ from ottla.storage.checkpoints.offset_checkpoint import CorruptFile
 from ottla.storage.recovery.damage import Damage, DamagedLog, free_name, is_known, keep_aside, read_known_gaps
 from ottla.storage.recovery.interrupted_work import finish_interrupted_work
 from ottla.storage.recovery.scan import Scan, walk
-from ottla.storage.segments.index_file import RELATIVE_OFFSET_MAX
+from ottla.storage.segments.index_file import GAP_IN_SEGMENT_MAX, RELATIVE_OFFSET_MAX
 from ottla.storage.segments.offset_index import OffsetIndex
 from ottla.storage.segments.segment import Segment
-from ottla.storage.segments.segment_files import DELETED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, segment_offset
+from ottla.storage.segments.segment_files import (
+    DELETED,
+    FSYNCED_GAPS,
+    INDEX,
+    LOG,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+    segment_offset,
+)
 from ottla.storage.segments.segment_list import CLEANED, SWAP
 
 READ_BYTES = 1024 * 1024
@@ -64,6 +72,8 @@ class LoadedSegments:
     """Read and checked because they were not known to be fsynced."""
     truncated_bytes: int = 0
     """Cut off because they were no whole, valid batches."""
+    gaps_end: Offset = 0
+    """Where the last gap between two segments ends that was taken for compaction, 0 without any."""
     repaired: bool = False
     """Something was cut off a file, which must not come back after a power failure."""
     epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
@@ -96,9 +106,10 @@ def load_segments(
     Yields between pieces of what it checks; left off there, the next start finds a log that was not recovered yet.
 
     `contiguous` says that the log was never compacted: a segment that ends below the next one's base then has lost
-    batches. What was fsynced is never cut: where it is not valid any more this raises `DamagedLog`. What was not, ends
-    before the first batch that is invalid or missing; whole batches behind it are kept in side files. (Kafka deletes
-    them, or keeps the later segments and the hole.)
+    batches. One of any other log has, if the log is marked (`FSYNCED_GAPS`) and what is missing was not fsynced. What
+    was fsynced is never cut: where it is not valid any more this raises `DamagedLog`. What was not, ends before the
+    first batch that is invalid or missing; whole batches behind it are kept in side files. (Kafka deletes them, or
+    keeps the later segments and the hole.)
 
     Raises `OSError`, and `KafkaError` for message formats older than Kafka 0.11's.
     """
@@ -275,13 +286,21 @@ class _Loading:
         if end > following:
             what = f"it ends at offset {end}, but the next segment begins at {following}"
             raise self.damaged(path, segment.size, what, f"{len(later)} segments lie behind it")
-        if not self._contiguous or self._is_known_gap(end, following):
+        if self._is_known_gap(end, following):
             return False
-        if self._clean or self._is_fsynced(end):
+        if not self._contiguous and self._is_compacted(end, following):
+            self._loaded.gaps_end = following
+            return False
+        if self._contiguous and (self._clean or self._is_fsynced(end)):
             what = f"offsets {end} to {following - 1} are missing: the next segment begins at {following}"
             raise self.damaged(path, segment.size, what, f"{len(later)} segments lie behind it")
         yield from self._end_here(segment, None, "", later)
         return True
+
+    def _is_compacted(self, end: Offset, following: Offset) -> bool:
+        """Whether a gap between two segments is to be taken for the work of the cleaner, or of a compacted leader."""
+        is_marked = FSYNCED_GAPS in self._names
+        return self._clean or self._is_fsynced(end) or not is_marked or following - end >= GAP_IN_SEGMENT_MAX
 
     def check_end(self) -> None:
         """Look whether all that was fsynced is there."""

@@ -13,6 +13,8 @@ PENDING_ENTRIES_MAX = 512
 """One page of offset index entries: large enough that the write costs nothing per append, small enough to lose."""
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
+GAP_IN_SEGMENT_MAX = 2**30
+"""A follower's segment that begins with a gap begins at its first batch where the gap is this large."""
 
 
 class IndexFile:

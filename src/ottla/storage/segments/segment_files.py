@@ -10,6 +10,10 @@ from ottla.model import Offset
 LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX = ".log", ".index", ".timeindex", ".txnindex"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 DELETED = ".deleted"
+FSYNCED_GAPS = "fsynced-gaps" + DELETED
+"""A mark in the directory of a compacted log: a gap between two segments lies below the recovery point that is on disk,
+so that one above it is a loss. Only Ottla keeps that rule; Kafka removes what is called `.deleted` when it opens a
+log, and with it the mark."""
 _NAME_DIGITS = 20
 
 

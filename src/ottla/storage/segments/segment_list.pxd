@@ -16,6 +16,7 @@ cdef class SegmentList:
     cdef public list items
     cdef public list scheduled_deletions
     cdef public long long size_bytes
+    cdef public bint wants_mark
 
     @cython.locals(bases=list, number=cython.Py_ssize_t, segment=Segment, stop=cython.longlong, found=LogSlice)
     cpdef LogSlice read(

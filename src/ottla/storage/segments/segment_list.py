@@ -19,7 +19,7 @@ from ottla.protocol.records.record_batch import iterate_records
 from ottla.storage.config import LogConfig
 from ottla.storage.segments.segment import Segment
 from ottla.storage.segments.segment_cache import SegmentCache
-from ottla.storage.segments.segment_files import SUFFIXES, TRANSACTION_INDEX, LogSlice
+from ottla.storage.segments.segment_files import FSYNCED_GAPS, SUFFIXES, TRANSACTION_INDEX, LogSlice
 from ottla.storage.segments.transaction_index import AbortedTransaction
 
 OFFSET_MAX = 2**63 - 1
@@ -46,7 +46,7 @@ class SegmentList:
 
     __slots__ = (
         "_cache", "_fs", "_random", "active", "bases", "config", "directory", "items", "scheduled_deletions",
-        "size_bytes",
+        "size_bytes", "wants_mark",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +65,8 @@ class SegmentList:
         """Size of all log files."""
         self.scheduled_deletions: list[tuple[Millis, str]] = []
         """Files to remove and from when on; `LogManager` does it off the loop."""
+        self.wants_mark = False
+        """`FSYNCED_GAPS` is true of the log and may not be on disk yet."""
 
     # The list
 
@@ -101,6 +103,17 @@ class SegmentList:
         self.items.append(segment)
         self.bases.append(base_offset)
         self.active = segment
+
+    def mark_gaps(self) -> None:
+        """Put the mark `FSYNCED_GAPS` on disk where it is true: once in a log's life, before its second segment.
+
+        Without it a power failure that takes the end of one segment, and not the name of the next, would leave what
+        looks like a compacted log. Raises `OSError`.
+        """
+        if self.wants_mark:
+            self._fs.open(posixpath.join(self.directory, FSYNCED_GAPS), create=True).close()
+            self._fs.fsync_dir(self.directory)
+            self.wants_mark = False
 
     def index_of(self, offset: Offset) -> int:
         """The number of the last segment that starts at or below `offset`."""

@@ -10,7 +10,7 @@ from ottla.protocol.records.compression import Codec
 from ottla.protocol.records.record_batch import DELETE_HORIZON, SimpleRecord, build_batch, iterate_batches
 from ottla.storage.checkpoints.offset_checkpoint import read_offset_checkpoint
 from ottla.storage.config import LogConfig
-from ottla.storage.segments.segment_files import LOG
+from ottla.storage.segments.segment_files import FSYNCED_GAPS, LOG
 from tests.unit.storage.compaction import Compaction, batches, compacted
 from tests.unit.storage.logs import DIRECTORY, KEY, NOW, ROOT
 
@@ -384,10 +384,10 @@ def test_old_files_go_after_their_delay_and_readers_keep_them() -> None:
     before = found.read()
     log.clean()
     assert found.read() == before
-    assert [name for name in log.fs.listdir(DIRECTORY) if name.endswith(".deleted")]
+    assert [name for name in log.fs.listdir(DIRECTORY) if name.endswith(".log.deleted")]
     log.clock.now += 5000
     asyncio.run(log.logs.background(log.clock.now))
-    assert not [name for name in log.fs.listdir(DIRECTORY) if name.endswith(".deleted")]
+    assert not [name for name in log.fs.listdir(DIRECTORY) if name.endswith(".log.deleted")]
     assert found.read() == before
     assert log.log.read(0, 1000, up_to=2).read() != before  # type: ignore[union-attr]
 
@@ -434,7 +434,7 @@ def test_nothing_is_rewritten_where_nothing_changes() -> None:
     before = log.log.segments
     log.clean()
     assert log.log.segments == before
-    assert not [name for name in log.fs.listdir(DIRECTORY) if name.endswith((".cleaned", ".deleted"))]
+    assert not [name for name in log.fs.listdir(DIRECTORY) if name.endswith((".cleaned", ".log.deleted"))]
 
 
 def test_compact_and_delete_together() -> None:
@@ -536,6 +536,67 @@ def test_gaps_are_no_damage_once_a_log_was_compacted() -> None:
     log.config = LogConfig()
     log.start()
     assert log.pairs() == [(b"a", b"5" * 40), (b"b", b"1")]
+
+
+@pytest.mark.parametrize("power_loss", [False, True])
+def test_a_gap_that_the_cleaner_made_is_no_loss(power_loss: bool) -> None:
+    """It lies below the recovery point that is on disk, although none was due to be written."""
+    log = Compaction(compacted(segment_bytes=130))
+    for key in (b"a", b"b", b"c", b"a", b"b"):
+        log.put([(key, b"1" * 40)])
+        log.log.roll()
+    log.put([(b"d", b"1")])
+    log.clean_all()
+    assert log.log.segments[0].base_offset == 0
+    assert log.log.segments[1].base_offset > log.offsets()[0] + 1 or log.offsets()[0] > 0
+    pairs, end = log.pairs(), log.log.log_end_offset
+    log.fs.restart(power_loss=power_loss)
+    log.start()
+    assert log.pairs()[: len(pairs) - 1] == pairs[:-1]
+    assert power_loss or (log.pairs(), log.log.log_end_offset) == (pairs, end)
+
+
+@pytest.mark.parametrize("lost", ["the end of one", "a whole one"])
+def test_a_gap_that_a_power_failure_made_is_a_loss(lost: str) -> None:
+    """The name of a segment can be on disk when the records before it are not."""
+    log = Compaction(compacted(segment_bytes=130))
+    log.put([(b"a", b"1" * 40)])
+    log.log.flush()
+    log.logs.shutdown()
+    log.start()
+    for key in (b"b", b"c", b"d"):
+        log.log.roll()
+        log.put([(key, b"1" * 40)])
+    bases = [segment.base_offset for segment in log.log.segments]
+    log.fs.restart(power_loss=False)
+    path = f"{DIRECTORY}/{bases[-2]:020d}.log"
+    if lost == "a whole one":
+        log.fs.remove(path)
+    else:
+        log.fs.open(path).truncate(0)
+    log.start()
+    assert log.pairs() == [(b"a", b"1" * 40), (b"b", b"1" * 40)]
+    assert log.log.log_end_offset == bases[-2]
+
+
+def test_a_log_of_kafka_may_have_gaps_anywhere() -> None:
+    """Kafka's cleaner waits for no recovery point: where it ran, the mark is gone, and gaps count as its work."""
+    log = Compaction(compacted(segment_bytes=130))
+    for number in range(4):
+        log.put([(b"%d" % number, b"1" * 40)])
+        log.log.roll()
+    log.fs.restart(power_loss=False)
+    log.fs.remove(f"{DIRECTORY}/{FSYNCED_GAPS}")
+    log.fs.remove(f"{DIRECTORY}/{1:020d}.log")
+    log.start()
+    assert log.offsets() == [0, 2, 3]
+    log.put([(b"5", b"1" * 40)])
+    log.log.roll()
+    assert not log.fs.exists(f"{DIRECTORY}/{FSYNCED_GAPS}")
+    log.restart()
+    log.put([(b"6", b"1" * 40)])
+    log.log.roll()
+    assert log.fs.exists(f"{DIRECTORY}/{FSYNCED_GAPS}")
 
 
 def test_the_newer_record_is_on_disk_before_the_older_one_goes() -> None:
