@@ -15,6 +15,7 @@ from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.groups import Groups, Progress
 from ottla.console.searches import Searches
 from ottla.console.snapshots import Snapshot, Snapshots
+from ottla.console.tokens import Tokens
 from ottla.console.trends import Trends
 from ottla.errors import KafkaError
 
@@ -59,6 +60,8 @@ class User:
     brokers: Brokers
     snapshots: Snapshots
     trends: Trends = field(default_factory=Trends)
+    tokens: Tokens = field(default_factory=Tokens)
+    """Tokens of the forms that this user was given."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class Site:
     registry_url: str | None = None
     """As it may be shown: without a password."""
     searches: Searches = field(default_factory=Searches)
+    is_read_only: bool = False
+    """Whether no act is served."""
+    bootstrap: str = ""
+    """For the commands that a page shows."""
+    has_login: bool = False
 
 
 @dataclass

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,6 +59,8 @@ class Options:
     """TLS of its port: settings of a node's HTTP port. They may hold secrets."""
     is_behind_proxy: bool = False
     """A proxy before it speaks TLS."""
+    is_read_only: bool = False
+    """Whether nothing can be changed."""
 
     @property
     def asks_for_login(self) -> bool:
@@ -212,12 +214,14 @@ def registry_options(url: str, security: Security) -> Mapping[str, str]:
 
 
 def _site(options: Options, masks: Masks) -> Site:
+    site = Site(masks, is_read_only=options.is_read_only, bootstrap=options.bootstrap)
     if not options.registry:
-        return Site(masks)
+        return site
     try:
         from ottla.console.decoding import Schemas
         from ottla.schemas import access, client
     except ImportError as error:
         raise CannotStart(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
     registry = client.Registry.of_options(options.registry, REGISTRY_RETRY_S)
-    return Site(masks, registry, Schemas(registry), client.shown(options.registry[access.URL]))
+    url = client.shown(options.registry[access.URL])
+    return replace(site, registry=registry, schemas=Schemas(registry), registry_url=url)

@@ -171,9 +171,9 @@ def test_hostile_text_is_text(word: str) -> None:
 def test_records_of_a_live_tail_are_text(word: str) -> None:
     made = application(word)
     assert made._anonymous is not None
-    asking = Asking(made._anonymous, made._site, EVENTS.parameters({"topic": f"t{word}"[:900]}, {"at": "0:0"}))
+    asking = Asking(made._anonymous, made.site, EVENTS.parameters({"topic": f"t{word}"[:900]}, {"at": "0:0"}))
     found = Tail(asking).next_round()
-    rows = [made._renderer.record(asking, row) for row in found.rows]
+    rows = [made.renderer.record(asking, row) for row in found.rows]
     assert len(rows) == 3
     for row in rows:
         seen = Seen(row)
