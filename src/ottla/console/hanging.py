@@ -35,7 +35,7 @@ class Writer(NamedTuple):
 class Hanging(NamedTuple):
     writer: Writer
     transactional_id: str | None
-    """Of the producer id now; None for an id that no coordinator knows."""
+    """Owner of the producer id now; None for an id that no coordinator knows."""
 
 
 class Search(NamedTuple):

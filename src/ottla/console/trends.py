@@ -22,7 +22,7 @@ LOOKED_S: Final = 600.0
 USERS_MAX: Final = 8
 """Users that are sampled: those that looked last. The trends of the others are dropped."""
 SHARE: Final = 0.05
-"""Of the time that sampling may take: for a cluster that is slow to read, samples are rarer."""
+"""Share of the time that sampling may take: for a cluster that is slow to read, samples are rarer."""
 ALL: Final = ""
 """The name of all topics together."""
 

@@ -24,7 +24,7 @@ class HangingRow:
     last_written: str | None
     silent_s: int
     transactional_id: str | None
-    """Of the producer id now; None for an id that no coordinator knows."""
+    """Owner of the producer id now; None for an id that no coordinator knows."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class MoveRow:
     adding: list[int]
     removing: list[int]
     in_sync: list[int]
-    """Of those that are added."""
+    """Added replicas that are in sync."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Moves:
     adding: int
     """Replicas that are added, in all partitions."""
     in_sync: int
-    """Of these."""
+    """Added replicas that are in sync."""
 
 
 def moves(asking: Asking) -> Moves:

@@ -90,7 +90,7 @@ class TopicPage:
     written: Trend | None
     """Records in a second; None until it is measured."""
     lag_trend: Trend | None
-    """Of the slowest group."""
+    """Lag of the slowest group."""
     explained: list[Paragraph] | None
     """How safe it is, in words; None where its settings are not shown."""
 
