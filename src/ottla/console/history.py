@@ -47,7 +47,7 @@ class History:
     def add(self, at: float, values: Mapping[str, int | None]) -> None:
         """A sample, by the monotonic clock."""
         if len(self._slots) > 2 * len(values) + 1_000:
-            self._forget(values)
+            self._drop(values)
         slots = self._slots
         for name in values:
             if name not in slots and len(slots) < NAMES_MAX:
@@ -59,8 +59,8 @@ class History:
                 sample[slot] = value
         self._samples.append((at, sample))
 
-    def _forget(self, values: Mapping[str, int | None]) -> None:
-        """Leave out the names that are not there any more."""
+    def _drop(self, values: Mapping[str, int | None]) -> None:
+        """Drop the names that are not there any more."""
         kept = {name: slot for name, slot in self._slots.items() if name in values}
         old = list(self._samples)
         self._samples.clear()
