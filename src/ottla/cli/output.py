@@ -11,6 +11,7 @@ from typing import Any
 
 from ottla.config.units import human_bytes as human_bytes
 from ottla.config.units import iso_time as iso_time
+from ottla.config.units import plural as plural
 
 WIDE = 10_000
 """Width that tables are laid out for: a terminal wraps a long row by itself, and what is copied from it stays whole."""
@@ -72,15 +73,6 @@ def dim(text: str) -> str:
 def _styled() -> bool:
     """Whether to use styles: on a terminal that supports them, unless NO_COLOR is set (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 record`, `1,234 records`, `2 batches`, `2 entries`, `2 days`."""
-    if count == 1:
-        return f"1 {noun}"
-    if noun.endswith("y") and noun[-2] not in "aeiou":
-        return f"{count:,} {noun[:-1]}ies"
-    return f"{count:,} {noun}{'es' if noun.endswith(('ch', 's', 'x')) else 's'}"
 
 
 def bytes_field(name: str, value: bytes | None) -> dict[str, Any]:

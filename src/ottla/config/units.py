@@ -53,3 +53,12 @@ def long_time(ms: int) -> str:
 def size(count: int) -> str:
     """For a sentence: `1 GiB`, `1.5 MiB`, `100 B`."""
     return human_bytes(count).replace(".0 ", " ")
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 record`, `1,234 records`, `2 batches`, `2 entries`, `2 days`."""
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{count:,} {noun[:-1]}ies"
+    return f"{count:,} {noun}{'es' if noun.endswith(('ch', 's', 'x')) else 's'}"

@@ -22,13 +22,13 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from ottla.client.security import SecurityFailure
-from ottla.console import openapi
+from ottla.console import live, openapi
 from ottla.console.acts import serving
 from ottla.console.asking import Asking, Invalid, NotFound, Site, User
 from ottla.console.brokers import Refused
 from ottla.console.pages import Renderer
 from ottla.console.requests import body_of, is_own
-from ottla.console.routes import API, DOWNLOAD, PAGES, Page
+from ottla.console.routes import API, DOWNLOAD, EVENTS, PAGES, Page
 from ottla.console.sessions import COOKIE, LIFE_S, Session, Sessions, WrongLogin
 from ottla.errors import KafkaError
 from ottla.logs import fields
@@ -115,6 +115,7 @@ class Application:
         site = dataclasses.replace(site, has_login=sessions is not None)
         self.site, self._sessions, self._anonymous = site, sessions, anonymous
         self._hosts, self._is_secure = hosts, is_secure
+        self._tails = live.Tails()
         acts = serving.served(site)
         self.renderer = Renderer(has_login=sessions is not None, has_registry=site.registry is not None, acts=acts)
         self.limit = anyio.CapacityLimiter(PAGES_AT_ONCE)
@@ -128,6 +129,10 @@ class Application:
             Route(f"{API}/openapi.json", self.openapi_document, methods=["GET"]),
             Route(DOWNLOAD.path, self._download, methods=["GET"]),
             Route(DOWNLOAD.api_path, self._download, methods=["GET"]),
+            Route(EVENTS.path, self._events, methods=["GET"]),
+            Route(EVENTS.api_path, self._events, methods=["GET"]),
+            Route("/searches/{run}", self._search, methods=["GET"]),
+            Route("/searches/{run}/stop", self._search, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
         for page in PAGES:
@@ -154,6 +159,35 @@ class Application:
             )
 
         return await self.guarded(request, request.url.path.startswith(API), answer)
+
+    async def _events(self, request: Request) -> Response:
+        as_json = request.url.path.startswith(API)
+
+        async def answer(user: User) -> Response:
+            asking = self._asking(request, EVENTS, user)
+            shown: Callable[[Asking, Any], Any] = self.renderer.record
+            if as_json:
+                shown = lambda _, row: dataclasses.asdict(row)  # noqa: E731
+            return await self._tails.answer(asking, request.headers.get("last-event-id"), shown)
+
+        return await self.guarded(request, as_json, answer)
+
+    async def _search(self, request: Request) -> Response:
+        """How far a reading is, or its end. Only a page of this console may end one."""
+
+        async def answer(user: User) -> Response:
+            asking, run = Asking(user, self.site, {}), request.path_params["run"]
+            if request.method == "GET":
+                return live.progress(asking, run)
+            if not is_own(request):
+                raise Invalid("a reading is stopped from the console's own page")
+            return live.stop(asking, run)
+
+        return await self.guarded(request, True, answer)
+
+    def end_tails(self) -> None:
+        """Answers without an end have one now; on the event loop."""
+        self._tails.end()
 
     async def _nothing(self, request: Request) -> Response:
         async def answer(user: User) -> Response:
@@ -184,7 +218,7 @@ class Application:
                 return JSONResponse(values)
             return self.renderer.page(page, asking, data, user.name)
 
-        return await anyio.to_thread.run_sync(answer, limiter=self.limit)
+        return await live.heeding(request, asking, lambda: anyio.to_thread.run_sync(answer, limiter=self.limit))
 
     async def guarded(
         self, request: Request, as_json: bool, answer: Callable[[User], Awaitable[Response]], *,

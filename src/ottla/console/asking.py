@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ from ottla.console import groups as groups_of
 from ottla.console.brokers import Brokers, Refused
 from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.groups import Groups, Progress
+from ottla.console.searches import Searches
 from ottla.console.snapshots import Snapshot, Snapshots
 from ottla.console.tokens import Tokens
+from ottla.console.trends import Trends
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ class User:
     """None where the cluster asks nobody for a login."""
     brokers: Brokers
     snapshots: Snapshots
+    trends: Trends = field(default_factory=Trends)
     tokens: Tokens = field(default_factory=Tokens)
     """Tokens of the forms that this user was given."""
 
@@ -70,6 +74,7 @@ class Site:
     """Decodes with the registry."""
     registry_url: str | None = None
     """As it may be shown: without a password."""
+    searches: Searches = field(default_factory=Searches)
     is_read_only: bool = False
     """Whether no act is served."""
     bootstrap: str = ""
@@ -89,10 +94,17 @@ class Asking:
     """Parts of the page that are not there, by name."""
     age_s: float = 0.0
     """Age of the oldest snapshot that the page shows."""
+    halt: threading.Event = field(default_factory=threading.Event)
+    """Set when nobody waits for the answer any more."""
 
     @property
     def brokers(self) -> Brokers:
         return self.user.brokers
+
+    @property
+    def trends(self) -> Trends:
+        """Rates and lags of the last minutes, which are sampled while somebody looks."""
+        return self.user.trends.look()
 
     def text(self, name: str) -> str:
         return str(self.parameters.get(name, ""))

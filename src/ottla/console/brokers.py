@@ -171,6 +171,10 @@ class Brokers:
         for each in used:
             each.abort()
 
+    @property
+    def has_ended(self) -> bool:
+        return self._is_closed
+
     def learn(self, nodes: Iterable[Node], cluster_id: str | None) -> None:
         """Addresses of the nodes, from metadata."""
         with self._lock:

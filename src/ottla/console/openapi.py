@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,9 @@ from typing import Any, Final
 from ottla.console.acts.act import Act, Outcome
 from ottla.console.asking import Problem
 from ottla.console.parameters import Parameter
-from ottla.console.routes import API, DOWNLOAD, PAGES, Page
+from ottla.console.routes import API, DOWNLOAD, EVENTS, PAGES, Page
 from ottla.console.tokens import NAME_MAX
+from ottla.console.views.messages import Message
 
 VERSION: Final = "3.1.0"
 _PLAIN: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -22,6 +24,7 @@ def document(version: str, acts: Sequence[Act] = ()) -> dict[str, Any]:
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {each.api_path: {"get": _operation(each, schemas)} for each in PAGES}
     paths[DOWNLOAD.api_path] = {"get": _download()}
+    paths[EVENTS.api_path] = {"get": _events(schemas)}
     paths |= {API + each.path: {"post": _act(each, schemas)} for each in acts}
     return {
         "openapi": VERSION,
@@ -102,6 +105,20 @@ def _download() -> dict[str, Any]:
         "summary": DOWNLOAD.what,
         "parameters": _parameters(DOWNLOAD),
         "responses": {"200": {"description": "The bytes", "content": binary}, **_errors()},
+    }
+
+
+def _events(schemas: dict[str, Any]) -> dict[str, Any]:
+    row = json.dumps(_schema(Message, schemas))
+    stream = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {
+        "operationId": EVENTS.name,
+        "summary": EVENTS.what,
+        "description": "Events `records` have as data an object with `rows` (each " + row + "), `scanned`, `skipped` "
+        "(records that were passed over, as there were too many) and `problem`; the id of an event is where to go on, "
+        "as `at` or as the header Last-Event-ID. After the event `over` there are no more.",
+        "parameters": _parameters(EVENTS),
+        "responses": {"200": {"description": "Events without an end", "content": stream}, **_errors()},
     }
 
 

@@ -18,6 +18,7 @@ from starlette.responses import HTMLResponse
 from ottla.config.units import duration, human_bytes
 from ottla.console.acts.act import Act, Plan, Result, outcome_of
 from ottla.console.asking import Asking, User
+from ottla.console.history import Trend
 from ottla.console.routes import API, PAGES, SECTIONS, Page
 from ottla.version import VERSION
 
@@ -47,9 +48,11 @@ def _environment() -> Environment:
         "seconds": _seconds,
         "part": _part,
         "moment": moment,
+        "points": points,
+        "amount": amount,
         "kebab": _kebab,
     }
-    found.globals |= {"url": url, "act_url": _act_url}
+    found.globals |= {"url": url, "act_url": _act_url, "group_url": group_url}
     for name in found.list_templates():
         found.get_template(name)
     return found
@@ -89,6 +92,12 @@ class Renderer:
             page.template, 200, section=page.section, page=data, problems=asking.problems, age=asking.age_s, user=user,
             here=here, given=asking.parameters, query=query, api=url(_api(page, path), **query),
         )  # fmt: skip
+
+    def record(self, asking: Asking, row: Any) -> str:
+        """One record of a live tail, as it is on the page."""
+        topic = asking.text("topic")
+        is_masked = not asking.site.masks.of(topic, asking.user.name).is_empty
+        return str(self._environment.get_template("record.html").module.one(row, topic, is_masked))  # type: ignore[attr-defined]
 
     def act(
         self, act: Act, user: User, values: Mapping[str, str], *, plan: Plan | None = None,
@@ -159,6 +168,36 @@ def url(path: str, **query: Any) -> str:
 def _part(text: Any) -> str:
     """A part of a path: a slash in a name is not one between parts."""
     return quote(str(text), safe="")
+
+
+def amount(value: float | None) -> str:
+    """`1,234`, `0.25`: a rate or a count."""
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"
+
+
+def group_url(name: str) -> str:
+    """The page of a group; browsers take . and .. out of a path, and an empty name is none."""
+    return f"/groups/{_part(name)}" if name.strip(".") else f"/group?{urlencode({'group': name})}"
+
+
+def points(trend: Trend) -> list[str]:
+    """The lines of a sparkline of 100 by 24, each as points; what is not known parts two lines."""
+    wide, high = max(1, len(trend.values) - 1), trend.high or 1.0
+    lines: list[list[str]] = [[]]
+    for number, value in enumerate(trend.values):
+        if value is None:
+            lines.append([])
+        else:
+            lines[-1].append(f"{number * 100 / wide:.1f},{23 - 22 * value / high:.1f}")
+    # One point alone is a short line, as a line without a length is not drawn.
+    return [" ".join(each if len(each) > 1 else [each[0], _beside(each[0])]) for each in lines if each]
+
+
+def _beside(point: str) -> str:
+    across, _, down = point.partition(",")
+    return f"{float(across) + 1:.1f},{down}"
 
 
 def number(value: int | str | None) -> str:

@@ -49,11 +49,17 @@ class Limits:
     """By the monotonic clock."""
     records_left: int
     bytes_left: int
+    is_stopped: Callable[[], bool] = lambda: False
+    """Whether nobody waits for the records any more."""
+    records_read: int = 0
+    bytes_read: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def over(self) -> str:
-        """The limit that is reached: time, records or bytes; empty for none."""
+        """The limit that is reached: stopped, time, records or bytes; empty for none."""
+        if self.is_stopped():
+            return "stopped"
         if time.monotonic() >= self.deadline:
             return "time"
         if self.records_left <= 0:
@@ -64,6 +70,8 @@ class Limits:
         with self._lock:
             self.records_left -= records
             self.bytes_left -= size
+            self.records_read += records
+            self.bytes_read += size
 
 
 @dataclass

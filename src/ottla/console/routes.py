@@ -11,7 +11,22 @@ from ottla.console.asking import Asking, Invalid
 from ottla.console.decoding import FORMATS
 from ottla.console.groups import KINDS
 from ottla.console.parameters import Parameter
-from ottla.console.views import brokers, groups, messages, overview, schemas, security, topic, topics, transactions
+from ottla.console.views import (
+    brokers,
+    groups,
+    hanging,
+    messages,
+    moves,
+    overview,
+    rights,
+    schemas,
+    security,
+    tail,
+    topic,
+    topics,
+    transactions,
+)
+from ottla.security.explained import KINDS as KINDS_OF_RESOURCES
 
 API: Final = "/api/v1"
 PLACES_MAX: Final = 4_000
@@ -77,7 +92,9 @@ _MESSAGES: Final = (
     ),
     Parameter("at", "Go on forward from these offsets: PARTITION:OFFSET,...", length_max=PLACES_MAX),
     Parameter("before", "Go on backward from before these offsets: PARTITION:OFFSET,...", length_max=PLACES_MAX),
+    Parameter("run", "An id of 8 to 64 letters and digits, by which the reading can be looked at and stopped."),
 )  # fmt: skip
+_TAIL: Final = tuple(each for each in _MESSAGES if each.name in ("partition", "q", "in", "format", "isolation"))
 
 PAGES: Final = (
     Page("overview", "/", "The cluster's health and its nodes.", overview.overview, overview.Overview,
@@ -106,6 +123,25 @@ PAGES: Final = (
          "subjects.html", (_SEARCH, _PAGE), "schemas"),
     Page("subject", "/schemas/{subject:any}", "Versions of one subject.", schemas.subject, schemas.Subject,
          "subject.html", section="schemas"),
+    # What is watched:
+    Page("tail", "/topics/{topic}/tail", "The newest records of a topic; its events tell of further ones.", tail.tail,
+         tail.TailPage, "tail.html",
+         (*_TAIL, Parameter("limit", "How many records.", default=20, low=1, high=200)), "topics"),
+    Page("group_by_id", "/group", "One group by its id, also one that no path can name: empty, . or ..", groups.group,
+         groups.GroupPage, "group.html", (Parameter("group", "The group's id.", is_required=True),), "groups"),
+    Page("hanging", "/hanging", "Transactions that hang: open in a partition but unknown to their coordinator.",
+         hanging.hanging, hanging.HangingPage, "hanging.html",
+         (Parameter("topic", "Only this topic."),
+          Parameter("older", "Minutes since the transaction last wrote.", default=15, low=0, high=10**6)),
+         "transactions"),
+    Page("rights", "/rights", "Why a user may do something or not.", rights.rights, rights.RightsPage, "rights.html",
+         (Parameter("user", "A name such as alice."),
+          Parameter("operation", "What the user asks for.", tuple(rights.OPERATIONS), "read"),
+          Parameter("resource", "The kind of resource.", tuple(KINDS_OF_RESOURCES), "topic"),
+          Parameter("name", "The resource's name; not for the cluster."),
+          Parameter("host", "The client's address.")), "security"),
+    Page("moves", "/moves", "Partitions whose replicas are being moved.", moves.moves, moves.Moves, "moves.html",
+         (_PAGE,), "overview"),
 )  # fmt: skip
 
 DOWNLOAD: Final = Page(
@@ -114,6 +150,13 @@ DOWNLOAD: Final = Page(
     (Parameter("partition", "The record's partition.", low=0, high=2**31 - 1, is_required=True),
      Parameter("offset", "The record's offset.", low=0, high=OFFSET_MAX, is_required=True),
      Parameter("part", "Which part of it.", ("key", "value"), "value"), _SECONDS),
+    "topics",
+)  # fmt: skip
+EVENTS: Final = Page(
+    "tail_events", "/topics/{topic}/tail/events", "Records of a topic as they are written, as server-sent events.",
+    tail.tail, tail.TailPage, "",
+    (*_TAIL, *(each for each in _MESSAGES if each.name == "at"),
+     Parameter("limit", "Not used.", default=20, low=1, high=200)),
     "topics",
 )  # fmt: skip
 SECTIONS: Final[Sequence[tuple[str, str, str]]] = (

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import signal
-import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,13 +17,14 @@ from ottla.console.asking import Asking, Site, User
 from ottla.console.brokers import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Brokers
 from ottla.console.masks import Masks, read_masks
 from ottla.console.snapshots import Snapshots
-from ottla.errors import KafkaError, OttlaError
+from ottla.console.trends import Sampler, sample
+from ottla.errors import KafkaError
 from ottla.logs import fields
+from ottla.registry.port_settings import CannotStart
 
 if TYPE_CHECKING:
     from ottla.console.sessions import Sessions
-    from ottla.registry.guard import GuardedProtocol
-    from ottla.server.listeners.node_tls import NodeTls
+    from ottla.registry.guarded import GuardedProtocol
 
 _LOG = logging.getLogger("ottla.console")
 
@@ -38,14 +36,8 @@ READS_AHEAD: Final = 4
 READ_AHEAD_S: Final = 5.0
 """How long the console waits for the cluster before it says where it is; connections are taken meanwhile."""
 REGISTRY_RETRY_S: Final = 2.0
-_LISTEN_BACKLOG: Final = 256
 _STOP_S: Final = 2
 _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class CannotStart(OttlaError):
-    """The address is taken or may not be listened at, or a library is missing."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +73,8 @@ class Console:
     def __init__(self, options: Options) -> None:
         """Raises CannotStart; OttlaError for masks or TLS that cannot be read."""
         try:
-            import uvicorn
-
             from ottla.console.app import Application
+            from ottla.registry.http_server import HttpServer
         except ImportError as error:
             raise CannotStart(f"{error.name} is not installed: pip install 'ottla[console]'") from error
         self.options = options
@@ -93,12 +84,13 @@ class Console:
         self._requests = ThreadPoolExecutor(REQUESTS_AT_ONCE, "console request")
         self._ahead = ThreadPoolExecutor(READS_AHEAD, "console ahead")
         self._site = _site(options, masks)
-        self._socket = _listen(options.host, options.port)
-        self.port: int = self._socket.getsockname()[1]
+        self._server = HttpServer(self._door, options.host, options.port, stop_s=_STOP_S)
+        self.port = self._server.port
         config = ClientConfig(
             parse_addresses(options.bootstrap), "ottla-console", None, REQUEST_TIMEOUT_S, CONNECT_TIMEOUT_S,
             security=options.security, software="ottla-console",
         )  # fmt: skip
+        self._sampler = Sampler(self._site)
         self._sessions: Sessions | None = None
         self._anonymous: User | None = None
         if options.asks_for_login:
@@ -109,40 +101,19 @@ class Console:
         else:
             self._anonymous = self._user(None, config)
             hosts = frozenset((*_LOOPBACK_NAMES, options.host, *options.host_names))
-        application = Application(
+        self._application = Application(
             self._site, sessions=self._sessions, anonymous=self._anonymous, hosts=hosts,
             is_secure=self._door.is_secured or options.is_behind_proxy,
         )  # fmt: skip
-        server = uvicorn.Config(
-            application.asgi(),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=_STOP_S,
-            server_header=False,
-            http=self._door.protocol,  # type: ignore[arg-type]
-        )
-        self._server = uvicorn.Server(server)
-        self._server.capture_signals = self._signals  # type: ignore[method-assign]
-        self._whole_startup, self._whole_shutdown = self._server.startup, self._server.shutdown
-        self._server.startup = self._startup  # type: ignore[method-assign]
-        self._server.shutdown = self._shutdown  # type: ignore[method-assign]
 
     def _user(self, name: str | None, config: ClientConfig) -> User:
-        return User(name, Brokers(config, self._requests), Snapshots(self._ahead))
-
-    async def _startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._door.start()
-        await self._whole_startup(sockets)
-
-    async def _shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._whole_shutdown(sockets)
-        await self._door.stop()
+        made = User(name, Brokers(config, self._requests), Snapshots(self._ahead))
+        self._sampler.watch(made)
+        return made
 
     @property
     def url(self) -> str:
-        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
-        return f"{'https' if self._door.is_secured else 'http'}://{host}:{self.port}"
+        return self._server.url
 
     def read_ahead(self) -> None:
         """Read the cluster, so that the first page is as fast as the others. What fails is shown on the page."""
@@ -151,7 +122,7 @@ class Console:
         try:
             asking = Asking(self._anonymous, self._site, {})
             asking.cluster()
-            asking.progress()
+            sample(self._anonymous, self._site)
         except (KafkaError, OSError) as error:
             _LOG.warning("the cluster cannot be read yet", extra=fields(error=str(error)))
 
@@ -160,18 +131,20 @@ class Console:
         reading = threading.Thread(target=self.read_ahead, name="console first", daemon=True)
         reading.start()
         reading.join(READ_AHEAD_S)
+        self._sampler.start()
         serving()
         try:
-            self._server.run([self._socket])
+            self._server.run(self._application.asgi(), ending=self._application.end_tails)
         finally:
             self.close()
 
     def stop(self) -> None:
         """Stop the server, from any thread or from a signal handler."""
-        self._server.should_exit = True
+        self._server.stop()
 
     def close(self) -> None:
-        self._socket.close()
+        self._server.close()
+        self._sampler.stop()
         if self._sessions is not None:
             self._sessions.close()
         if self._anonymous is not None:
@@ -181,62 +154,23 @@ class Console:
         if self._site.registry is not None:
             self._site.registry.close()
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """In the main thread a signal stops it cleanly; uvicorn's own handlers would then end the process."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
-        for number, handler in before.items():
-            if handler != signal.SIG_IGN:
-                signal.signal(number, lambda *_: self.stop())
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
 
 class Door:
     """The port: TLS where its settings say so, and the limits that the registry's connections have too."""
 
     def __init__(self, options: Options) -> None:
         """Raises OttlaError for settings that cannot be."""
-        from ottla.config.listeners import OVER_TLS
+        from ottla.registry.guarded import PortTls
         from ottla.registry.port_settings import config_of
 
-        config = config_of(options.http, options.host, options.port)
-        self.is_secured = config.ottla_http_security_protocol in OVER_TLS
+        self._tls = PortTls(config_of(options.http, options.host, options.port))
+        self.is_secured = self._tls.is_secured
         self.connections: dict[GuardedProtocol, None] = {}
-        self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        self._tls: NodeTls | None = None
-        if self.is_secured:
-            from ottla.clock import SystemClock
-            from ottla.filesystem import OsFileSystem
-            from ottla.network import SystemNetwork
-            from ottla.server.listeners.node_tls import NodeTls
-
-            self._tls = NodeTls(config, OsFileSystem(), SystemClock(), SystemNetwork())
-
-    async def start(self) -> None:
-        """Watch the certificates from now on."""
-        if self._tls is not None:
-            self._tls.start(self._closers)
-
-    async def stop(self) -> None:
-        while self._closers:
-            await self._closers.pop()()
+        self.start, self.stop = self._tls.start, self._tls.stop
 
     def protocol(self, **arguments: Any) -> asyncio.BaseProtocol:
         """Makes the protocol of a connection, as uvicorn asks for it."""
-        from ottla.config.listeners import HTTP
-        from ottla.registry.guard import GuardedProtocol
-        from ottla.tls_connection import TlsConnection
-
-        if self._tls is None:
-            return GuardedProtocol(self, **arguments)
-        return TlsConnection(self._tls.network_of(HTTP), lambda: GuardedProtocol(self, **arguments))
+        return self._tls.protocol(self, arguments)
 
     def user_of(self, subject: str) -> str | None:
         """A certificate is no login here: users show a name and a password."""
@@ -266,6 +200,19 @@ def ensure_guarded(options: Options, *, is_secured: bool) -> None:
         )
 
 
+def registry_options(url: str, security: Security) -> Mapping[str, str]:
+    """Options of the registry's client, for one that is known by its address. Raises CannotStart."""
+    try:
+        from ottla.formats.errors import SchemaError
+        from ottla.schemas import access
+    except ImportError as error:
+        raise CannotStart(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
+    try:
+        return access.carried({access.URL: url}, security)
+    except SchemaError as error:
+        raise CannotStart(str(error)) from error
+
+
 def _site(options: Options, masks: Masks) -> Site:
     site = Site(masks, is_read_only=options.is_read_only, bootstrap=options.bootstrap)
     if not options.registry:
@@ -278,16 +225,3 @@ def _site(options: Options, masks: Masks) -> Site:
     registry = client.Registry.of_options(options.registry, REGISTRY_RETRY_S)
     url = client.shown(options.registry[access.URL])
     return replace(site, registry=registry, schemas=Schemas(registry), registry_url=url)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(_LISTEN_BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise CannotStart(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
-    return listening

@@ -10,23 +10,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ottla.client.config import ClientConfig, parse_addresses, split_address
 from ottla.client.connection import Connection
 from ottla.client.security import Login, Security, SecurityFailure
 from ottla.clock import SystemClock
 from ottla.config.listener_settings import of_listener
-from ottla.config.listeners import HTTP, OVER_TLS
+from ottla.config.listeners import HTTP
 from ottla.config.server import ServerConfig
 from ottla.errors import ErrorCode, OttlaError
-from ottla.filesystem import OsFileSystem
-from ottla.network import SystemNetwork
+from ottla.registry.guarded import GuardedProtocol, PortTls
 from ottla.registry.port_settings import config_of, refuse_open
 from ottla.registry.rights import ALL, Rights, UserRights
 from ottla.registry.rules import Rules
@@ -34,18 +32,12 @@ from ottla.security.principal_mapping import NoMatchingRule
 from ottla.security.sasl import OAUTHBEARER, PLAIN, AuthenticationFailed
 from ottla.server.http import logins
 from ottla.server.http.callers import ANONYMOUS, Caller
-from ottla.tls_connection import TlsConnection
 
 if TYPE_CHECKING:
     from ottla.config.secret import Secret
-    from ottla.server.listeners.node_tls import NodeTls
 
 _LOG = logging.getLogger("ottla.registry")
 
-CONNECTIONS_MAX: Final = 1000
-"""Beyond, one that has not logged in goes, or else the oldest."""
-REQUEST_SECONDS_MAX: Final = 10.0
-"""For the head of a request: from the connection, or from its first byte, to its last."""
 BODY_SECONDS_MAX: Final = 30.0
 """For the body of a request."""
 PASSWORD_S: Final = 60.0
@@ -63,19 +55,14 @@ class Guard:
         """Raises OttlaError for settings by which nobody could log in, or everybody could do everything."""
         config = config_of(settings, host, port)
         protocol: str = config.ottla_http_security_protocol
-        self.is_secured = protocol in OVER_TLS
         self.logins: logins.HttpLogins | None = None
         """None where no login is asked for."""
         self.connections: dict[GuardedProtocol, None] = {}
-        self._tls: NodeTls | None = None
         self._rules: Rules | None = None
         self._keys: Any = None
-        self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         refuse_open(config, host)
-        if self.is_secured:
-            from ottla.server.listeners.node_tls import NodeTls
-
-            self._tls = NodeTls(config, OsFileSystem(), SystemClock(), SystemNetwork())
+        self._tls = PortTls(config)
+        self.is_secured = self._tls.is_secured
         if logins.asks_for_login(config):
             self.logins = self._logins(config, bootstrap, security)
         shows = protocol == "SSL" and of_listener(config, HTTP, "ssl.client.auth") != "none"
@@ -103,31 +90,29 @@ class Guard:
 
     async def start(self) -> None:
         """Watch certificates and fetch the keys of tokens from now on."""
-        if self._tls is not None:
-            self._tls.start(self._closers)
+        await self._tls.start()
         if self._keys is not None:
             self._keys.start()
 
     async def stop(self) -> None:
         if self._keys is not None:
             self._keys.stop()
-        while self._closers:
-            await self._closers.pop()()
+        await self._tls.stop()
 
     @property
     def client_context(self) -> Any:
         """What https to other instances is made with; None without TLS."""
-        return None if self._tls is None else self._tls.listeners[HTTP].contexts.client
+        tls = self._tls.node_tls
+        return None if tls is None else tls.listeners[HTTP].contexts.client
 
     def protocol(self, **arguments: Any) -> asyncio.BaseProtocol:
         """Makes the protocol of a connection, as uvicorn asks for it."""
-        if self._tls is None:
-            return GuardedProtocol(self, **arguments)
-        return TlsConnection(self._tls.network_of(HTTP), lambda: GuardedProtocol(self, **arguments))
+        return self._tls.protocol(self, arguments)
 
     def user_of(self, subject: str) -> str | None:
         """The user of a client's certificate; None where the rules give its subject no name."""
-        mapper = None if self._tls is None else self._tls.mapper_of(HTTP)
+        tls = self._tls.node_tls
+        mapper = None if tls is None else tls.mapper_of(HTTP)
         try:
             return f"User:{subject if mapper is None else mapper.name_of(subject)}"
         except NoMatchingRule:
@@ -208,77 +193,3 @@ class BrokerPasswords:
                 failure = error
         assert failure is not None, "there is an address"
         raise failure
-
-
-class Door(Protocol):
-    """What the connections of one port share: this registry's `Guard`, or another server's own."""
-
-    @property
-    def connections(self) -> dict[GuardedProtocol, None]:
-        """In the order in which they were made."""
-        ...
-
-    def user_of(self, subject: str) -> str | None:
-        """The user of a client's certificate; None where its subject has no name."""
-        ...
-
-
-class GuardedProtocol(H11Protocol):
-    """uvicorn's protocol with a limit on the seconds that the head of a request takes, and with the client's user."""
-
-    def __init__(self, guard: Door, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.user: str | None = None
-        """The user of the client's certificate."""
-        self.is_known = False
-        """Whether a request of this connection has come with a login."""
-        self._guard = guard
-        self._deadline: asyncio.Handle | None = None
-        application = self.app
-
-        async def with_connection(scope: Any, receive: Any, send: Any) -> None:
-            scope["ottla.connection"] = self
-            await application(scope, receive, send)
-
-        self.app = with_connection
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._admit()
-        self._arm()
-
-    def _admit(self) -> None:
-        connections = self._guard.connections
-        while len(connections) >= CONNECTIONS_MAX:
-            gone = next((each for each in connections if not each.is_known), next(iter(connections)))
-            connections.pop(gone)
-            gone.transport.abort()
-        connections[self] = None
-
-    def secured(self, subject: str | None) -> None:
-        """Called by `ottla.tls_network` when the handshake is done, with the subject of the client's certificate."""
-        if subject is not None:
-            self.user = self._guard.user_of(subject)
-            if self.user is None:
-                _LOG.warning("a client's certificate has no user")
-                self.transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
-        self._guard.connections.pop(self, None)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._disarm()
-        elif self._deadline is None:
-            self._arm()
-
-    def _arm(self) -> None:
-        self._deadline = self.loop.call_later(REQUEST_SECONDS_MAX, self.transport.abort)
-
-    def _disarm(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None

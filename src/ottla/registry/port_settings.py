@@ -18,6 +18,10 @@ PREFIXES: Final = (
 """Settings of a node that mean something for a registry; the others of a file are left out."""
 
 
+class CannotStart(OttlaError):
+    """The address is taken or may not be listened at, or a library is missing."""
+
+
 def of_node(config: ServerConfig) -> dict[str, str]:
     """The settings of a node that its registry's port has too."""
     return {name: text for name, text in config.static.items() if name.startswith(PREFIXES)}

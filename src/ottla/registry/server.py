@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any, Final
@@ -15,9 +14,9 @@ from typing import Any, Final
 from ottla.client import librdkafka
 from ottla.client.config import parse_addresses, split_address
 from ottla.client.security import PLAINTEXT, Security
-from ottla.errors import OttlaError
 from ottla.logs import errors_logged, fields
 from ottla.registry.election import Election, Identity
+from ottla.registry.port_settings import CannotStart
 from ottla.registry.service import Service
 from ottla.registry.state import State
 from ottla.registry.store import StoreClosed, Topic
@@ -27,15 +26,9 @@ _LOG = logging.getLogger("ottla.registry")
 DEFAULT_TOPIC: Final = "_schemas"
 DEFAULT_GROUP: Final = "schema-registry"
 DEFAULT_PORT: Final = 8081
-_LISTEN_BACKLOG: Final = 1024
 _STOP_S: Final = 5
 _EVERYWHERE: Final = ("", "0.0.0.0", "::")
 """Hosts to listen at that are no place to be found at."""
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class CannotStart(OttlaError):
-    """The address is taken, or a library is missing."""
 
 
 @dataclass(frozen=True)
@@ -65,16 +58,15 @@ class Instance:
     def __init__(self, options: Options) -> None:
         """Raises CannotStart where the address is taken or a library is missing."""
         try:
-            import uvicorn
-
             from ottla.registry.app import Application
             from ottla.registry.guard import Guard
+            from ottla.registry.http_server import HttpServer
         except ImportError as error:
             raise CannotStart(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
         self.options = options
         self._guard = Guard(options.http, options.host, options.port, options.bootstrap, options.security)
-        self._socket = _listen(options.host, options.port)
-        self.port: int = self._socket.getsockname()[1]
+        self._server = HttpServer(self._guard, options.host, options.port, stop_s=_STOP_S)
+        self.port = self._server.port
         settings = {
             "bootstrap.servers": options.bootstrap, "client.id": "schema-registry", "log_level": 0,
             **librdkafka.settings_of(options.security),
@@ -83,37 +75,10 @@ class Instance:
         self.service = Service(self._topic, version=metadata.version("ottla"), group=options.group)
         self._election: Election | None = None
         self._application = Application(self.service, self._guard)
-        config = uvicorn.Config(
-            self._application.starlette(),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=_STOP_S,
-            server_header=False,
-            http=self._guard.protocol,  # type: ignore[arg-type]
-        )
-        self._server = uvicorn.Server(config)
-        self._server.capture_signals = self._signals  # type: ignore[method-assign]
-        self._whole_startup, self._whole_shutdown = self._server.startup, self._server.shutdown
-        self._server.startup = self._startup  # type: ignore[method-assign]
-        self._server.shutdown = self._shutdown  # type: ignore[method-assign]
-
-    async def _startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._guard.start()
-        await self._whole_startup(sockets)
-
-    async def _shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._whole_shutdown(sockets)
-        await self._guard.stop()
 
     @property
     def url(self) -> str:
-        host = f"[{self.options.host}]" if ":" in self.options.host else self.options.host
-        return f"{self._scheme}://{host}:{self.port}"
-
-    @property
-    def _scheme(self) -> str:
-        return "https" if self._guard.is_secured else "http"
+        return self._server.url
 
     def start(self) -> None:
         """Read all schemas. Raises StoreError, OttlaError."""
@@ -134,9 +99,9 @@ class Instance:
     def _identity(self) -> Identity:
         """Where the other instances find this one."""
         if self.options.advertised is not None:
-            return Identity(*split_address(self.options.advertised), self._scheme)
+            return Identity(*split_address(self.options.advertised), self._server.scheme)
         host = self.options.host
-        return Identity(socket.gethostname() if host in _EVERYWHERE else host, self.port, self._scheme)
+        return Identity(socket.gethostname() if host in _EVERYWHERE else host, self.port, self._server.scheme)
 
     def _lead(self, is_leader: bool) -> None:
         """Take the right to write, or leave it; either may take a while."""
@@ -157,51 +122,22 @@ class Instance:
         `closing` calls what it is given, which waits for brokers, or has it called."""
         serving()
         try:
-            self._server.run([self._socket])
+            self._server.run(self._application.starlette())
         finally:
             closing(self.close)
 
     def stop(self) -> None:
         """Stop the server, from any thread or from a signal handler."""
-        self._server.should_exit = True
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """In the main thread a signal stops it cleanly; uvicorn's own handlers would then end the process."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.getsignal(number) for number in _SIGNALS}
-        for number, handler in before.items():
-            if handler != signal.SIG_IGN:
-                signal.signal(number, lambda *_: self.stop())
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        self._server.stop()
 
     def close(self) -> None:
-        self._socket.close()
+        self._server.close()
         if self._election is not None:
             self._election.stop()
         self._application.close()
         self._guard.close()
         self._topic.close()
         _LOG.info("the registry has stopped", extra=fields(url=self.url))
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, port))
-        listening.listen(_LISTEN_BACKLOG)
-    except OSError as error:
-        listening.close()
-        raise CannotStart(f"cannot listen at {host}:{port}: {error.strerror or error}") from error
-    return listening
 
 
 def run(options: Options, announce: Callable[[Instance], Any]) -> None:

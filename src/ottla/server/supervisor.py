@@ -66,7 +66,7 @@ class Supervised:
 
 
 class Supervisor:
-    """`run` returns when all nodes have ended. `say` is told what people want to know; `ready` when all serve. Work for
+    """`run` returns when all nodes have ended. `say` is told what people want to know; `ready` when all serve. Each of
     `afterwards`, which may take its time, is done by a process of its own."""
 
     def __init__(
@@ -76,14 +76,15 @@ class Supervisor:
         restart: bool,
         ready: Callable[[], None],
         say: Callable[[str], None],
-        afterwards: Callable[[], None] | None = None,
+        afterwards: Sequence[Callable[[], None]] = (),
         manager: ServiceManager | None = None,
     ) -> None:
         self._nodes = list(nodes)
         self._manager = manager or ServiceManager()
         """Hears of all nodes as of one service; the nodes themselves tell it nothing."""
-        self._afterwards = afterwards
-        self._helper = 0
+        self._afterwards = list(afterwards)
+        self._helpers: list[int] = []
+        """Processes that do what comes afterwards."""
         self._restart = restart
         self._ready = ready
         self._say = say
@@ -108,7 +109,7 @@ class Supervisor:
             self._attend()
         except BaseException:
             # Orphaned nodes end too, but later: until then the directory is in use, and nothing says by whom.
-            self._say, self._ready, self._afterwards = _nothing, _nothing, None
+            self._say, self._ready, self._afterwards = _nothing, _nothing, []
             self._stop_all()
             self._attend()
             raise
@@ -144,8 +145,7 @@ class Supervisor:
         for node in self._nodes:
             if node.start_at_s is not None and node.start_at_s <= time.monotonic():
                 self._start(node)
-        if self._helper and os.waitpid(self._helper, os.WNOHANG)[0]:
-            self._helper = 0
+        self._helpers = [each for each in self._helpers if not os.waitpid(each, os.WNOHANG)[0]]
         if self._tick_at_s <= time.monotonic():
             self._tick_at_s = time.monotonic() + self._manager.tick_s
             self._manager.tick()
@@ -163,7 +163,7 @@ class Supervisor:
         if not self._stopping:
             self._manager.stopping()
         self._stopping = True
-        self._end_helper()
+        self._end_helpers()
         for node in self._nodes:
             node.start_at_s = None
         running = [node for node in self._nodes if node.pid]
@@ -173,11 +173,11 @@ class Supervisor:
                 os.kill(node.pid, signal.SIGCONT)
                 os.kill(node.pid, signal.SIGTERM)
 
-    def _end_helper(self) -> None:
-        if self._helper:
-            os.kill(self._helper, signal.SIGKILL)  # it has nothing to bring to an end, and is a zombie if it is done
-            os.waitpid(self._helper, 0)
-            self._helper = 0
+    def _end_helpers(self) -> None:
+        while self._helpers:
+            helper = self._helpers.pop()
+            os.kill(helper, signal.SIGKILL)  # it has nothing to bring to an end, and is a zombie if it is done
+            os.waitpid(helper, 0)
 
     def _start(self, node: Supervised) -> None:
         node.start_at_s = None
@@ -208,19 +208,20 @@ class Supervisor:
             self._were_ready = True
             self._ready()
             self._manager.ready()
-            if self._afterwards is not None:
-                self._help(self._afterwards)
+            for work in self._afterwards:
+                self._help(work)
 
     def _help(self, work: Callable[[], None]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
-        self._helper = os.fork()
-        if not self._helper:
+        helper = os.fork()
+        if not helper:
             try:
                 self._leave_parent()
                 work()
             finally:
                 os._exit(0)  # what it could not do is left undone
+        self._helpers.append(helper)
 
     def _ended(self, node: Supervised) -> None:
         _, status = os.waitpid(node.pid, 0)

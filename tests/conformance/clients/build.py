@@ -23,6 +23,7 @@ LIMIT_S = 900
 TOOLCHAINS = {
     "go": ["go"],
     "node": ["node", "npm"],
+    "axe": ["node", "npm"],
     "rust": ["cargo"],
     "java": ["javac", "mvn"],
     "tools": ["javac"],
@@ -128,6 +129,7 @@ def _tools_of_4_4(source: Path, target: Path) -> None:
 _STEPS: dict[str, Callable[[Path, Path], None]] = {
     "go": _go,
     "node": _node,
+    "axe": _node,
     "rust": _rust,
     "java": _java,
     "tools": _tools,

@@ -35,6 +35,9 @@ RECORDS: Final = [
 class DemoBrokers(FakeBrokers):
     """Three brokers in three racks."""
 
+    written = 0
+    """Records that are written to partition 0 of carts while a test looks."""
+
     def __init__(self) -> None:
         super().__init__(TOPICS, [(name, kind) for name, (kind, *_) in GROUPS.items()], "", RECORDS)
 
@@ -57,6 +60,8 @@ class DemoBrokers(FakeBrokers):
     def list_offsets(self, values: Mapping[str, Any]) -> dict[str, Any]:
         def end(name: str, number: int) -> int:
             partitions, records = TOPICS.get(name, (1, 0))
+            if (name, number) == ("carts", 0):
+                return 30 + self.written
             return len(RECORDS) if (name, number) == ("orders", 0) else records // partitions
 
         topics = [

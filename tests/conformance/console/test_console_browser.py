@@ -28,6 +28,7 @@ from ottla.console.masks import Masks
 from ottla.console.sessions import Sessions
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_records
+from tests.conformance.clients import build
 from tests.conformance.console.demo_cluster import DemoBrokers
 from tests.unit.console.acting import ChangingRegistry
 from tests.unit.console.fake_changes import GOOD, ChangingBrokers
@@ -39,7 +40,8 @@ PAGES = {
     "overview": "/", "topics": "/topics?sort=lag&order=desc", "topic": "/topics/orders",
     "messages": "/topics/orders/messages?partition=0&limit=20", "groups": "/groups", "group": "/groups/mailer",
     "share": "/groups/warehouse", "transactions": "/transactions", "security": "/security", "broker": "/brokers/1",
-    "none": "/topics/none", "empty": "/topics?q=nothing",
+    "tail": "/topics/orders/tail", "by id": "/group?group=mailer", "hanging": "/hanging?older=0",
+    "rights": "/rights?user=alice&name=orders", "moves": "/moves", "none": "/topics/none", "empty": "/topics?q=nothing",
 }  # fmt: skip
 WIDTHS = (320, 1200)
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -122,6 +124,60 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
     assert [each for each in said if "404 (Not Found)" not in each] == []
     assert len(backgrounds) == 1
     assert (backgrounds == {"rgb(246, 247, 248)"}) == (theme == "light")
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """axe-core, which looks for what people with other eyes or hands cannot use."""
+    reason = build.missing("axe")
+    if reason is not None:
+        pytest.skip(reason)
+    return (build.build("axe") / "node_modules" / "axe-core" / "axe.min.js").read_text()
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_axe_has_no_complaint(browser: Browser, url: str, axe: str, theme: Literal["light", "dark"]) -> None:
+    page = opened(browser, url, theme, bypass_csp=True)  # the policy would not let the page run what a test brings
+    found = {}
+    page.set_content("<img src=x>")
+    page.evaluate(axe)
+    assert "image-alt" in [each["id"] for each in page.evaluate("axe.run().then(found => found.violations)")]
+    for name, path in PAGES.items():
+        page.goto(path)
+        page.evaluate(axe)
+        violations = page.evaluate("axe.run().then(found => found.violations)")
+        complaints = [
+            f"{each['id']}: {node['html'][:200]} {node['failureSummary'][:200]}"
+            for each in violations
+            for node in each["nodes"][:3]
+        ]
+        if complaints:
+            found[name] = complaints
+    page.context.close()
+    assert found == {}
+
+
+def test_a_live_tail(browser: Browser, url: str) -> None:
+    """New records come by themselves and in front; a pause ends the stream; without script the page reads again."""
+    page = opened(browser, url)
+    page.goto("/topics/carts/tail?partition=0")
+    status, first = page.locator("#tail-status"), page.locator("#tail article strong").nth(1)
+    status.filter(has_text="Live: 0 new records").wait_for()
+    before = int(first.inner_text())
+    DemoBrokers.written += 1
+    status.filter(has_text="Live: 1 new records").wait_for()
+    assert int(first.inner_text()) == before + 1
+    assert page.locator("#tail article").first.locator("time .local").count() == 1
+    page.get_by_role("button", name="Pause").click()
+    status.filter(has_text="Paused").wait_for()
+    DemoBrokers.written += 1
+    page.get_by_role("button", name="Go on").click()
+    status.filter(has_text="Live: 2 new records").wait_for()
+    page.context.close()
+    page = opened(browser, url, java_script_enabled=False)
+    page.goto("/topics/carts/tail")
+    assert page.locator("noscript meta").get_attribute("content") == "5"
+    page.context.close()
 
 
 def test_the_keyboard_is_enough(browser: Browser, url: str) -> None:

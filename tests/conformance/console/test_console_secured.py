@@ -167,7 +167,7 @@ def test_no_page_shows_what_the_protocol_would_not(url: str, node: SecuredNode, 
                 path = page.path
                 for place, value in inside.items():
                     path = path.replace(place, value)
-                path += "?partition=0&offset=0" if page is DOWNLOAD else ""
+                path += "?partition=0&offset=0" if page is DOWNLOAD else "?group=g" if path == "/group" else ""
                 for prefix in ("", API):
                     whole = prefix + (f"/{page.name}" if prefix and path == "/" else path)
                     answer = client.get(whole)

@@ -36,7 +36,8 @@ from ottla.client.properties import read_file
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.security_settings import parse_security
 from ottla.errors import OttlaError
-from ottla.registry import app, guard, rules
+from ottla.registry import app, guarded, rules
+from ottla.registry.guard import Guard
 from ottla.registry.handlers import ROUTES
 from ottla.registry.port_settings import config_of, refuse_open
 from ottla.registry.server import Instance, Options
@@ -330,9 +331,9 @@ def test_certificates_and_requests_that_are_passed_on(world: World) -> None:
 
 
 def test_strangers_who_say_little(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "REQUEST_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(guarded, "REQUEST_SECONDS_MAX", 0.3)
     monkeypatch.setattr(app, "BODY_SECONDS_MAX", 0.3)
-    monkeypatch.setattr(guard, "CONNECTIONS_MAX", 4)
+    monkeypatch.setattr(guarded, "CONNECTIONS_MAX", 4)
     settings = {"ottla.http.security.protocol": "SASL_PLAINTEXT", "super.users": "User:admin",
                 "connection.failed.authentication.delay.ms": "0"}  # fmt: skip
     with instance(world, settings) as url:
@@ -341,7 +342,7 @@ def test_strangers_who_say_little(world: World, monkeypatch: pytest.MonkeyPatch)
             with socket.create_connection(place, LIMIT_S) as slow:
                 slow.sendall(sent)
                 assert slow.recv(1) == b"", "cut off"
-        monkeypatch.setattr(guard, "REQUEST_SECONDS_MAX", LIMIT_S)  # the others may be slow on a busy machine
+        monkeypatch.setattr(guarded, "REQUEST_SECONDS_MAX", LIMIT_S)  # the others may be slow on a busy machine
         with as_user(world, "admin", url) as admin:
             assert admin.get("/subjects").status_code == 200
             crowd = [socket.create_connection(place, LIMIT_S) for _ in range(8)]
@@ -370,7 +371,7 @@ def test_strangers_who_say_little(world: World, monkeypatch: pytest.MonkeyPatch)
 )  # fmt: skip
 def test_settings_by_which_nobody_could_log_in(settings: dict[str, str], security: Security, said: str) -> None:
     with pytest.raises(OttlaError, match=re.escape(said)):
-        guard.Guard(settings, "127.0.0.1", 0, "127.0.0.1:9092", security)
+        Guard(settings, "127.0.0.1", 0, "127.0.0.1:9092", security)
 
 
 @pytest.mark.parametrize(

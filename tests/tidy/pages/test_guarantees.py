@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ottla.cli.topic.explain import Facts, explanation
+from ottla.config.topic_explained import Facts, explanation
 from ottla.simulation import guarantees
 from ottla.simulation.checks.history import ACKS_ALL
 from tools import guarantees_page as render

@@ -128,9 +128,13 @@ class FakeBrokers(Brokers):
 
     def describe_producers(self, values: Mapping[str, Any]) -> dict[str, Any]:
         producer = {"producer_id": 7, "producer_epoch": 1, "last_sequence": 3, "last_timestamp": NOW_MS,
-                    "current_txn_start_offset": 0}  # fmt: skip
+                    "current_txn_start_offset": 0, "coordinator_epoch": 0}  # fmt: skip
         partition = {"partition_index": 0, "error_code": 0, "active_producers": [producer]}
         return {"topics": [{"name": each["name"], "partitions": [partition]} for each in values["topics"]]}
+
+    def list_partition_reassignments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        partition = {"partition_index": 0, "replicas": [1, 2], "adding_replicas": [1], "removing_replicas": [2]}
+        return {"error_code": 0, "topics": [{"name": name, "partitions": [partition]} for name in self.topics]}
 
     def list_transactions(self, values: Mapping[str, Any]) -> dict[str, Any]:
         row = {"transactional_id": f"x{self.word}", "producer_id": 7, "transaction_state": "Ongoing"}

@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,7 @@ def up(
     set: Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)] = None,
     no_restart: Flag = False,
     secure: Flag = False,
+    console: Text | None = None,
 ) -> int:
     """Run a cluster on this machine until Ctrl-C, which stops it cleanly. Run the same command to start it again.
 
@@ -68,15 +69,28 @@ def up(
     secure
         With TLS, logins and ACLs: a certificate authority, certificates of the nodes, a user `admin`, and files for
         clients such as DIRECTORY/client.properties. Only for a new directory.
+    console
+        PORT or HOST:PORT to serve the console at: the cluster in a browser. Default: no console.
     """
     count, named = _nodes_and_directory(nodes, directory)
     settings = parse_settings(set or (), "--set")
+    shown = None if console is None else _console_at(console)
     lock = _lock(named.absolute())
     try:
         found = _nodes_of(named, count, port, settings, secure=secure)
-        return _run(found, restart=not no_restart, client=_client_file(named))
+        return _run(found, restart=not no_restart, client=_client_file(named), console=shown)
     finally:
         os.close(lock)
+
+
+def _console_at(text: str) -> tuple[str, int]:
+    """Where the console is to listen. Raises CommandFailed."""
+    from ottla.cli.registry import address
+    from ottla.cli.server.beside import CONSOLE, ensure_free
+
+    host, port = address(text if ":" in text else f"127.0.0.1:{text}", CONSOLE.option, f"8080 or {CONSOLE.example}")
+    ensure_free(host, port, CONSOLE)
+    return host, port
 
 
 def _client_file(named: Path) -> Path | None:
@@ -112,7 +126,9 @@ def _nodes_of(
     return found
 
 
-def _run(found: Mapping[int, Path], *, restart: bool, client: Path | None = None) -> int:
+def _run(
+    found: Mapping[int, Path], *, restart: bool, client: Path | None = None, console: tuple[str, int] | None = None
+) -> int:
     from ottla.server.listeners.exposure import open_ports, refuse_open_ports, warnings
     from ottla.server.supervisor import Supervised, Supervisor
 
@@ -125,6 +141,7 @@ def _run(found: Mapping[int, Path], *, restart: bool, client: Path | None = None
     ]
     bootstrap = ",".join(map(address_of, configs.values()))
     client_security.use(client)
+    beside = [] if console is None else [_console(configs[min(configs)], bootstrap, client, *console)]
     interrupts.hand_over()
 
     def ready() -> None:
@@ -140,8 +157,36 @@ def _run(found: Mapping[int, Path], *, restart: bool, client: Path | None = None
         restart=restart,
         ready=ready,
         say=lambda text: print(f"ottla: {text}", flush=True),
-        afterwards=partial(_elect, bootstrap) if elects else None,
+        afterwards=[*beside, *([partial(_elect, bootstrap)] if elects else [])],
     ).run()
+
+
+def _console(config: ServerConfig, bootstrap: str, client: Path | None, host: str, port: int) -> Callable[[], None]:
+    """Keeps a console running beside the nodes, in a process. Raises CommandFailed where it would be open."""
+    from ottla.cli.server.beside import CONSOLE, keep_running, refuse_console
+    from ottla.errors import OttlaError
+    from ottla.registry.port_settings import of_node
+
+    http = of_node(config)
+    try:
+        refuse_console(host, http)
+    except OttlaError as error:
+        raise CommandFailed(str(error), MISUSED) from error
+
+    def run() -> None:
+        import asyncio
+
+        if client is not None:
+            os.environ[client_security.VARIABLE] = str(client)
+
+        async def keep() -> None:
+            await keep_running(
+                CONSOLE, {"bootstrap": bootstrap, "host": host, "port": port}, asyncio.Event(), http=http
+            )
+
+        asyncio.run(keep())
+
+    return run
 
 
 def _elect(bootstrap: str) -> None:

@@ -327,7 +327,7 @@ class _Attendant:
         """Its URL once it serves; None without one. Raises CommandFailed where it does not start."""
         if self._plan.registry_port is None:
             return None
-        from ottla.cli.server.start_registry import keep_running
+        from ottla.cli.server.beside import REGISTRY, keep_running
         from ottla.server.listeners.exposure import ALLOW
 
         options: dict[str, str | int] = {
@@ -337,7 +337,7 @@ class _Attendant:
             "is_alone": True,
         }
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        node.spawn(keep_running(options, stop, ready, {ALLOW: "true"}))  # the options say it
+        node.spawn(keep_running(REGISTRY, options, stop, ready, {ALLOW: "true"}))  # the options say it
         stopping = asyncio.ensure_future(stop.wait())
         either: list[asyncio.Future[Any]] = [ready, stopping]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

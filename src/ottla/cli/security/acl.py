@@ -14,16 +14,12 @@ from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import print_json, print_table
 from ottla.cli.security.acl_words import (
-    Resource,
-    as_json,
     operation_of,
     operations_of,
     principal_of,
     resource_of,
     row,
-    sentence,
     why_never,
-    word_of,
 )
 from ottla.cli.values import Text
 from ottla.errors import ErrorCode
@@ -39,6 +35,7 @@ from ottla.security.acls import (
     Permission,
     ResourceType,
 )
+from ottla.security.explained import Resource, as_json, explained, sentence, word_of
 
 app = App(name="acl", help="Say who may do what: add, list, remove and explain ACLs.", sort_key=8)
 
@@ -266,12 +263,12 @@ def explain(
     resource
         The resource, such as topic:orders, group:billing or cluster.
     """
-    from ottla.cli.security.acl_explain import explained
+    from ottla.cli.security.acl_explain import settings_of
 
     asked = operation_of(operation)
     kind, name = place = resource_of(resource)
     covering = acls(bootstrap, AclFilter(kind, name, PatternType.MATCH))
-    found = explained(bootstrap, principal_of(user), asked, place, host, covering)
+    found = explained(principal_of(user), asked, place, host, covering, settings_of(bootstrap))
     if json:
         print_json(found.as_json())
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from ottla.cli.exits import MISUSED, CommandFailed
 from ottla.cli.values import topic_name
@@ -17,41 +16,19 @@ from ottla.security.acls import (
     Acl,
     Operation,
     PatternType,
-    Permission,
     ResourceType,
     host_text,
     network,
 )
+from ottla.security.explained import KINDS, WORDS, Resource, as_json, word_of
 
 _TYPED = re.compile(r"[A-Za-z]+:.+", re.DOTALL)
 """A principal with its type; a user's name with a colon in it is typed with `User:` before it."""
 
-KINDS: Mapping[str, ResourceType] = {
-    "topic": ResourceType.TOPIC,
-    "group": ResourceType.GROUP,
-    "cluster": ResourceType.CLUSTER,
-    "transactional-id": ResourceType.TRANSACTIONAL_ID,
-    "token": ResourceType.DELEGATION_TOKEN,
-    "user": ResourceType.USER,
-}
-_WORDS = {kind: word for word, kind in KINDS.items()}
-_PLURALS = {
-    ResourceType.TOPIC: "topics", ResourceType.GROUP: "groups", ResourceType.TRANSACTIONAL_ID: "transactional ids",
-    ResourceType.DELEGATION_TOKEN: "tokens", ResourceType.USER: "users",
-}  # fmt: skip
 RESOURCES = "topic:NAME, group:NAME, cluster, transactional-id:NAME, token:NAME or user:NAME"
 OPERATIONS: Mapping[str, Operation] = {
     each.name.lower().replace("_", "-"): each for each in Operation if each > Operation.ANY
 }
-
-
-class Resource(NamedTuple):
-    kind: ResourceType
-    name: str
-
-    def __str__(self) -> str:
-        word = _WORDS[self.kind]
-        return word if self.kind == ResourceType.CLUSTER else f"{word}:{self.name}"
 
 
 def principal_of(text: str) -> str:
@@ -89,39 +66,6 @@ def operations_of(text: str) -> list[Operation]:
     return list(dict.fromkeys(operation_of(part) for part in text.split(",")))
 
 
-def word_of(operation: int) -> str:
-    """An operation as it is typed; its code where this version does not know it."""
-    try:
-        return Operation(operation).name.lower().replace("_", "-")
-    except ValueError:
-        return f"operation-{operation}"
-
-
-def pattern_words(acl: Acl) -> str:
-    """The resources of an ACL: `topic orders`, `topics that begin with ord`, `all topics`."""
-    try:
-        kind = ResourceType(acl.resource_type)
-    except ValueError:
-        return f"resource type {acl.resource_type} {acl.resource_name}"
-    if kind == ResourceType.CLUSTER:
-        return "the cluster"
-    plural = _PLURALS.get(kind, "resources")
-    if acl.pattern_type == PatternType.PREFIXED:
-        return f"{plural} that begin with {acl.resource_name}"
-    if acl.resource_name == WILDCARD:
-        return f"all {plural}"
-    return f"{_WORDS.get(kind, 'resource').replace('-', ' ')} {acl.resource_name}"
-
-
-def sentence(acl: Acl) -> str:
-    """`allow User:alice to read topic orders from any host`."""
-    verb = "deny" if acl.permission_type == Permission.DENY else "allow"
-    who = "everyone" if acl.principal == WILDCARD_PRINCIPAL else acl.principal
-    what = "do everything with" if acl.operation == Operation.ALL else word_of(acl.operation)
-    where = "any host" if acl.host == WILDCARD else acl.host or "no host"
-    return f"{verb} {who} to {what} {pattern_words(acl)} from {where}"
-
-
 def why_never(acl: Acl, *, networks: bool) -> str | None:
     """Why an ACL can never match anything, in a sentence; None where it can. `networks`: the cluster understands
     networks in CIDR notation as hosts."""
@@ -129,7 +73,7 @@ def why_never(acl: Acl, *, networks: bool) -> str | None:
     is_prefix = acl.pattern_type == PatternType.PREFIXED
     if acl.operation != Operation.ALL and acl.operation not in SUPPORTED_OPERATIONS[kind]:
         known = ", ".join(map(word_of, SUPPORTED_OPERATIONS[kind]))
-        return f"nothing asks to {word_of(acl.operation)} a {_WORDS[kind]}: its operations are {known}"
+        return f"nothing asks to {word_of(acl.operation)} a {WORDS[kind]}: its operations are {known}"
     if host != WILDCARD and (reason := _host_never(host, networks=networks)) is not None:
         return reason
     if kind == ResourceType.TOPIC and (is_prefix or name != WILDCARD) and not (is_prefix and topic_name(name) is None):
@@ -154,25 +98,6 @@ def _host_never(host: str, *, networks: bool) -> str | None:
     except ValueError:
         return f"hosts are compared with the client's address: {host!r} is none"
     return None if host_text(host) == host else f"Kafka writes this address as {host_text(host)}"
-
-
-def as_json(acl: Acl) -> dict[str, str]:
-    return {
-        "principal": acl.principal,
-        "permission": "deny" if acl.permission_type == Permission.DENY else "allow",
-        "operation": word_of(acl.operation),
-        "resource_type": _name(ResourceType, acl.resource_type),
-        "resource_name": acl.resource_name,
-        "pattern_type": _name(PatternType, acl.pattern_type),
-        "host": acl.host,
-    }
-
-
-def _name(codes: type[ResourceType] | type[PatternType], code: int) -> str:
-    try:
-        return codes(code).name.lower().replace("_", "-")
-    except ValueError:
-        return str(code)
 
 
 def row(acl: Acl) -> Sequence[str]:

@@ -27,6 +27,7 @@ def start(
     http: Text | None = None,
     nodes: NodeCount | None = None,
     registry: Text | None = None,
+    console: Text | None = None,
     secure: Flag = False,
 ) -> int:
     """Start a node in the foreground; Ctrl-C or SIGTERM stops it.
@@ -52,6 +53,8 @@ def start(
         from those given. Node N keeps its data in DIRECTORY/node-N; its broker.rack is the host's name.
     registry
         HOST:PORT to serve a schema registry at, in a process of its own. Default: no registry.
+    console
+        HOST:PORT to serve the console at, the cluster in a browser, in a process of its own. Default: no console.
     secure
         With TLS, logins and ACLs: a certificate authority, a certificate, a user `admin`, and files for clients, all in
         DIRECTORY-security. Only for a new directory.
@@ -60,5 +63,7 @@ def start(
     from ottla.cli.server.start import StartOptions, run_with
 
     return run_with(
-        StartOptions(directory, config, parse_settings(set or (), "--set"), listen, http, nodes, registry, secure)
+        StartOptions(
+            directory, config, parse_settings(set or (), "--set"), listen, http, nodes, registry, secure, console
+        )
     )

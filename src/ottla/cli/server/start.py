@@ -23,6 +23,7 @@ _WITH_VALUE = {
     "--http": "HOST:PORT",
     "--nodes": "N",
     "--registry": "HOST:PORT",
+    "--console": "HOST:PORT",
 }
 
 
@@ -42,6 +43,7 @@ class StartOptions:
     nodes: int | None = None
     registry: str | None = None
     secure: bool = False
+    console: str | None = None
 
 
 def parse(arguments: Sequence[str]) -> StartOptions:
@@ -77,6 +79,8 @@ def _take(options: StartOptions, name: str, value: str) -> None:
         options.http = value
     elif name == "--registry":
         options.registry = value
+    elif name == "--console":
+        options.console = value
     elif name == "--nodes":
         options.nodes = _node_count(value)
     elif name == "--listen":
@@ -243,8 +247,9 @@ def run_with(options: StartOptions) -> int:
             sentence = sentence.replace(options.config_file, _visible(options.config_file))
         raise CommandFailed(sentence, MISUSED) from error
     config = configs[0]
-    if options.registry is not None and (options.nodes is not None or not config.is_broker):
-        raise _misuse("--registry goes with one node that is a broker: start others with ottla registry")
+    for name in ("registry", "console"):
+        if getattr(options, name) is not None and (options.nodes is not None or not config.is_broker):
+            raise _misuse(f"--{name} goes with one node that is a broker: start others with ottla {name}")
     check_directories([path for each in configs for path in (*each.log_dirs, each.metadata_log_dir)])
     if config.without_effect:
         names = ", ".join(config.without_effect)
@@ -256,10 +261,12 @@ def run_with(options: StartOptions) -> int:
             from ottla.cli.server.start_nodes import run_nodes
 
             return run_nodes(configs)
-        if options.registry is not None:
-            from ottla.cli.server.start_registry import attend_with
+        if options.registry is not None or options.console is not None:
+            from ottla.cli.server.beside import CONSOLE, REGISTRY, attend_with
 
-            return run(config, attend_with(options.registry, config), tell=_service_manager()) or OK
+            asked = {REGISTRY: options.registry, CONSOLE: options.console}
+            listens = {program: listen for program, listen in asked.items() if listen is not None}
+            return run(config, attend_with(listens, config), tell=_service_manager()) or OK
         return run(config, announce, tell=_service_manager()) or OK
 
 
@@ -298,7 +305,7 @@ def _secure(options: StartOptions) -> None:
     settings = secured.single_node(directory, options.listen or DEFAULT_LISTEN)
     options.settings, options.listen = {**settings, **options.settings}, None
     root = secured.root_of(directory)
-    if options.registry is not None:
+    if options.registry is not None or options.console is not None:
         os.environ.setdefault("OTTLA_CLIENT_CONFIG", str((root / secured.CLIENT).absolute()))
     print(f"ottla: secured; clients: eval $(ottla security env {shlex.quote(directory)})", flush=True)
 

@@ -3,12 +3,17 @@ const zone = new Intl.DateTimeFormat(undefined, {
   dateStyle: "medium",
   timeStyle: "medium",
 });
-for (const element of document.querySelectorAll("time[datetime]")) {
-  const moment = new Date(element.dateTime);
-  if (!Number.isNaN(moment.getTime()) && moment.getTimezoneOffset() !== 0) {
-    const local = document.createElement("span");
-    local.className = "local";
-    local.textContent = `${zone.format(moment)} here`;
-    element.append(local);
+
+export function addLocalTimes(root) {
+  for (const element of root.querySelectorAll("time[datetime]")) {
+    const moment = new Date(element.dateTime);
+    if (!Number.isNaN(moment.getTime()) && moment.getTimezoneOffset() !== 0) {
+      const local = document.createElement("span");
+      local.className = "local";
+      local.textContent = `${zone.format(moment)} here`;
+      element.append(local);
+    }
   }
 }
+
+addLocalTimes(document);

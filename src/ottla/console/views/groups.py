@@ -11,6 +11,7 @@ from ottla.client.assignments import assigned_places
 from ottla.console.asking import Asking, NotFound
 from ottla.console.cluster import LATEST, leader_of, read_offsets
 from ottla.console.groups import KINDS, SHARE, Listed, Place, Progress, read_described, read_progress
+from ottla.console.history import Trend
 from ottla.console.views.paging import Paging, paged
 from ottla.console.views.topics import text
 from ottla.model import TopicPartition
@@ -37,6 +38,8 @@ class GroupRow:
     """Records that are not read yet; of a share group records that are not done with."""
     topics: int | None
     coordinator: int
+    lag_trend: Trend | None
+    """None until it is measured."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,8 @@ def groups(asking: Asking) -> GroupList:
     described = described or read_described(asking.brokers, shown)
     kinds = {each: sum(one.kind == each for one in every) for each in KINDS}
     return GroupList(
-        [_row(each, progress, described) for each in shown], paging, kinds, not found.failures
+        [_row(each, progress, described, asking.trends.lag_of_group(each.name)) for each in shown],
+        paging, kinds, not found.failures,
     )  # fmt: skip
 
 
@@ -104,7 +108,7 @@ def _members_of(row: Any) -> int | None:
     return len(row["members"]) if isinstance(row, Mapping) else None
 
 
-def _row(listed: Listed, progress: Progress | None, described: Mapping[str, Any]) -> GroupRow:
+def _row(listed: Listed, progress: Progress | None, described: Mapping[str, Any], lag_trend: Trend | None) -> GroupRow:
     row = described.get(listed.name)
     state = (row.get("group_state") if isinstance(row, Mapping) else None) or listed.state
     mine = None if progress is None else progress.by_group.get(listed.name)
@@ -112,7 +116,7 @@ def _row(listed: Listed, progress: Progress | None, described: Mapping[str, Any]
         listed.name, listed.kind, state, _members_of(row),
         None if progress is None else text(progress.lag(listed.name)),
         None if mine is None else len({at.topic for at in mine}),
-        listed.coordinator,
+        listed.coordinator, lag_trend,
     )  # fmt: skip
 
 
@@ -156,6 +160,8 @@ class GroupPage:
     lag: str | None
     behind_s: int | None
     """The lag of the partition that is furthest behind."""
+    lag_trend: Trend | None
+    """None until it is measured."""
 
 
 def group(asking: Asking) -> GroupPage:
@@ -176,7 +182,7 @@ def group(asking: Asking) -> GroupPage:
     unread = dict.fromkeys((at for at in owners if at not in mine), LATEST)
     ends = read_offsets(asking.brokers, asking.cluster(), unread).found if unread else {}
     mine = {**mine, **{at: Place(-1, ends.get(at), None) for at in unread}}
-    behind = _behind(asking, mine) if listed.kind != SHARE else {}
+    behind = behind_of(asking, mine) if listed.kind != SHARE else {}
     rows = [
         PlaceRow(
             at.topic, at.partition, text(place.committed) if place.committed >= 0 else None, text(place.end),
@@ -190,6 +196,7 @@ def group(asking: Asking) -> GroupPage:
         row.get("assignor_name") or row.get("protocol_data") or "", listed.coordinator, epoch,
         members[:MEMBERS_MAX], len(members), rows, len(mine),
         None if progress is None else text(progress.lag(name)), max(behind.values(), default=None),
+        asking.trends.lag_of_group(name),
     )  # fmt: skip
 
 
@@ -216,7 +223,7 @@ def _partitions_of(kind: str, row: Mapping[str, Any]) -> list[TopicPartition]:
     return [TopicPartition(each["topic_name"], number) for each in topics for number in each["partitions"]]
 
 
-def _behind(asking: Asking, mine: Mapping[TopicPartition, Place]) -> dict[TopicPartition, int]:
+def behind_of(asking: Asking, mine: Mapping[TopicPartition, Place]) -> dict[TopicPartition, int]:
     """Seconds since the first unread record of each partition was written: one Fetch to each leader, of the heads of
     batches. That is the batch's first time, so a record in its middle may be a little younger."""
     cluster, now = asking.cluster(), time.time() * 1000

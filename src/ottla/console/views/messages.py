@@ -70,7 +70,7 @@ class Messages:
     """backward: newest first; forward: oldest first."""
     scanned: str
     stopped: str
-    """Why it ended before the end of the topic: time, bytes, records, enough; empty at the end."""
+    """Why it ended before the end of the topic: time, bytes, records, enough, stopped; empty at the end."""
     progress: list[PartProgress]
     following: str
     """Where to go on, as the parameter `at` (forward) or `before` (backward); empty at the end."""
@@ -80,19 +80,22 @@ class Messages:
 
 def messages(asking: Asking) -> Messages:
     topic = found_topic(asking)
-    numbers = _numbers(asking, topic)
+    numbers = numbers_of(asking, topic)
     bounds = _bounds(asking, topic, numbers)
     backward = not asking.text("at") and (bool(asking.text("before")) or asking.text("from") in ("", "end"))
     limit = asking.number("limit")
     mask = asking.site.masks.of(topic.name, asking.user.name)
-    decode = _decode(asking)
-    limits = Limits(time.monotonic() + asking.number("seconds"), SCANNED_MAX, BYTES_MAX)
+    decode = decode_of(asking)
+    limits = Limits(
+        time.monotonic() + asking.number("seconds"), SCANNED_MAX, BYTES_MAX, asking.halt.is_set
+    )  # fmt: skip
     committed = asking.text("isolation") != "uncommitted"
     reader = Reader(
-        asking.brokers, asking.cluster(), topic, limits, _match(asking, mask, decode), committed
+        asking.brokers, asking.cluster(), topic, limits, match_of(asking, mask, decode), committed
     )  # fmt: skip
     ranges = _ranges(asking, topic, bounds, backward)
-    parts = reader.backward(ranges, limit) if backward else reader.forward(ranges, limit)
+    with asking.site.searches.running(asking.user.name, asking.text("run"), limits, asking.halt):
+        parts = reader.backward(ranges, limit) if backward else reader.forward(ranges, limit)
     for each in parts:
         if each.failure is not None:
             asking.problems.setdefault("messages", problem_of(each.failure))
@@ -101,7 +104,7 @@ def messages(asking: Asking) -> Messages:
     how = asking.text("format")
     return Messages(
         topic.name, [each.number for each in topic.partitions],
-        [_message(each, how, mask, decode) for each in found.records],
+        [message_of(each, how, mask, decode) for each in found.records],
         "backward" if backward else "forward",
         str(sum(each.scanned for each in parts)),
         _stopped(parts, found.following, bounds, backward),
@@ -148,7 +151,7 @@ def content(asking: Asking) -> Content:
     return Content(data, f"{topic.name}-{number}-{offset}-{part}.bin")
 
 
-def _numbers(asking: Asking, topic: Topic) -> list[int]:
+def numbers_of(asking: Asking, topic: Topic) -> list[int]:
     every = [each.number for each in topic.partitions]
     chosen = asking.text("partition")
     if not chosen:
@@ -173,7 +176,7 @@ def _ranges(
     asking: Asking, topic: Topic, bounds: Mapping[int, tuple[int, int]], backward: bool
 ) -> dict[int, tuple[int, int]]:
     """(first, end) of what is to be read of each partition."""
-    given = _places(asking, "before" if backward else "at")
+    given = places_of(asking, "before" if backward else "at")
     if given:
         inside = {number: (bounds[number], offset) for number, offset in given.items() if number in bounds}
         if backward:
@@ -193,7 +196,7 @@ def _ranges(
     return dict(bounds)
 
 
-def _places(asking: Asking, name: str) -> dict[int, int]:
+def places_of(asking: Asking, name: str) -> dict[int, int]:
     """`0:120,1:7`: partitions and offsets."""
     text = asking.text(name)
     if not text:
@@ -214,11 +217,11 @@ def moment_of(text: str) -> int:
         raise Invalid("time must be a date and a time in UTC, such as 2026-01-31T12:30") from None
 
 
-def _decode(asking: Asking) -> Decode | None:
+def decode_of(asking: Asking) -> Decode | None:
     return None if asking.site.schemas is None else asking.site.schemas.decode
 
 
-def _match(asking: Asking, mask: TopicMask, decode: Decode | None) -> Match | None:
+def match_of(asking: Asking, mask: TopicMask, decode: Decode | None) -> Match | None:
     """Whether a record has the text that is searched for; what a mask hides is not searched, else its contents could
     be guessed piece by piece."""
     text, where = asking.text("q"), asking.text("in") or "any"
@@ -234,7 +237,7 @@ def _match(asking: Asking, mask: TopicMask, decode: Decode | None) -> Match | No
         )
 
     def masked(record: Record) -> bool:
-        found = _message(record, "auto", mask, decode)
+        found = message_of(record, "auto", mask, decode)
         parts = [found.key] if where in ("any", "key") else []
         parts += [found.value] if where in ("any", "value") else []
         texts = [each.text for each in parts if each.kind != "masked"]
@@ -252,7 +255,7 @@ def _has(wanted: bytes, name: str, value: bytes | None) -> bool:
     return wanted in name.encode(errors="replace") or (value is not None and wanted in value)
 
 
-def _message(record: Record, how: str, mask: TopicMask, decode: Decode | None) -> Message:
+def message_of(record: Record, how: str, mask: TopicMask, decode: Decode | None) -> Message:
     headers = [
         Header(name, shown(value, how, TopicMask(), None, hidden=mask.hides_header(name)))
         for name, value in record.headers[:HEADERS_MAX]

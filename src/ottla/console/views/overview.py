@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from ottla.console.asking import Asking
 from ottla.console.cluster import Cluster
+from ottla.console.history import Trend
+from ottla.console.trends import ALL
 
 ATTENTION_MAX = 20
 """Topics and groups that are named; the others are counted."""
@@ -47,6 +49,8 @@ class Overview:
     """None where no broker says."""
     groups_by_state: dict[str, int]
     attention: list[Attention]
+    written: Trend | None
+    """Records in a second, of all topics; None until it is measured."""
 
 
 def overview(asking: Asking) -> Overview:
@@ -68,7 +72,7 @@ def overview(asking: Asking) -> Overview:
         cluster.id, _health(cluster), "bad" if cluster.leaderless else "warn" if attention else "well", nodes,
         sorted({each.rack for each in nodes if each.rack is not None}),
         len(cluster.topics), cluster.partitions, len(groups.by_name) if is_known else None,
-        dict(sorted(states.items())), attention,
+        dict(sorted(states.items())), attention, asking.trends.written(ALL),
     )  # fmt: skip
 
 

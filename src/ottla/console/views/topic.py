@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ottla.config.explained import TOPIC
+from ottla.config.topic_explained import Facts, explanation
 from ottla.config.units import iso_time
 from ottla.console.asking import Asking, NotFound
 from ottla.console.brokers import ensure_none
 from ottla.console.cluster import EARLIEST, LATEST, Cluster, Topic, on_every_node, places, read_offsets
+from ottla.console.groups import SHARE, Place
+from ottla.console.history import Trend
+from ottla.console.views.groups import behind_of
 from ottla.console.views.settings import SettingRow, resource, rows_of
 from ottla.console.views.topics import text
 from ottla.errors import KafkaError
@@ -20,6 +24,8 @@ from ottla.protocol.messages import ApiKey
 PARTITIONS_MAX = 1_000
 """Partitions that a page shows."""
 PRODUCERS_MAX = 500
+TIMED_READERS_MAX = 10
+"""Groups whose lag in time is looked at: those that are furthest behind."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,8 @@ class Reader:
     kind: str
     state: str
     lag: str | None
+    behind_s: int | None
+    """Seconds since the oldest unread record was written; None where it is not known."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,12 @@ class Producer:
     last_written: str | None
     open_since: str | None
     """First offset of its open transaction."""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    heading: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,12 @@ class TopicPage:
     readers: list[Reader] | None
     """None while the offsets of groups are being read."""
     producers: list[Producer] | None
+    written: Trend | None
+    """Records in a second; None until it is measured."""
+    lag_trend: Trend | None
+    """Lag of the slowest group."""
+    explained: list[Paragraph] | None
+    """How safe it is, in words; None where its settings are not shown."""
 
 
 def found_topic(asking: Asking) -> Topic:
@@ -97,16 +117,37 @@ def topic(asking: Asking) -> TopicPage:
         for each in found.partitions[:PARTITIONS_MAX]
     ]  # fmt: skip
     known = [int(ends[number]) - int(begins[number]) for number in ends if number in begins]
+    settings = asking.attempt("settings", lambda: _settings(asking, found.name), None)
     led = [sizes[each.number, each.leader] for each in found.partitions if (each.number, each.leader) in sizes]
     return TopicPage(
         found.name, str(found.id), found.is_internal, rows, len(found.partitions), found.copies,
         found.under_replicated, found.leaderless,
         str(sum(known)) if known else None,
         str(sum(led)) if led else None,
-        asking.attempt("settings", lambda: _settings(asking, found.name), None),
+        settings,
         asking.attempt("readers", lambda: _readers(asking, found.name), None),
         asking.attempt("producers", lambda: _producers(asking, cluster, found), None),
+        asking.trends.written(found.name), asking.trends.lag_of_topic(found.name),
+        None if settings is None else _explained(cluster, found, settings),
     )  # fmt: skip
+
+
+def _explained(cluster: Cluster, found: Topic, settings: Sequence[SettingRow]) -> list[Paragraph]:
+    racks = {node.node_id: node.rack for node in cluster.nodes.values()}
+    facts = Facts(
+        found.name, len(cluster.nodes), [len(each.replicas) for each in found.partitions],
+        [len(each.in_sync) for each in found.partitions], [each.number for each in found.partitions if each.leader < 0],
+        {row.name: row.value or "" for row in settings},
+        [
+            len(dict.fromkeys(racks[node] for node in each.replicas))
+            for each in found.partitions
+            if all(racks.get(node) for node in each.replicas)
+        ],
+    )  # fmt: skip
+    try:
+        return [Paragraph(heading, text) for heading, text in explanation(facts)]
+    except ValueError:  # a value that no broker should have
+        return []
 
 
 def _bounds(asking: Asking, cluster: Cluster, found: Topic) -> tuple[dict[int, str], dict[int, str]]:
@@ -152,15 +193,22 @@ def _readers(asking: Asking, name: str) -> list[Reader] | None:
     progress, groups = asking.progress(), asking.groups()
     if progress is None:
         return None
-    found = []
+    found: list[tuple[Reader, dict[TopicPartition, Place]]] = []
     for group, some in progress.by_group.items():
-        mine = [place.lag for at, place in some.items() if at.topic == name]
+        mine = {at: place for at, place in some.items() if at.topic == name}
         if mine:
-            known = [lag for lag in mine if lag is not None]
+            known = [place.lag for place in mine.values() if place.lag is not None]
             listed = groups.by_name.get(group)
             kind, state = (listed.kind, listed.state) if listed is not None else ("", "")
-            found.append(Reader(group, kind, state, str(sum(known)) if known else None))
-    return sorted(found, key=lambda each: (-int(each.lag or 0), each.group))
+            found.append((Reader(group, kind, state, str(sum(known)) if known else None, None), mine))
+    found.sort(key=lambda each: (-int(each[0].lag or 0), each[0].group))
+    # Share groups have no one offset before which everything is done with, so no one age.
+    return [
+        replace(reader, behind_s=max(behind_of(asking, mine).values(), default=None))
+        if number < TIMED_READERS_MAX and reader.kind != SHARE
+        else reader
+        for number, (reader, mine) in enumerate(found)
+    ]
 
 
 def _producers(asking: Asking, cluster: Cluster, found: Topic) -> list[Producer]:

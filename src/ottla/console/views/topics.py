@@ -9,6 +9,7 @@ from typing import Any, Final
 from ottla.console.asking import Asking
 from ottla.console.cluster import EARLIEST, LATEST, Topic, places, read_offsets
 from ottla.console.groups import Progress
+from ottla.console.history import Trend
 from ottla.console.views.paging import Paging, paged
 
 SORTS: Final = ("name", "partitions", "copies", "lag", "health")
@@ -29,6 +30,9 @@ class Row:
     """Groups that have committed offsets in it; None while that is being read."""
     lag: str | None
     """Records that the slowest of them is behind."""
+    written: Trend | None
+    """Records in a second; None until it is measured."""
+    lag_trend: Trend | None
 
 
 @dataclass(frozen=True)
@@ -52,12 +56,13 @@ def topics(asking: Asking) -> Topics:
     found.sort(key=_order(sort, lags), reverse=asking.text("order") == "desc")
     shown, paging = paged(found, asking.number("page"), len(listed))
     counts = _counts(asking, list(shown))
+    trends = asking.trends
     rows = [
         Row(
             each.name, each.is_internal, len(each.partitions), each.copies, each.under_replicated, each.leaderless,
             counts.get(each.name),
             None if progress is None else lags.get(each.name, (0, None))[0],
-            text(lags.get(each.name, (0, None))[1]),
+            text(lags.get(each.name, (0, None))[1]), trends.written(each.name), trends.lag_of_topic(each.name),
         )
         for each in shown
     ]  # fmt: skip

@@ -10,9 +10,10 @@ import pytest
 
 from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.security import acl as acls
-from ottla.cli.security.acl_words import as_json, operations_of, principal_of, resource_of, sentence, why_never
+from ottla.cli.security.acl_words import operations_of, principal_of, resource_of, why_never
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import AclFilter, Binding, Operation, PatternType, Permission, ResourceType
+from ottla.security.explained import as_json, sentence
 from tests.unit.cli.fake_cluster import BOOTSTRAP, FakeCluster, serve
 
 TOPIC, GROUP, LITERAL, PREFIXED = ResourceType.TOPIC, ResourceType.GROUP, PatternType.LITERAL, PatternType.PREFIXED

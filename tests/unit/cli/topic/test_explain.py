@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ottla.cli.topic.explain import Facts, explanation
+from ottla.config.topic_explained import Facts, explanation
 
 SETTINGS = {
     "min.insync.replicas": "1",

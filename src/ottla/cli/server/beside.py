@@ -1,0 +1,232 @@
+"""`ottla server start --registry HOST:PORT` and `--console HOST:PORT`: programs beside the node, each in a process.
+
+So the node's event loop does not wait for schemas to be parsed or pages to be made. A process starts when the node
+listens, is started again when it ends by itself, and stops with the node, however abruptly that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.cli.exits import MISUSED, CommandFailed
+from ottla.cli.registry import address
+from ottla.errors import OttlaError
+from ottla.logs import fields
+
+if TYPE_CHECKING:
+    from ottla.config.server import ServerConfig
+    from ottla.server.main import Attend
+    from ottla.server.node import Node
+
+_LOG = logging.getLogger("ottla.server.beside")
+
+STOP_S = 10.0
+"""Longer than a program takes for the requests that it has begun."""
+RESTART_S = 2.0
+RESTART_S_MAX = 60.0
+"""The pause doubles up to this while a program ends soon after its start."""
+
+
+@dataclass(frozen=True)
+class Program:
+    what: str
+    """Its name in what is printed."""
+    module: str
+    option: str
+    example: str
+
+
+REGISTRY: Final = Program("schema registry", "ottla.registry", "--registry", "127.0.0.1:8081")
+CONSOLE: Final = Program("console", "ottla.console", "--console", "127.0.0.1:8080")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A program that is to run, and where it listens."""
+
+    program: Program
+    host: str
+    port: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    http: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of its port, which no other process may see."""
+
+
+def planned(listens: Mapping[Program, str], config: ServerConfig) -> list[Beside]:
+    """The programs beside a node. Raises CommandFailed for what would not start."""
+    from ottla.registry.port_settings import of_node, refuse_open
+
+    http = of_node(config)
+    found = []
+    for program, listen in listens.items():
+        host, port = address(listen, program.option, program.example)
+        try:
+            if program is REGISTRY:
+                refuse_open(config, host)
+            else:
+                refuse_console(host, http)
+        except OttlaError as error:
+            raise CommandFailed(str(error), MISUSED) from error
+        ensure_free(host, port, program)
+        ensure_login(config, program)
+        found.append(Beside(program, host, port, {}, http))
+    urls = [_url(each, config) for each in found if each.program is REGISTRY and each.port]
+    return [
+        Beside(each.program, each.host, each.port, {"registry": urls[0]}, each.http)
+        if each.program is CONSOLE and urls
+        else each
+        for each in found
+    ]
+
+
+def refuse_console(host: str, http: Mapping[str, str]) -> None:
+    """Raises OttlaError where a console that listens there would be open to strangers."""
+    from ottla.server.listeners.exposure import is_loopback
+
+    if is_loopback(host):
+        return
+    from ottla.cli import client_security
+    from ottla.config.listeners import OVER_TLS
+    from ottla.console.server import Options, ensure_guarded
+
+    options = Options("", host, security=client_security.current())
+    ensure_guarded(options, is_secured=http.get("ottla.http.security.protocol") in OVER_TLS)
+
+
+def ensure_login(config: ServerConfig, program: Program) -> None:
+    """Raises CommandFailed where the node's clients need settings, and nothing says them."""
+    from ottla.config.listeners import parse_protocol_map
+
+    listener = config.advertised_listeners[0].name
+    protocol = parse_protocol_map(config.listener_security_protocol_map).get(listener, listener)
+    if protocol == "PLAINTEXT":
+        return
+    from ottla.cli import client_security
+
+    if client_security.current().protocol == "PLAINTEXT":
+        raise CommandFailed(
+            f"{program.option} connects to the node as a client, and the node's clients need settings: its listener "
+            f"{listener} is {protocol}\n  name a file with them: OTTLA_CLIENT_CONFIG=client.properties",
+            MISUSED,
+        )
+
+
+def ensure_free(host: str, port: int, program: Program) -> None:
+    """Raises CommandFailed where nobody can listen: before the node starts, and not in a line of its log."""
+    import socket
+
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((host, port))
+            tried.listen(1)
+        except OSError as error:
+            raise CommandFailed(
+                f"{program.option}: cannot listen at {host}:{port}: {error.strerror or error}"
+            ) from error
+
+
+def _url(registry: Beside, config: ServerConfig) -> str:
+    """Where a console on the same machine finds the registry."""
+    from ottla.config.listeners import OVER_TLS
+
+    scheme = "https" if config.ottla_http_security_protocol in OVER_TLS else "http"
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(registry.host, registry.host)
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{registry.port}"
+
+
+def attend_with(listens: Mapping[Program, str], config: ServerConfig) -> Attend:
+    """The task of the node once it serves. Raises CommandFailed for what would not start."""
+    from ottla.server.main import announce
+
+    programs = planned(listens, config)
+
+    async def attend(node: Node, stop: asyncio.Event) -> None:
+        await announce(node, stop)
+        first = node.config.advertised_listeners[0]
+        broker = f"[{first.host}]" if ":" in first.host else first.host
+        bootstrap = f"{broker}:{first.port or node.ports[first.name]}"
+        for each in programs:
+            options = {**each.options, "bootstrap": bootstrap, "host": each.host, "port": each.port}
+            node.spawn(keep_running(each.program, options, stop, http=each.http))
+
+    return attend
+
+
+async def keep_running(
+    program: Program,
+    options: dict[str, Any],
+    stop: asyncio.Event,
+    ready: asyncio.Future[str] | None = None,
+    http: Mapping[str, str] | None = None,
+) -> None:
+    """Until the node stops. With `ready` the program prints nothing: that is its URL once it serves, or a
+    CommandFailed where it does not start. `http` are settings of its port, which no other process may see."""
+    loop, pause_s = asyncio.get_running_loop(), RESTART_S
+    while not stop.is_set():
+        began = loop.time()
+        # Its standard input is its sign of life: it ends when this process is gone.
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-P", "-m", program.module, json.dumps({**options, "http": True}),
+            stdin=asyncio.subprocess.PIPE, stdout=None if ready is None else asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
+        assert process.stdin is not None
+        process.stdin.write(f"{json.dumps(dict(http or {}))}\n".encode())
+        ended, stopping = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stop.wait())
+        try:
+            if ready is not None:
+                await _announced(program, process, stopping, options, ready)
+            await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            await _stopped(process, ended)
+        if not stop.is_set():
+            pause_s = RESTART_S if loop.time() - began > RESTART_S_MAX else min(2 * pause_s, RESTART_S_MAX)
+            _LOG.error("a program beside the node ended and is restarted", extra=fields(
+                program=program.what, status=process.returncode, pause_s=pause_s))  # fmt: skip
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause_s)
+
+
+async def _announced(
+    program: Program, process: asyncio.subprocess.Process, stopping: asyncio.Future[Any], options: dict[str, Any],
+    ready: asyncio.Future[str],
+) -> None:  # fmt: skip
+    """Waits for the line that says where the program is. Started again it listens there, too."""
+    assert process.stdout is not None
+    reading = asyncio.ensure_future(process.stdout.readline())
+    await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if not reading.done():
+        reading.cancel()
+        return
+    url = reading.result().decode().strip().rpartition(" ")[2]
+    if url:
+        options["port"] = int(url.rpartition(":")[2])
+    if ready.done():
+        return
+    if url:
+        ready.set_result(url)
+    else:
+        ready.set_exception(
+            CommandFailed(f"the {program.what} does not start; leave it out with: --no-{program.option[2:]}")
+        )
+
+
+async def _stopped(process: asyncio.subprocess.Process, ended: asyncio.Future[int]) -> None:
+    if ended.done():
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(asyncio.shield(ended), STOP_S)
+    except (TimeoutError, asyncio.CancelledError):
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()

@@ -1,0 +1,107 @@
+"""What was counted in the last minutes: end offsets and lags, as rates and trends. Pure.
+
+A sample is one array of numbers for all names, so that ten minutes of 10,000 topics are 5 MB.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+STEP_S: Final = 10.0
+"""Seconds between two samples, where the cluster is read quickly."""
+SAMPLES_MAX: Final = 61
+"""Ten minutes."""
+NAMES_MAX: Final = 100_000
+"""Further names have no trend."""
+_UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A number over time, oldest first."""
+
+    seconds: int
+    """From the first value to the last."""
+    values: list[float | None]
+    """None where it is not known."""
+    low: float
+    high: float
+    now: float | None
+
+
+class History:
+    """Numbers by name, at the moments of the last samples."""
+
+    def __init__(self) -> None:
+        self._slots: dict[str, int] = {}
+        self._samples: deque[tuple[float, array[int]]] = deque(maxlen=SAMPLES_MAX)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def add(self, at: float, values: Mapping[str, int | None]) -> None:
+        """A sample, by the monotonic clock."""
+        if len(self._slots) > 2 * len(values) + 1_000:
+            self._drop(values)
+        slots = self._slots
+        for name in values:
+            if name not in slots and len(slots) < NAMES_MAX:
+                slots[name] = len(slots)
+        sample = array("q", [_UNKNOWN]) * len(slots)
+        for name, value in values.items():
+            slot = slots.get(name)
+            if slot is not None and value is not None:
+                sample[slot] = value
+        self._samples.append((at, sample))
+
+    def _drop(self, values: Mapping[str, int | None]) -> None:
+        """Drop the names that are not there any more."""
+        kept = {name: slot for name, slot in self._slots.items() if name in values}
+        old = list(self._samples)
+        self._samples.clear()
+        for at, sample in old:
+            self._samples.append(
+                (at, array("q", [sample[slot] if slot < len(sample) else _UNKNOWN for slot in kept.values()]))
+            )
+        self._slots = {name: number for number, name in enumerate(kept)}
+
+    def clear(self) -> None:
+        self._slots.clear()
+        self._samples.clear()
+
+    def level(self, name: str) -> Trend | None:
+        """The numbers themselves; None before there are two."""
+        found = [(at, None if value is None else float(value)) for at, value in self._of(name)]
+        return _trend(found)
+
+    def rate(self, name: str) -> Trend | None:
+        """Growth in a second, between one sample and the next; None before there is one. A number that shrinks is
+        another thing of the same name."""
+        raw = self._of(name)
+        found: list[tuple[float, float | None]] = []
+        for (before, old), (at, new) in pairwise(raw):
+            is_known = old is not None and new is not None and new >= old and at > before
+            found.append((at, (new - old) / (at - before) if is_known else None))  # type: ignore[operator]
+        return _trend(found, least=1)
+
+    def _of(self, name: str) -> list[tuple[float, int | None]]:
+        slot = self._slots.get(name)
+        if slot is None:
+            return []
+        return [
+            (at, sample[slot] if slot < len(sample) and sample[slot] != _UNKNOWN else None)
+            for at, sample in self._samples
+        ]
+
+
+def _trend(found: list[tuple[float, float | None]], least: int = 2) -> Trend | None:
+    known = [value for _, value in found if value is not None]
+    if len(known) < least:
+        return None
+    values = [None if value is None else round(value, 2) for _, value in found]
+    return Trend(round(found[-1][0] - found[0][0]), values, round(min(known), 2), round(max(known), 2), values[-1])

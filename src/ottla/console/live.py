@@ -1,0 +1,169 @@
+"""Answers that last: live tails as server-sent events, and readings that end when nobody waits for them any more."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+import anyio.to_thread
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from ottla.console.asking import Asking, Invalid, User
+from ottla.console.tails import Round, Tail
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+TAILS_MAX: Final = 50
+"""Open tails of all users."""
+TAILS_OF_A_USER: Final = 12
+ROUNDS_AT_ONCE: Final = 8
+"""Threads that read for tails, apart from those of pages."""
+PAUSE_S: Final = 0.5
+"""Between two rounds."""
+ALIVE_S: Final = 15.0
+"""A proxy that hears nothing for a minute closes the connection."""
+TAIL_SECONDS_MAX: Final = 900.0
+"""Then the browser connects again, and its login is looked at again."""
+SEND_SECONDS_MAX: Final = 60.0
+"""For a browser that takes nothing."""
+_PLACES: Final = re.compile(r"\d{1,9}:\d{1,19}(,\d{1,9}:\d{1,19})*")
+
+T = TypeVar("T")
+
+
+async def heeding(request: Request, asking: Asking, work: Callable[[], Awaitable[T]]) -> T:
+    """The result of `work`, which is told by `asking.halt` when the browser goes."""
+    found: list[T] = []
+    failed: list[Exception] = []
+
+    async def listen() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        asking.halt.set()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(listen)
+        try:
+            found.append(await work())
+        except Exception as error:  # not in a group of exceptions, as the task group would make of it
+            failed.append(error)
+        group.cancel_scope.cancel()
+    if failed:
+        raise failed[0]
+    return found[0]
+
+
+class Tails:
+    """All open tails of a console. Everything but `end` belongs to the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[User, Asking]] = {}
+        self._limit = anyio.CapacityLimiter(ROUNDS_AT_ONCE)
+        self._is_ending = False
+
+    def end(self) -> None:
+        """All of them end, and no other begins."""
+        self._is_ending = True
+        for _, asking in list(self._open.values()):
+            asking.halt.set()
+
+    async def answer(self, asking: Asking, last_event: str | None, row: Callable[[Asking, Any], Any]) -> Response:
+        """A stream of the records that come. `row` makes of a record what the browser gets; `last_event` is where the
+        browser was, when it connects again. Raises Invalid where there are too many, NotFound."""
+        mine = sum(user is asking.user for user, _ in self._open.values())
+        if len(self._open) >= TAILS_MAX or mine >= TAILS_OF_A_USER:
+            raise Invalid(f"{len(self._open)} live tails are open: close one")
+        if last_event is not None and _PLACES.fullmatch(last_event):
+            asking.parameters = {**asking.parameters, "at": last_event}
+        tail = await anyio.to_thread.run_sync(Tail, asking, limiter=self._limit)
+        return _Stream(self, asking, tail, row)
+
+    async def run(
+        self, asking: Asking, tail: Tail, row: Callable[[Asking, Any], Any], send: Callable[[bytes], Awaitable[None]]
+    ) -> None:
+        """Rounds until the browser has gone."""
+        self._open[id(asking)] = asking.user, asking
+        try:
+            await send(b"retry: 2000\n\n")
+            over, alive = time.monotonic() + TAIL_SECONDS_MAX, time.monotonic()
+            while not (asking.halt.is_set() or self._is_ending) and time.monotonic() < over:
+                found = await anyio.to_thread.run_sync(tail.next_round, limiter=self._limit)
+                if asking.halt.is_set():
+                    return
+                if not found.is_empty:
+                    await send(event_of(found, [row(asking, each) for each in found.rows]))
+                    alive = time.monotonic()
+                elif time.monotonic() - alive > ALIVE_S:
+                    await send(b": alive\n\n")
+                    alive = time.monotonic()
+                if found.is_over:
+                    await send(b"event: over\ndata: {}\n\n")
+                    return
+                await anyio.sleep(PAUSE_S)
+        finally:
+            del self._open[id(asking)]
+            tail.close()
+
+
+def event_of(found: Round, rows: list[Any]) -> bytes:
+    """A round as one event, whose id is where to go on after it."""
+    values: dict[str, Any] = {
+        "rows": rows, "scanned": str(found.scanned), "skipped": str(found.skipped),
+        "problem": None if found.problem is None else found.problem.sentence,
+    }  # fmt: skip
+    # JSON has no line end of its own, so that nothing of a record can end the event.
+    return f"id: {found.places}\nevent: records\ndata: {json.dumps(values)}\n\n".encode()
+
+
+class _Stream(Response):
+    """An answer without an end; it ends with the browser's connection."""
+
+    def __init__(self, tails: Tails, asking: Asking, tail: Tail, row: Callable[[Asking, Any], Any]) -> None:
+        super().__init__(media_type="text/event-stream")
+        self._tails, self._asking, self._tail, self._row = tails, asking, tail, row
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+        async def listen(scope: anyio.CancelScope) -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            self._asking.halt.set()
+            scope.cancel()
+
+        async def take(data: bytes) -> None:
+            """Waits for a browser that is slow; one that takes nothing is left."""
+            with anyio.fail_after(SEND_SECONDS_MAX):
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(listen, group.cancel_scope)
+            try:
+                await self._tails.run(self._asking, self._tail, self._row, take)
+            except TimeoutError:
+                self._asking.halt.set()
+            group.cancel_scope.cancel()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def progress(asking: Asking, run: str) -> Response:
+    """How far a reading of this user is."""
+    found = asking.site.searches.find(asking.user.name, run)
+    if found is None:
+        return JSONResponse({"error": "this reading is over"}, 404)
+    return JSONResponse(found.as_json())
+
+
+def stop(asking: Asking, run: str) -> Response:
+    """End a reading of this user: its page shows what was found until then."""
+    found = asking.site.searches.find(asking.user.name, run)
+    if found is not None:
+        found.halt.set()
+    return Response(status_code=204)

@@ -1,0 +1,76 @@
+"""Programs beside a node: what is refused before the node starts, and where the console finds the registry."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from ottla.cli import client_security
+from ottla.cli.exits import MISUSED, CommandFailed
+from ottla.cli.server.beside import CONSOLE, REGISTRY, Program, planned
+from ottla.client.security import PLAINTEXT
+from ottla.config.server import ServerConfig
+
+SECURED: Mapping[str, str] = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:9092", "security.inter.broker.protocol": "SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512", "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(client_security.VARIABLE, raising=False)
+    client_security.use(None)
+    yield
+    client_security.use(None)
+
+
+def config(**more: str) -> ServerConfig:
+    return ServerConfig.load(overrides={"listeners": "PLAINTEXT://127.0.0.1:9092", **more})
+
+
+@pytest.mark.parametrize("program", [REGISTRY, CONSOLE], ids=lambda each: each.what)
+@pytest.mark.parametrize(
+    ("listen", "words"),
+    [
+        ("127.0.0.1", "must be HOST:PORT, for example"),
+        ("127.0.0.1:x", "must be HOST:PORT"),
+        (":8080", "must be HOST:PORT"),
+        ("0.0.0.0:0", "everyone who reaches this machine"),
+        ("192.0.2.1:0", "everyone who reaches this machine"),
+        ("[::]:0", "everyone who reaches this machine"),
+    ],
+)
+def test_what_does_not_start(program: Program, listen: str, words: str) -> None:
+    with pytest.raises(CommandFailed, match=words) as failure:
+        planned({program: listen}, config())
+    assert failure.value.exit_code == MISUSED
+
+
+@pytest.mark.parametrize("program", [REGISTRY, CONSOLE], ids=lambda each: each.what)
+def test_a_port_that_is_taken(program: Program) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(CommandFailed, match=f"{program.option}: cannot listen at 127.0.0.1:{port}: Address"):
+            planned({program: f"127.0.0.1:{port}"}, config())
+
+
+@pytest.mark.parametrize("program", [REGISTRY, CONSOLE], ids=lambda each: each.what)
+def test_a_secured_node_whose_clients_settings_nobody_names(program: Program) -> None:
+    secured = ServerConfig.load(overrides=dict(SECURED))
+    with pytest.raises(CommandFailed, match=r"its listener SASL_PLAINTEXT is SASL_PLAINTEXT\n.*OTTLA_CLIENT_CONFIG"):
+        planned({program: "127.0.0.1:0"}, secured)
+
+
+def test_the_console_is_told_of_the_registry() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port = found.getsockname()[1]
+    plans = planned({REGISTRY: f"127.0.0.1:{port}", CONSOLE: "127.0.0.1:0"}, config())
+    assert [each.program for each in plans] == [REGISTRY, CONSOLE]
+    assert plans[1].options == {"registry": f"http://127.0.0.1:{port}"}
+    # A port that is chosen later is not known yet.
+    plans = planned({REGISTRY: "127.0.0.1:0", CONSOLE: "127.0.0.1:0"}, config())
+    assert plans[1].options == {}
+    assert client_security.current() == PLAINTEXT
