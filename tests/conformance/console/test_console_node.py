@@ -129,8 +129,10 @@ def filled(path: str) -> str:
 
 def test_every_answer_is_as_documented(site: httpx.Client) -> None:
     document = site.get(f"{API}/openapi.json").json()
-    assert len(document["paths"]) == len(PAGES) + 1
-    for path, operations in document["paths"].items():
+    shown = [path for path in document["paths"] if "/acts/" not in path]
+    assert len(shown) == len(PAGES) + 1
+    for path in shown:
+        operations = document["paths"][path]
         if path == DOWNLOAD.api_path:
             continue
         answer = site.get(filled(path))
