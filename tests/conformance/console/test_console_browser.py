@@ -288,6 +288,7 @@ def test_a_user_creates_configures_writes_and_deletes_by_name(
     page.get_by_role("link", name="Write a record").click()
     page.get_by_label("Value The").fill("one\ntwo")
     page.get_by_role("button", name="Write a record").click()
+    page.get_by_text("Done.").wait_for()
     page.reload()  # the browser sends the form again
     assert "sent before" in page.locator("main").inner_text()
     page.goto("/topics/orders")
