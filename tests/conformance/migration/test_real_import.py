@@ -6,6 +6,7 @@ whether the logs, groups, transactions and passwords of one software are those o
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -109,6 +110,10 @@ def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> Non
     later = _seen(cluster, tools)
     cluster.stop_ottla()
     cluster.migrate("--rollback")
+    strays = [path for broker in cluster.brokers for path in broker.data.glob("*-stray")]
+    assert all(path.name.startswith(content.DELETED) for path in strays)
+    for path in strays:  # as the page says
+        shutil.rmtree(path)
     cluster.start()
     if tools:
         content.wait_finished(cluster.bootstrap)
