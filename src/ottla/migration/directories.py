@@ -179,7 +179,7 @@ def decision_of(fs: FileSystem, node: Node) -> Decision | None:
 
 
 def stray_logs(fs: FileSystem, node: Node) -> list[str]:
-    """Logs that a node has set aside: old releases of Kafka do not start beside such a name."""
+    """Logs that a node has renamed: old releases of Kafka do not start beside such a name."""
     paths = [path for path in node.paths if fs.exists(path)]
     return [
         posixpath.join(path, name) for path in paths for name in sorted(fs.listdir(path)) if name.endswith("-stray")

@@ -172,7 +172,7 @@ def test_a_roll_back_of_a_cluster_that_ran_goes_on_after_any_step() -> None:
     assert steps > 40
 
 
-def test_a_roll_back_names_the_logs_that_were_set_aside() -> None:
+def test_a_roll_back_names_the_logs_that_were_renamed() -> None:
     """Kafka 2.8 does not start beside them."""
     world = World(1, with_ids=True)
     _run(_import, world)
