@@ -1,22 +1,23 @@
 """What the settings of a share group cost: records a second, CPU and memory of the broker, with one record in a hundred
 rejected into a dead letter queue.
 
-    python -m bench.share_settings [--records 1000000] [--rounds 3] [--sides ottla kafka]
+    python -m bench.share_settings [--records 1000000] [--rounds 3] [--sides ottla kafka] [--kinds off]
 
 Both sides get the same requests from raw members; Kafka 4.4 is measured where it has the settings. Each group works
-through the whole topic, once before anything is measured; the sides take turns. On a machine that does other work the
-CPU per record can be compared, the rate cannot.
+through the whole topic. Both brokers run at once and take turns, after some rounds that are not counted. On a machine
+that does other work the CPU per record can be compared, the rate cannot.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -169,16 +170,34 @@ def prepare(port: int, records: int, *, held: bool) -> Queue:
     return queue
 
 
-def measure(side: str, base: Path, records: int, rounds: int) -> Iterator[tuple[str, list[Figures]]]:
-    with started(side, base) as (port, pid):
-        queues = {False: prepare(port, records, held=False)}
-        if side == "ottla":
-            queues[True] = prepare(port, records, held=True)
-        kinds = KINDS if side == "ottla" else {"off": {}}
-        for name, settings in kinds.items():
-            held = "held" in name
-            work_through(queues[held], pid, settings, held=held)
-            yield name, [work_through(queues[held], pid, settings, held=held) for _ in range(rounds)]
+class Side:
+    """One broker with the topics that its groups work through."""
+
+    def __init__(self, name: str, port: int, pid: int, records: int, kinds: Collection[str]) -> None:
+        self.name, self.pid = name, pid
+        is_held = {"held" in kind for kind in kinds if name == "ottla" or not KINDS[kind]}
+        self._queues = {held: prepare(port, records, held=held) for held in is_held}
+
+    def knows(self, kind: str) -> bool:
+        return self.name == "ottla" or not KINDS[kind]
+
+    def round(self, kind: str) -> Figures:
+        held = "held" in kind
+        return work_through(self._queues[held], self.pid, KINDS[kind], held=held)
+
+
+def measure(sides: Sequence[Side], kinds: Iterable[str], rounds: int, warm: int) -> Iterator[tuple[str, str, Figures]]:
+    """Medians, by side and kind. The sides take turns, after rounds that are not counted: a JVM compiles what it runs
+    for half a minute, and all sides are warm before the first is measured."""
+    for kind in kinds:
+        found: dict[str, list[Figures]] = {}
+        for number in range(warm + rounds):
+            for side in [side for side in sides if side.knows(kind)]:
+                figures = side.round(kind)
+                if number >= warm:
+                    found.setdefault(side.name, []).append(figures)
+        for name, each in found.items():
+            yield name, kind, Figures(*(statistics.median(column) for column in zip(*each, strict=True)))
 
 
 def main() -> int:
@@ -186,13 +205,19 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sides", nargs="*", default=["ottla", "kafka"], choices=["ottla", "kafka"])
+    parser.add_argument("--kinds", nargs="*", default=[*KINDS], choices=[*KINDS])
+    parser.add_argument("--warm", type=int, default=3, help="rounds of each kind that are not counted")
     options = parser.parse_args()
+    began = os.getloadavg()[0]
     print(f"{options.records:,} records, one in a hundred rejected with a dead letter; medians of {options.rounds}")
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory:
-        for side in options.sides:
-            for name, found in measure(side, Path(directory), options.records, options.rounds):
-                rate, cpu_us, resident = (statistics.median(column) for column in zip(*found, strict=True))
-                print(f"{side:6} {name:18} {rate:10,.0f} records/s {cpu_us:8.1f} us CPU {resident:6.0f} MB", flush=True)
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as directory, ExitStack() as stack:
+        sides = []
+        for name in options.sides:
+            port, pid = stack.enter_context(started(name, Path(directory)))
+            sides.append(Side(name, port, pid, options.records, options.kinds))
+        for name, kind, (rate, cpu_us, resident) in measure(sides, options.kinds, options.rounds, options.warm):
+            print(f"{name:6} {kind:18} {rate:10,.0f} records/s {cpu_us:8.1f} us CPU {resident:6.0f} MB", flush=True)
+    print(f"load average {began:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores")
     return 0
 
 

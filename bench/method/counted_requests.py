@@ -354,5 +354,9 @@ def loads() -> list[Load]:
     ):  # fmt: skip
         requests_ = partial(_keyed_share_fetches, f"keyed-{number}", settings, held=held)
         found.append(Load(f"share fetch of 500 keyed records{what}", requests_, is_kept=False))
+    for waiting in (1, 10_000):
+        name = f"share fetch of 500 keyed records, in order by key, {waiting:,} waiting"
+        requests_ = partial(_keyed_share_fetches, f"waiting-{waiting}", ORDERED, waiting=waiting)
+        found.append(Load(name, requests_, is_kept=False, by_name=True))
     found.append(Load("request of a transaction of one record", _transactions, in_suite=True))
     return found

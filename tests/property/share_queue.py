@@ -141,7 +141,7 @@ class World:
         if committed:
             start, batches = self.kept
             start = max(start, write.start_offset)
-            self.kept = start, combine(batches, [as_kept(each) for each in write.batches], start)
+            self.kept = start, combine(batches, as_kept(write.batches), start)
             for offset, fate in fates.items():
                 if offset in self.done:
                     raise Wrong(f"{offset} is done with twice")

@@ -20,7 +20,7 @@ import pytest
 from ottla.server.node import Node
 from ottla.simulation import reports, scenario
 from ottla.simulation.faults import cluster_faults, faults
-from ottla.simulation.runs import group_protocols, queues, quorum, security_run, single, transactions
+from ottla.simulation.runs import group_protocols, queues, quorum, security_run, single, streams, transactions
 from ottla.simulation.world import World
 from ottla.testing.disk import OPERATIONS, Fault
 from ottla.testing.loop import SimulatedLoop
@@ -60,6 +60,7 @@ MET: dict[str, tuple[str, ...]] = {
         "share redeliveries",
     ),
     "queues": ("back-offs checked", "times of delivery checked", "order checked", "share redeliveries"),
+    "streams": ("warm-ups", "consumer group unknown_member_id", "streamsmember disconnected"),
     "security": ("nemesis: of security", "logins by tokens", "denied", "quorum leaders", "user disconnected"),
 }
 """What all runs of a kind together have to meet."""
@@ -228,6 +229,7 @@ NEEDED["groups"] = tuple(
     )
 )  # fmt: skip
 
+NEEDED["streams"] = tuple((each,) for each in (*streams.ALWAYS, "leaders elected"))
 NEEDED["in zookeeper"] = tuple((each,) for each in (*quorum.ALWAYS, "zookeeper commits", "quorum leaders"))
 NEEDED["queues"] = (
     *NEEDED["groups"], *((each,) for each in ("back-offs checked", "times of delivery checked", "order checked")),

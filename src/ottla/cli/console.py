@@ -29,11 +29,13 @@ def console(
     host_name: list[Text] | None = None,
     http_config: FilePath | None = None,
     behind_proxy: Flag = False,
+    read_only: Flag = False,
 ) -> int:
-    """Serve a web page that shows a cluster, of Ottla or of Kafka; Ctrl-C or SIGTERM stops it.
+    """Serve a web page that shows and changes a cluster, of Ottla or of Kafka; Ctrl-C or SIGTERM stops it.
 
     Where the client's settings have a login (security.protocol=SASL_...), everyone who opens the page logs in as a user
-    of the cluster, by SCRAM or PLAIN, and sees what its ACLs allow. Without one it listens at loopback addresses only.
+    of the cluster, by SCRAM or PLAIN, and sees and does what its ACLs allow. Without one it listens at loopback
+    addresses only.
 
     Parameters
     ----------
@@ -50,6 +52,8 @@ def console(
         ottla.http.security.protocol=SSL and ssl.keystore.location; a node's server.properties will do.
     behind_proxy
         A proxy in front of the console speaks TLS, so that it may serve other machines without a certificate.
+    read_only
+        Only show the cluster: nothing can be changed, whatever the user's rights.
     """
     from ottla.cli.client import addresses
 
@@ -62,7 +66,7 @@ def console(
     return run(
         Options(
             servers, host, port, client_security.current(), _registry(registry), masks, tuple(host_name or ()),
-            port_settings(http_config), behind_proxy,
+            port_settings(http_config), behind_proxy, read_only,
         )
     )  # fmt: skip
 

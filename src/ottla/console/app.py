@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import functools
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
@@ -22,9 +23,11 @@ from starlette.staticfiles import StaticFiles
 
 from ottla.client.security import SecurityFailure
 from ottla.console import openapi
+from ottla.console.acts import serving
 from ottla.console.asking import Asking, Invalid, NotFound, Site, User
 from ottla.console.brokers import Refused
 from ottla.console.pages import Renderer
+from ottla.console.requests import body_of, is_own
 from ottla.console.routes import API, DOWNLOAD, PAGES, Page
 from ottla.console.sessions import COOKIE, LIFE_S, Session, Sessions, WrongLogin
 from ottla.errors import KafkaError
@@ -39,7 +42,6 @@ _AUDIT = _LOG.getChild("audit")
 
 STATIC: Final = Path(__file__).parent / "static"
 FORM_BYTES_MAX: Final = 8 * 1024
-FORM_SECONDS_MAX: Final = 10.0
 PAGES_AT_ONCE: Final = 16
 """Requests that ask brokers at the same time; others wait, so that a burst of clicks is no burst for the cluster."""
 LOGINS_AT_ONCE: Final = 4
@@ -50,7 +52,8 @@ SECURITY_HEADERS: Final[Mapping[str, str]] = {
     "frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
+    # With no-referrer browsers say `Origin: null` of the console's own forms, which are refused then.
+    "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
@@ -109,11 +112,12 @@ class Application:
         https."""
         if (sessions is None) == (anonymous is None):
             raise ValueError("a console has logins or one user for all, not both")
-        self._site, self._sessions, self._anonymous = site, sessions, anonymous
+        site = dataclasses.replace(site, has_login=sessions is not None)
+        self.site, self._sessions, self._anonymous = site, sessions, anonymous
         self._hosts, self._is_secure = hosts, is_secure
-        self._renderer = Renderer(has_login=sessions is not None, has_registry=site.registry is not None)
-        self._document = openapi.document(VERSION)
-        self._pages_limit = anyio.CapacityLimiter(PAGES_AT_ONCE)
+        acts = serving.served(site)
+        self.renderer = Renderer(has_login=sessions is not None, has_registry=site.registry is not None, acts=acts)
+        self.limit = anyio.CapacityLimiter(PAGES_AT_ONCE)
         self._logins_limit = anyio.CapacityLimiter(LOGINS_AT_ONCE)
 
     def asgi(self) -> ASGIApp:
@@ -130,38 +134,44 @@ class Application:
             routes.append(Route(page.path, self._endpoint(page, as_json=False), methods=["GET"], name=page.name))
             path = page.path if page.path != "/" else f"/{page.name}"
             routes.append(Route(API + path, self._endpoint(page, as_json=True), methods=["GET"]))
+        routes += serving.routes(self)
         routes.append(Route("/{path:any}", self._nothing, methods=["GET"]))
         return SecurityHeaders(Starlette(routes=routes))
 
     def _endpoint(self, page: Page, *, as_json: bool) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            return await self._guarded(request, as_json, lambda user: self._page(request, page, user, as_json))
+            return await self.guarded(request, as_json, lambda user: self._page(request, page, user, as_json))
 
         return answer
 
     async def _download(self, request: Request) -> Response:
         async def answer(user: User) -> Response:
             asking = self._asking(request, DOWNLOAD, user)
-            found = await anyio.to_thread.run_sync(DOWNLOAD.view, asking, limiter=self._pages_limit)
+            found = await anyio.to_thread.run_sync(DOWNLOAD.view, asking, limiter=self.limit)
             disposition = f"attachment; filename*=UTF-8''{quote(found.name, safe='')}"
             return Response(
                 found.data, media_type="application/octet-stream", headers={"content-disposition": disposition}
             )
 
-        return await self._guarded(request, request.url.path.startswith(API), answer)
+        return await self.guarded(request, request.url.path.startswith(API), answer)
 
     async def _nothing(self, request: Request) -> Response:
         async def answer(user: User) -> Response:
             raise NotFound(f"There is no page {request.url.path}.")
 
-        return await self._guarded(request, request.url.path.startswith(API), answer)
+        return await self.guarded(request, request.url.path.startswith(API), answer)
 
     async def openapi_document(self, request: Request) -> Response:
         return JSONResponse(self._document)
 
+    @functools.cached_property
+    def _document(self) -> dict[str, Any]:
+        """Made when somebody asks: it costs ten milliseconds."""
+        return openapi.document(VERSION, serving.served(self.site))
+
     def _asking(self, request: Request, page: Page, user: User) -> Asking:
         query = {name: values[-1] for name, values in _query(request).items()}
-        return Asking(user, self._site, page.parameters(request.path_params, query))
+        return Asking(user, self.site, page.parameters(request.path_params, query))
 
     async def _page(self, request: Request, page: Page, user: User, as_json: bool) -> Response:
         asking = self._asking(request, page, user)
@@ -172,17 +182,20 @@ class Application:
                 problems = {name: dataclasses.asdict(each) for name, each in asking.problems.items()}
                 values = {"data": dataclasses.asdict(data), "problems": problems, "age_s": round(asking.age_s, 3)}
                 return JSONResponse(values)
-            return self._renderer.page(page, asking, data, user.name)
+            return self.renderer.page(page, asking, data, user.name)
 
-        return await anyio.to_thread.run_sync(answer, limiter=self._pages_limit)
+        return await anyio.to_thread.run_sync(answer, limiter=self.limit)
 
-    async def _guarded(self, request: Request, as_json: bool, answer: Callable[[User], Any]) -> Response:
-        """Whatever happens, an answer in the form that was asked for."""
+    async def guarded(
+        self, request: Request, as_json: bool, answer: Callable[[User], Awaitable[Response]], *,
+        by_password: bool = False,
+    ) -> Response:  # fmt: skip
+        """Whatever happens, an answer in the form that was asked for. `by_password`: no cookie is taken."""
         user: User | None = None
         try:
             self._ensure_host(request)
-            user = await self._user(request, as_json)
-            return await answer(user)  # type: ignore[no-any-return]
+            user = await self._user(request, as_json, by_password=by_password)
+            return await answer(user)
         except NotLoggedIn:
             if as_json:
                 return JSONResponse({"error": "log in with the name and password of a user of the cluster"}, 401)
@@ -191,12 +204,12 @@ class Application:
         except ClientDisconnect:
             return Response(status_code=499)
         except Exception as error:
-            status, sentence = _explained(error)
+            status, sentence = serving.refusal_of(error) or _explained(error)
             if status == 500:
                 _LOG.error("a request failed", exc_info=error, extra=fields(path=request.url.path))
             if as_json:
                 return JSONResponse({"error": sentence}, status)
-            return self._renderer.error(status, sentence, None if user is None else user.name)
+            return self.renderer.error(status, sentence, None if user is None else user.name)
 
     def _ensure_host(self, request: Request) -> None:
         """A page elsewhere whose name suddenly leads here (DNS rebinding) must not read what no login protects."""
@@ -208,7 +221,7 @@ class Application:
 
     # Logins
 
-    async def _user(self, request: Request, as_json: bool) -> User:
+    async def _user(self, request: Request, as_json: bool, *, by_password: bool) -> User:
         """Raises NotLoggedIn, WrongLogin, OSError."""
         if self._sessions is None:
             assert self._anonymous is not None
@@ -219,7 +232,7 @@ class Application:
                 self._sessions.of_password, name, password, limiter=self._logins_limit
             )
             return session.user
-        found = self._session(request)
+        found = None if by_password else self._session(request)
         if found is None:
             raise NotLoggedIn
         return found.user
@@ -231,17 +244,17 @@ class Application:
     async def login_page(self, request: Request) -> Response:
         if self._sessions is None:
             return RedirectResponse("/", 303)
-        return self._renderer.login(_inside(request.query_params.get("next", "/")), "", "")
+        return self.renderer.login(_inside(request.query_params.get("next", "/")), "", "")
 
     async def log_in(self, request: Request) -> Response:
         if self._sessions is None:
             return RedirectResponse("/", 303)
-        if not _is_own(request):
-            return self._renderer.error(403, "A login is sent from the console's own page.", None)
+        if not is_own(request):
+            return self.renderer.error(403, "A login is sent from the console's own page.", None)
         try:
             form = await _form(request)
         except Invalid as error:
-            return self._renderer.error(400, str(error), None)
+            return self.renderer.error(400, str(error), None)
         name, password, there = form.get("user", ""), form.get("password", ""), _inside(form.get("next", "/"))
         client = request.client.host if request.client is not None else None
         try:
@@ -250,10 +263,10 @@ class Application:
             )
         except WrongLogin as error:
             _AUDIT.info("login", extra=fields(user=name[:200], outcome="refused", client=client))
-            return self._renderer.login(there, name, f"The login was refused: {error}.", 401)
+            return self.renderer.login(there, name, f"The login was refused: {error}.", 401)
         except (OSError, KafkaError) as error:
             _LOG.warning("a login cannot be checked", extra=fields(error=str(error)))
-            return self._renderer.login(there, name, f"The brokers could not be asked: {error}.", 503)
+            return self.renderer.login(there, name, f"The brokers could not be asked: {error}.", 503)
         _AUDIT.info("login", extra=fields(user=name, outcome="accepted", client=client))
         old = self._session(request)
         if old is not None:
@@ -270,7 +283,7 @@ class Application:
 
         def read() -> None:
             try:
-                Asking(user, self._site, {}).cluster()
+                Asking(user, self.site, {}).cluster()
             except (KafkaError, OSError) as error:
                 _LOG.info("the cluster cannot be read ahead", extra=fields(error=str(error)))
 
@@ -278,8 +291,8 @@ class Application:
 
     async def log_out(self, request: Request) -> Response:
         session = self._session(request)
-        if not _is_own(request):
-            return self._renderer.error(403, "A logout is sent from the console's own page.", None)
+        if not is_own(request):
+            return self.renderer.error(403, "A logout is sent from the console's own page.", None)
         if session is not None and self._sessions is not None:
             _AUDIT.info("logout", extra=fields(user=session.user.name))
             self._sessions.end(session)
@@ -328,16 +341,6 @@ def _basic(header: str) -> tuple[str, str]:
     return name, password
 
 
-def _is_own(request: Request) -> bool:
-    """Whether a form was sent from a page of this console. Browsers say where a form comes from; SameSite keeps the
-    cookie away from others anyway."""
-    site = request.headers.get("sec-fetch-site")
-    if site is not None and site not in ("same-origin", "none"):
-        return False
-    origin = request.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == request.headers.get("host", "")
-
-
 def _inside(path: str) -> str:
     """A path of this console, else the first page: nobody is sent elsewhere after a login."""
     is_own = path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isprintable()
@@ -346,14 +349,7 @@ def _inside(path: str) -> str:
 
 async def _form(request: Request) -> dict[str, str]:
     """Raises Invalid."""
-    body = b""
-    with anyio.move_on_after(FORM_SECONDS_MAX) as scope:
-        async for part in request.stream():
-            body += part
-            if len(body) > FORM_BYTES_MAX:
-                raise Invalid(f"a form has at most {FORM_BYTES_MAX} bytes")
-    if scope.cancelled_caught:
-        raise Invalid(f"a form takes at most {FORM_SECONDS_MAX:g} s")
+    body = await body_of(request, FORM_BYTES_MAX)
     try:
         return {name: values[-1] for name, values in parse_qs(body.decode(), max_num_fields=10).items()}
     except ValueError:

@@ -13,6 +13,7 @@ from ottla.console.brokers import Brokers, Refused
 from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.groups import Groups, Progress
 from ottla.console.snapshots import Snapshot, Snapshots
+from ottla.console.tokens import Tokens
 from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class User:
     """None where the cluster asks nobody for a login."""
     brokers: Brokers
     snapshots: Snapshots
+    tokens: Tokens = field(default_factory=Tokens)
+    """Tokens of the forms that this user was given."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,11 @@ class Site:
     """Decodes with the registry."""
     registry_url: str | None = None
     """As it may be shown: without a password."""
+    is_read_only: bool = False
+    """Whether no act is served."""
+    bootstrap: str = ""
+    """For the commands that a page shows."""
+    has_login: bool = False
 
 
 @dataclass

@@ -16,11 +16,13 @@ from ottla.client.connection import Connection, OtherNode
 from ottla.client.security import SecurityFailure
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import MeantNode
-from ottla.protocol import fetch
+from ottla.protocol import fetch, produce
 from ottla.protocol.messages import ApiKey, MalformedRequest
 
 REQUEST_TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 5.0
+PRODUCE_MIN: Final = 3
+"""The first version that takes batches of the newest format, with headers."""
 IDLE_MAX: Final = 4
 """Connections to one broker that are kept for a user: a page asks each broker for a few things at once."""
 
@@ -44,6 +46,26 @@ VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (0, 1),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
     ApiKey.DESCRIBE_QUORUM: (0, 2),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: (0, 0),
+    ApiKey.CREATE_TOPICS: (2, 7),
+    ApiKey.DELETE_TOPICS: (6, 6),
+    ApiKey.CREATE_PARTITIONS: (0, 3),
+    ApiKey.DELETE_RECORDS: (0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.OFFSET_COMMIT: (2, 9),
+    ApiKey.OFFSET_DELETE: (0, 0),
+    ApiKey.DELETE_GROUPS: (0, 3),
+    ApiKey.LEAVE_GROUP: (3, 5),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: (0, 0),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: (0, 0),
+    ApiKey.INIT_PRODUCER_ID: (2, 5),
+    ApiKey.WRITE_TXN_MARKERS: (1, 1),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
+    ApiKey.CREATE_ACLS: (1, 3),
+    ApiKey.DELETE_ACLS: (1, 3),
+    ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
+    ApiKey.ELECT_LEADERS: (1, 2),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (0, 1),
 }
 """The versions in which this program reads answers."""
 
@@ -52,6 +74,26 @@ OPERATIONS: Final[Mapping[ApiKey, str]] = {
     ApiKey.DESCRIBE_PRODUCERS: "Read",
     ApiKey.DESCRIBE_CONFIGS: "DescribeConfigs",
     ApiKey.DESCRIBE_CLIENT_QUOTAS: "DescribeConfigs",
+    ApiKey.PRODUCE: "Write",
+    ApiKey.CREATE_TOPICS: "Create",
+    ApiKey.DELETE_TOPICS: "Delete",
+    ApiKey.CREATE_PARTITIONS: "Alter",
+    ApiKey.DELETE_RECORDS: "Delete",
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: "AlterConfigs",
+    ApiKey.OFFSET_COMMIT: "Read",
+    ApiKey.OFFSET_DELETE: "Delete",
+    ApiKey.DELETE_GROUPS: "Delete",
+    ApiKey.LEAVE_GROUP: "Read",
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: "Read",
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: "Delete",
+    ApiKey.INIT_PRODUCER_ID: "Write",
+    ApiKey.WRITE_TXN_MARKERS: "ClusterAction",
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: "Alter",
+    ApiKey.CREATE_ACLS: "Alter",
+    ApiKey.DELETE_ACLS: "Alter",
+    ApiKey.ALTER_CLIENT_QUOTAS: "AlterConfigs",
+    ApiKey.ELECT_LEADERS: "Alter",
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: "Alter",
 }
 """The operation of Kafka's authorizer that an API needs, where it is not Describe."""
 _RESOURCES: Final = {
@@ -90,6 +132,10 @@ def ensure_none(key: ApiKey, answer: Mapping[str, Any], name: str = "") -> None:
     code = int(answer.get("error_code") or 0)
     if code:
         raise failure(key, code, name, answer.get("error_message"))
+
+
+class Unanswered(OSError):
+    """A change was sent and no answer came: it may have been made or not."""
 
 
 class Node(NamedTuple):
@@ -168,6 +214,50 @@ class Brokers:
             raise ConnectionError(f"node {node_id} is not known")
         return self._on(at, None, lambda connection: _fetched(connection, self.config.client_id, request))
 
+    def change(self, key: ApiKey, values: Mapping[str, Any], node_id: int | None = None) -> dict[str, Any]:
+        """One request that changes something, sent once: to a node, or to the first that a connection can be made to;
+        brokers forward to the controller. Raises Unanswered where it was sent and nothing came back, KafkaError, and
+        OSError where it was not sent."""
+        return self._changed(node_id, lambda connection: _asked(connection, key, values))
+
+    def produce(self, node_id: int, request: produce.ProduceRequest) -> produce.ProduceResponse:
+        """One Produce to the leader, sent once. Raises as `change`."""
+        return self._changed(node_id, lambda connection: _produced(connection, self.config.client_id, request))
+
+    def _changed(self, node_id: int | None, use: Callable[[Connection], T]) -> T:
+        """On a connection of its own: one that was idle may be closed at its other end, and then nobody would know
+        whether the request had arrived."""
+        at, opened = self._opened(node_id)
+        with self._lock:
+            self._used[opened] = None
+            is_closed = self._is_closed
+        if is_closed:
+            opened.abort()
+        try:
+            return self._with(at, opened, use)
+        except SecurityFailure:
+            raise
+        except OSError as error:
+            raise Unanswered(str(error)) from error
+
+    def _opened(self, node_id: int | None) -> tuple[tuple[str, int], Connection]:
+        with self._lock:
+            known, cluster_id = dict(self._nodes), self._cluster_id
+        if node_id is not None:
+            if node_id not in known:
+                raise ConnectionError(f"node {node_id} is not known")
+            meant = None if cluster_id is None else MeantNode(cluster_id, node_id)
+            return known[node_id], Connection(*known[node_id], self.config, meant=meant)
+        failures: list[str] = []
+        for at in dict.fromkeys([*known.values(), *map(split_address, self.config.bootstrap)]):
+            try:
+                return at, Connection(*at, self.config)
+            except SecurityFailure:
+                raise
+            except OSError as error:
+                failures.append(str(error))
+        raise ConnectionError(f"no broker answers: {'; '.join(failures)}")
+
     def gather(self, calls: Sequence[Callable[[], T]]) -> list[T | KafkaError | OSError]:
         """The results of calls that are made at the same time, in their order; a failure stands in its place."""
 
@@ -244,6 +334,20 @@ def _fetched(connection: Connection, client_id: str, request: fetch.FetchRequest
     frame = connection.receive_frame()
     try:
         answered, response = fetch.decode_response(version, frame)
+    except MalformedRequest as error:
+        raise ConnectionError(f"{connection.address}: an answer that cannot be read: {error}") from error
+    if answered != asked:
+        raise ConnectionError(f"{connection.address}: an answer to another request")
+    return response
+
+
+def _produced(connection: Connection, client_id: str, request: produce.ProduceRequest) -> produce.ProduceResponse:
+    """By the topic's name: a topic that was created again under it is another one only for ids."""
+    version = connection.version(ApiKey.PRODUCE, PRODUCE_MIN, produce.TOPIC_IDS_SINCE - 1)
+    asked = connection.send_frame(produce.encode_request(version, connection.following_id, client_id, request))
+    frame = connection.receive_frame()
+    try:
+        answered, response = produce.decode_response(version, frame)
     except MalformedRequest as error:
         raise ConnectionError(f"{connection.address}: an answer that cannot be read: {error}") from error
     if answered != asked:

@@ -59,9 +59,10 @@ class Cluster:
     replicas: dict[int, int] = field(default_factory=dict)
 
 
-def read_cluster(brokers: Brokers) -> Cluster:
-    """Everything that one Metadata request tells. Raises OSError, KafkaError."""
-    answer = brokers.ask_any(ApiKey.METADATA, {"topics": None, "allow_auto_topic_creation": False})
+def read_cluster(brokers: Brokers, topics: Sequence[str] | None = None) -> Cluster:
+    """What one Metadata request tells, of all topics or of some. Raises OSError, KafkaError."""
+    wanted = None if topics is None else [{"topic_id": ZERO_UUID, "name": name} for name in topics]
+    answer = brokers.ask_any(ApiKey.METADATA, {"topics": wanted, "allow_auto_topic_creation": False})
     nodes = {
         row["node_id"]: Node(row["node_id"], row["host"], row["port"], row.get("rack"))
         for row in sorted(answer["brokers"], key=lambda row: row["node_id"])

@@ -5,27 +5,31 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from ottla.console.acts.act import Act, Outcome
 from ottla.console.asking import Problem
-from ottla.console.routes import DOWNLOAD, PAGES, Page, Parameter
+from ottla.console.parameters import Parameter
+from ottla.console.routes import API, DOWNLOAD, PAGES, Page
+from ottla.console.tokens import NAME_MAX
 
 VERSION: Final = "3.1.0"
 _PLAIN: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
 
-def document(version: str) -> dict[str, Any]:
+def document(version: str, acts: Sequence[Act] = ()) -> dict[str, Any]:
     schemas: dict[str, Any] = {}
-    paths = {each.api_path: {"get": _operation(each, schemas)} for each in PAGES}
+    paths: dict[str, Any] = {each.api_path: {"get": _operation(each, schemas)} for each in PAGES}
     paths[DOWNLOAD.api_path] = {"get": _download()}
+    paths |= {API + each.path: {"post": _act(each, schemas)} for each in acts}
     return {
         "openapi": VERSION,
         "info": {
             "title": "Ottla console",
             "version": version,
             "description": "What the console's pages show, as JSON. Offsets and counts of records are texts, as they "
-            "may be larger than a number of JavaScript. Read-only. Where the cluster asks for a login, send name and "
+            "may be larger than a number of JavaScript. Where the cluster asks for a login, send name and "
             "password by HTTP Basic; the cluster's ACLs decide what is answered.",
         },
         "paths": paths,
@@ -38,12 +42,48 @@ def document(version: str) -> dict[str, Any]:
 
 
 def _operation(page: Page, schemas: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "operationId": page.name,
+        "summary": page.what,
+        "parameters": _parameters(page),
+        "responses": {"200": _ok(page.answer, schemas), **_errors()},
+    }
+
+
+def _act(act: Act, schemas: dict[str, Any]) -> dict[str, Any]:
+    properties = {each.name: {**_values(each), "description": each.what} for each in act.fields}
+    required = [each.name for each in act.fields if each.is_required]
+    if act.confirm:
+        same = f"The same as {act.confirm}: the act destroys something. Not needed for a preview."
+        properties["confirm"] = {"type": "string", "description": same}
+    properties["preview"] = {"type": "boolean", "description": "Only say what would happen."}
+    properties["once"] = {
+        "type": "string",
+        "maxLength": NAME_MAX,
+        "description": "A name for this request: a second one of the same name has the outcome of the first, and does "
+        "nothing (among the last requests of the user).",
+    }
+    body = {"type": "object", "required": required, "additionalProperties": False, "properties": properties}
+    errors = {
+        **_errors(),
+        "409": {**_errors()["400"], "description": "It was not done, or only a part; see the error."},
+    }
+    return {
+        "operationId": act.name,
+        "summary": act.what,
+        "description": f"Needs {act.needs}. Names and passwords are sent with each request; cookies are not taken.",
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        "responses": {"200": _ok(Outcome, schemas), **errors},
+    }
+
+
+def _ok(kind: type, schemas: dict[str, Any]) -> dict[str, Any]:
     answer = {
         "type": "object",
         "required": ["data", "problems", "age_s"],
         "additionalProperties": False,
         "properties": {
-            "data": _schema(page.answer, schemas),
+            "data": _schema(kind, schemas),
             "problems": {
                 "type": "object",
                 "description": "Why parts of the answer are missing, by part.",
@@ -52,12 +92,7 @@ def _operation(page: Page, schemas: dict[str, Any]) -> dict[str, Any]:
             "age_s": {"type": "number", "description": "Age of what was kept and is shown again."},
         },
     }
-    return {
-        "operationId": page.name,
-        "summary": page.what,
-        "parameters": _parameters(page),
-        "responses": {"200": {"description": "OK", "content": {"application/json": {"schema": answer}}}, **_errors()},
-    }
+    return {"description": "OK", "content": {"application/json": {"schema": answer}}}
 
 
 def _download() -> dict[str, Any]:
@@ -71,7 +106,8 @@ def _download() -> dict[str, Any]:
 
 
 def _errors() -> dict[str, Any]:
-    schema = {"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}
+    properties = {"error": {"type": "string"}, "code": {"type": "string", "description": "The protocol's error code."}}
+    schema = {"type": "object", "required": ["error"], "properties": properties}
     content = {"application/json": {"schema": schema}}
     return {
         "400": {"description": "A parameter has a value that cannot be.", "content": content},

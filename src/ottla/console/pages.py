@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -13,8 +16,9 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from ottla.config.units import duration, human_bytes
-from ottla.console.asking import Asking
-from ottla.console.routes import API, SECTIONS, Page
+from ottla.console.acts.act import Act, Plan, Result, outcome_of
+from ottla.console.asking import Asking, User
+from ottla.console.routes import API, PAGES, SECTIONS, Page
 from ottla.version import VERSION
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -22,8 +26,12 @@ _TITLES: Final = {
     400: "This request cannot be",
     403: "Not allowed",
     404: "Not found",
+    409: "Not done",
     503: "No answer from the brokers",
 }
+AGAIN_MAX: Final = 1_000
+"""Characters of a value that the link to the same form has."""
+_SECTION_OF: Final = {each.name: each.section for each in PAGES}
 
 
 @functools.cache
@@ -33,8 +41,15 @@ def _environment() -> Environment:
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
-    found.filters |= {"number": number, "size": _size, "seconds": _seconds, "part": _part, "moment": moment}
-    found.globals |= {"url": url}
+    found.filters |= {
+        "number": number,
+        "size": _size,
+        "seconds": _seconds,
+        "part": _part,
+        "moment": moment,
+        "kebab": _kebab,
+    }
+    found.globals |= {"url": url, "act_url": _act_url}
     for name in found.list_templates():
         found.get_template(name)
     return found
@@ -43,9 +58,10 @@ def _environment() -> Environment:
 class Renderer:
     """Renders pages of one console."""
 
-    def __init__(self, *, has_login: bool, has_registry: bool) -> None:
+    def __init__(self, *, has_login: bool, has_registry: bool, acts: Sequence[Act] = ()) -> None:
         self._environment = _environment()
         self._shared = {
+            "acts": {each.name: each for each in acts},
             "sections": [(name, path, title) for name, path, title in SECTIONS if has_registry or path != "/schemas"],
             "version": VERSION,
             "has_login": has_login,
@@ -74,6 +90,29 @@ class Renderer:
             here=here, given=asking.parameters, query=query, api=url(_api(page, path), **query),
         )  # fmt: skip
 
+    def act(
+        self, act: Act, user: User, values: Mapping[str, str], *, plan: Plan | None = None,
+        result: Result | None = None, is_repeated: bool = False,
+    ) -> HTMLResponse:  # fmt: skip
+        """The form of an act, with its preview or its outcome."""
+        given = {each.name: values.get(each.name) or str(each.default) for each in act.fields if not each.is_private}
+        given |= {each.name: values.get(each.name, "") for each in act.fields if each.is_private}
+        outcome = None if result is None or result.error else result.outcome
+        preview = None if plan is None or outcome is not None else outcome_of(plan, done=False)
+        values = {name: given[name] for name in given if name in values}
+        again = {each.name: given[each.name] for each in act.fields if not each.is_private and each.widget != "hidden"
+                 and len(given[each.name]) < AGAIN_MAX}  # fmt: skip
+        return self._rendered(
+            "act.html", 200 if result is None else result.status, section=_SECTION_OF[act.page], act=act,
+            user=user.name, given=given, shown=preview or outcome, is_done=outcome is not None,
+            is_previewed=preview is not None, can_act=plan is not None and not plan.blocked,
+            pinned={} if plan is None else dict(plan.pinned), result=result, is_repeated=is_repeated,
+            is_final=result is not None and result.is_final and (outcome is not None or result.status != 200),
+            back=result.back if outcome is not None and result is not None else None if plan is None else plan.back,
+            again=url(act.path, **again), token=user.tokens.issue(act.name),
+            by_program=_curl(act, given, has_login=bool(self._shared["has_login"])),
+        )  # fmt: skip
+
     def error(self, status: int, sentence: str, user: str | None) -> HTMLResponse:
         title = _TITLES.get(status, "Something went wrong")
         return self._rendered("error.html", status, section="", title=title, sentence=sentence, user=user)
@@ -85,6 +124,26 @@ class Renderer:
 
     def _rendered(self, template: str, status: int, **values: Any) -> HTMLResponse:
         return HTMLResponse(self._environment.get_template(template).render(**self._shared, **values), status)
+
+
+def _curl(act: Act, given: Mapping[str, str], *, has_login: bool) -> str:
+    """The act as a call of the API; what must not be shown is left to be filled in."""
+    body: dict[str, Any] = {
+        each.name: "..." if each.is_private else given[each.name]
+        for each in act.fields
+        if given[each.name] not in ("", str(each.default))
+    }
+    if act.confirm:
+        body["confirm"] = given[act.confirm]
+    user = ["-u", "USER"] if has_login else []
+    words = ["curl", *user, "--json", json.dumps(body, ensure_ascii=False)]
+    return f"{shlex.join(words)} $CONSOLE{API}{act.path}"
+
+
+def _act_url(act: Act, **values: Any) -> str:
+    """The form of an act, with what is known already."""
+    known = {each.name for each in act.fields}
+    return url(act.path, **{name: value for name, value in values.items() if name in known})
 
 
 def _api(page: Page, path: str) -> str:
@@ -105,6 +164,12 @@ def _part(text: Any) -> str:
 def number(value: int | str | None) -> str:
     """`1,234,567`; a dash for what is not known."""
     return "–" if value is None or value == "" else f"{int(value):,}"
+
+
+def _kebab(text: str) -> str:
+    """`DescribeConfigs` as acts have it: `describe-configs`."""
+    found = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", text).lower()
+    return "token" if found == "delegation-token" else found
 
 
 def _size(value: int | str | None) -> str:

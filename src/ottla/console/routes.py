@@ -10,43 +10,12 @@ from typing import Any, Final
 from ottla.console.asking import Asking, Invalid
 from ottla.console.decoding import FORMATS
 from ottla.console.groups import KINDS
+from ottla.console.parameters import Parameter
 from ottla.console.views import brokers, groups, messages, overview, schemas, security, topic, topics, transactions
 
 API: Final = "/api/v1"
-TEXT_MAX: Final = 1_000
-"""Characters of a parameter that is a text."""
 PLACES_MAX: Final = 4_000
 OFFSET_MAX: Final = 2**63 - 1
-
-
-@dataclass(frozen=True)
-class Parameter:
-    name: str
-    what: str
-    """For the API's document."""
-    choices: Sequence[str] = ()
-    default: str | int = ""
-    low: int | None = None
-    """Not None for a number: the lowest."""
-    high: int = 0
-    is_required: bool = False
-    length_max: int = TEXT_MAX
-
-    def parse(self, text: str | None) -> str | int:
-        """Raises Invalid."""
-        if text is None or (text == "" and not self.is_required):
-            if self.is_required:
-                raise Invalid(f"{self.name} is missing")
-            return self.default
-        if self.low is not None:
-            if not (text.isascii() and text.isdecimal() and len(text) <= 19 and self.low <= int(text) <= self.high):
-                raise Invalid(f"{self.name} must be a number from {self.low} to {self.high}")
-            return int(text)
-        if self.choices and text not in self.choices:
-            raise Invalid(f"{self.name} must be one of {', '.join(filter(None, self.choices))}")
-        if len(text) > self.length_max:
-            raise Invalid(f"{self.name} has more than {self.length_max} characters")
-        return text
 
 
 @dataclass(frozen=True)

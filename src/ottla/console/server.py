@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,6 +67,8 @@ class Options:
     """TLS of its port: settings of a node's HTTP port. They may hold secrets."""
     is_behind_proxy: bool = False
     """A proxy before it speaks TLS."""
+    is_read_only: bool = False
+    """Whether nothing can be changed."""
 
     @property
     def asks_for_login(self) -> bool:
@@ -265,15 +267,17 @@ def ensure_guarded(options: Options, *, is_secured: bool) -> None:
 
 
 def _site(options: Options, masks: Masks) -> Site:
+    site = Site(masks, is_read_only=options.is_read_only, bootstrap=options.bootstrap)
     if not options.registry:
-        return Site(masks)
+        return site
     try:
         from ottla.console.decoding import Schemas
         from ottla.schemas import access, client
     except ImportError as error:
         raise CannotStart(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
     registry = client.Registry.of_options(options.registry, REGISTRY_RETRY_S)
-    return Site(masks, registry, Schemas(registry), client.shown(options.registry[access.URL]))
+    url = client.shown(options.registry[access.URL])
+    return replace(site, registry=registry, schemas=Schemas(registry), registry_url=url)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -43,6 +43,16 @@ class Snapshots:
         self._reading: dict[Any, Future[Snapshot[Any]]] = {}
         self._failed: dict[Any, tuple[BaseException, float]] = {}
         """Readings that failed when nobody waited any more, and when; the next one who asks is told."""
+        self._changes = 0
+        """How often `drop` was called: a reading that began before is not kept."""
+
+    def drop(self) -> None:
+        """After a change: nothing that was read before it is shown again."""
+        with self._lock:
+            self._changes += 1
+            self._kept.clear()
+            self._failed.clear()
+            self._reading = {}
 
     def get(self, key: Any, fresh_s: float, read: Callable[[], T]) -> Snapshot[T]:
         """The newest snapshot, read now unless there is one that may be shown. Raises what `read` raises."""
@@ -87,22 +97,28 @@ class Snapshots:
         return future, True
 
     def _read(self, key: Any, read: Callable[[], Any], future: Future[Snapshot[Any]]) -> None:
-        began = time.monotonic()
+        began, changes = time.monotonic(), self._changes
         try:
             found = Snapshot(read(), began)
         except BaseException as error:
             with self._lock:
-                del self._reading[key]
-                self._failed[key] = error, time.monotonic()
+                if self._ended(key, future, changes):
+                    self._failed[key] = error, time.monotonic()
                 while len(self._failed) > KEPT_MAX:
                     self._failed.pop(next(iter(self._failed)))
             future.set_exception(error)
             return
         with self._lock:
-            del self._reading[key]
-            self._kept.pop(key, None)
-            self._failed.pop(key, None)
-            self._kept[key] = found
+            if self._ended(key, future, changes):
+                self._kept.pop(key, None)
+                self._failed.pop(key, None)
+                self._kept[key] = found
             while len(self._kept) > KEPT_MAX:
                 self._kept.pop(next(iter(self._kept)))
         future.set_result(found)
+
+    def _ended(self, key: Any, future: Future[Snapshot[Any]], changes: int) -> bool:
+        """Whether what was read may be kept: nothing was changed since the reading began. Called with the lock."""
+        if self._reading.get(key) is future:
+            del self._reading[key]
+        return self._changes == changes

@@ -12,7 +12,16 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ottla.simulation.faults import faults
-from ottla.simulation.runs import group_protocols, in_zookeeper, queues, quorum, security_run, single, transactions
+from ottla.simulation.runs import (
+    group_protocols,
+    in_zookeeper,
+    queues,
+    quorum,
+    security_run,
+    single,
+    streams,
+    transactions,
+)
 from ottla.simulation.world import Violation
 from ottla.simulation.zookeeper.run import KINDS as ZOOKEEPER_KINDS
 from ottla.simulation.zookeeper.run import ZooKeeperRun
@@ -20,7 +29,7 @@ from ottla.testing.loop import Stuck
 
 KINDS = (
     *single.KINDS, faults.CLUSTER, quorum.QUORUM, quorum.LONG, transactions.TRANSACTIONS, group_protocols.GROUPS,
-    queues.QUEUES, security_run.SECURITY, in_zookeeper.IN_ZOOKEEPER,
+    queues.QUEUES, streams.STREAMS, security_run.SECURITY, in_zookeeper.IN_ZOOKEEPER,
 )  # fmt: skip
 
 THRESHOLDS = 50_000, 20, 20
@@ -56,6 +65,8 @@ def make(seed: int, kind: str) -> single.Run | ZooKeeperRun:
         return group_protocols.GroupRun(seed)
     if kind == queues.QUEUES:
         return queues.QueueRun(seed)
+    if kind == streams.STREAMS:
+        return streams.StreamsRun(seed)
     if kind == security_run.SECURITY:
         return security_run.SecurityRun(seed)
     if kind == in_zookeeper.IN_ZOOKEEPER:

@@ -107,12 +107,21 @@ def decode_broker(path: str, data: bytes) -> Broker:
     if version >= 4:
         protocols = {name: str(value) for name, value in fields.object("listener_security_protocol_map").items()}
     endpoints = [_endpoint(path, text, protocols) for text in fields.texts("endpoints")]
-    features = {}
-    if version >= 5 and "features" in fields:
-        for name, levels in fields.object("features").items():
-            level = Fields(path, levels)
-            features[name] = level.integer("min_version"), level.integer("max_version")
+    features = feature_ranges(path, fields.object("features", optional=True)) if version >= 5 else {}
     return Broker(broker_id, endpoints, rack, features)
+
+
+def feature_ranges(path: str, fields: Fields) -> dict[str, tuple[int, int]]:
+    """The lowest and the highest level of each feature. Raises BadZnode."""
+    found = {}
+    for name, levels in fields.items():
+        level = Fields(path, levels)
+        found[name] = level.integer("min_version"), level.integer("max_version")
+    return found
+
+
+def encode_feature_ranges(ranges: Mapping[str, tuple[int, int]]) -> dict[str, dict[str, int]]:
+    return {name: {"min_version": low, "max_version": high} for name, (low, high) in ranges.items()}
 
 
 def _endpoint(path: str, text: str, protocols: Mapping[str, str]) -> BrokerEndpoint:
@@ -136,7 +145,7 @@ def encode_broker(broker: Broker, now_ms: int, jmx_port: int = -1) -> bytes:
         "endpoints": [f"{e.listener}://{place}:{e.port}" for e, place in zip(broker.endpoints, places, strict=True)],
         "listener_security_protocol_map": {each.listener: each.protocol for each in broker.endpoints},
         **({} if broker.rack is None else {"rack": broker.rack}),
-        "features": {n: {"min_version": low, "max_version": high} for n, (low, high) in broker.features.items()},
+        "features": encode_feature_ranges(broker.features),
     })  # fmt: skip
 
 

@@ -57,6 +57,7 @@ from ottla.zookeeper.session import (
     Effect,
     Failed,
     Host,
+    Login,
     Notified,
     Prepared,
     Send,
@@ -133,17 +134,18 @@ class ZooKeeper:
         session_timeout_ms: int = 18_000,
         request_timeout_ms: int = 30_000,
         auth: Sequence[tuple[str, bytes]] = (),
+        login: Login | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         requests_max: int = REQUESTS_MAX,
     ) -> None:
-        """`connect` is as in `zookeeper.connect`: hosts and a chroot. A `TlsNetwork` makes TLS of it. Raises
-        ValueError."""
+        """`connect` is as in `zookeeper.connect`: hosts and a chroot. A `TlsNetwork` makes TLS of it; `login` is
+        for SASL. Raises ValueError."""
         hosts, chroot = parse_connect(connect)
         self._network = network
         self._request_timeout_ms = request_timeout_ms
         self._session = Session(
             hosts, random=random, chroot=chroot, session_timeout_ms=session_timeout_ms, auth=auth,
-            frame_bytes_max=frame_bytes_max, requests_max=requests_max,
+            login=login, frame_bytes_max=frame_bytes_max, requests_max=requests_max,
         )  # fmt: skip
         self._listeners: list[Callable[[State], None]] = []
         self._effects: deque[Effect] = deque()

@@ -43,6 +43,7 @@ class Op(IntEnum):
     CREATE2 = 15
     REMOVE_WATCHES = 18
     AUTH = 100
+    SASL = 102
     SET_WATCHES2 = 105
     ADD_WATCH = 106
     CLOSE_SESSION = -11
@@ -523,6 +524,10 @@ def write_auth(scheme: str, credentials: bytes) -> Callable[[JuteWriter], None]:
         writer.buffer(credentials)
 
     return write
+
+
+def write_sasl(token: bytes) -> Callable[[JuteWriter], None]:
+    return lambda writer: writer.buffer(token)
 
 
 def write_set_watches(zxid: int, lists: Sequence[Sequence[str]]) -> Callable[[JuteWriter], None]:

@@ -10,18 +10,29 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from ottla.client.config import ClientConfig
+from ottla.console.acts.act import Act
+from ottla.console.acts.table import ACTS
 from ottla.console.app import Application
-from ottla.console.asking import Site
+from ottla.console.asking import Site, User
 from ottla.console.masks import Masks
+from ottla.console.sessions import Sessions
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.records.record_batch import iterate_records
 from tests.conformance.console.demo_cluster import DemoBrokers
+from tests.unit.console.acting import ChangingRegistry
+from tests.unit.console.fake_changes import GOOD, ChangingBrokers
 from tests.unit.console.fake_cluster import user
+from tests.unit.console.test_server import SASL, Guarding
 
 PICTURES = os.environ.get("OTTLA_TEST_PICTURES")
 PAGES = {
@@ -35,8 +46,7 @@ THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 class Served(uvicorn.Server):
-    def __init__(self) -> None:
-        application = Application(Site(Masks()), anonymous=user(DemoBrokers()))
+    def __init__(self, application: Application) -> None:
         super().__init__(uvicorn.Config(application.asgi(), port=0, log_config=None, lifespan="off"))
         self.ready = threading.Event()
 
@@ -49,16 +59,22 @@ class Served(uvicorn.Server):
         return f"http://127.0.0.1:{self.servers[0].sockets[0].getsockname()[1]}"
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    server = Served()
+@contextmanager
+def running(server: Served) -> Iterator[None]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     assert server.ready.wait(60)
-    yield server.url
+    yield
     server.should_exit = True
     thread.join(60)
     assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    server = Served(Application(Site(Masks()), anonymous=user(DemoBrokers())))
+    with running(server):
+        yield server.url
 
 
 @pytest.fixture(scope="module")
@@ -151,3 +167,138 @@ def test_moments_are_shown_in_both_zones(browser: Browser, url: str) -> None:
     hour_utc, hour_here = (part.split(":")[0][-2:] for part in (shown.split("UTC")[0], shown.split("UTC")[1]))
     assert (int(hour_here) - int(hour_utc)) % 24 in (1, 2)
     page.context.close()
+
+
+# Acts, on a cluster in memory that notes what it is asked for
+
+
+@pytest.fixture(scope="module")
+def acting() -> Iterator[tuple[str, ChangingBrokers]]:
+    brokers = ChangingBrokers()
+    site = Site(Masks(), ChangingRegistry(), None, "http://127.0.0.1:8081")
+    server = Served(Application(site, anonymous=user(brokers)))
+    with running(server):
+        yield server.url, brokers
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_every_form_fits_and_keeps_the_policy(
+    browser: Browser, acting: tuple[str, ChangingBrokers], theme: Literal["light", "dark"]
+) -> None:  # fmt: skip
+    """Each act's empty form and its preview."""
+    page = opened(browser, acting[0], theme)
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    for act in ACTS:
+        for step in ("form", "preview"):
+            page.goto(act.path if step == "form" else url_of(act))
+            if step == "preview" and page.get_by_role("button", name="Show what will happen").count():
+                page.get_by_role("button", name="Show what will happen").click()
+                if "password" not in GOOD[act.name]:  # which the browser itself asks for
+                    assert page.locator("text=What will happen").count() == 1, act.name
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 800})
+                assert page.evaluate("document.documentElement.scrollWidth") <= width, (act.name, step, width)
+                if PICTURES:
+                    page.screenshot(path=str(Path(PICTURES) / f"act-{act.name}-{step}-{width}-{theme}.png"))
+    page.context.close()
+    assert said == []
+    assert acting[1].changes == []
+
+
+def url_of(act: Act) -> str:
+    return f"{act.path}?{urlencode({name: value for name, value in GOOD[act.name].items() if name != 'password'})}"
+
+
+def test_a_user_creates_configures_writes_and_deletes_by_name(
+    browser: Browser, acting: tuple[str, ChangingBrokers]
+) -> None:  # fmt: skip
+    address, brokers = acting
+    brokers.changes.clear()
+    page = opened(browser, address)
+    page.goto("/topics")
+    page.get_by_role("link", name="Create a topic").click()
+    page.get_by_label("Topic").fill("made")
+    page.get_by_label("Partitions").fill("3")
+    page.get_by_role("button", name="Create a topic").click()
+    assert "Topic made is created." in page.get_by_role("status").inner_text()
+    page.goto("/topics/orders")
+    page.get_by_role("link", name="Change a setting").click()
+    page.get_by_label("Setting").fill("retention.ms")
+    page.get_by_label("New value").fill("5")
+    page.get_by_role("button", name="Change a setting").click()
+    page.get_by_role("link", name="Topic orders").click()
+    page.get_by_role("link", name="Write a record").click()
+    page.get_by_label("Value The").fill("one\ntwo")
+    page.get_by_role("button", name="Write a record").click()
+    page.reload()  # the browser sends the form again
+    assert "sent before" in page.locator("main").inner_text()
+    page.goto("/topics/orders")
+    page.get_by_role("link", name="Delete the topic").click()
+    button = page.get_by_role("button", name="Delete the topic")
+    page.get_by_label("Type orders").fill("order")
+    button.click()
+    assert "typed again" in page.get_by_role("alert").inner_text()
+    page.get_by_label("Type orders").fill("orders")
+    button.click()
+    assert "Topic orders is deleted" in page.get_by_role("status").inner_text()
+    page.context.close()
+    keys = [ApiKey.CREATE_TOPICS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.PRODUCE, ApiKey.DELETE_TOPICS]
+    assert [key for key, _ in brokers.changes] == keys
+    data = memoryview(brokers.changes[2][1]["request"].topics[0].partitions[0].records)
+    assert [each.value for each in iterate_records(data)] == [b"one\ntwo"]
+
+
+def test_offsets_are_moved_by_keyboard_alone_and_without_script(
+    browser: Browser, acting: tuple[str, ChangingBrokers]
+) -> None:  # fmt: skip
+    address, brokers = acting
+    brokers.changes.clear()
+    page = opened(browser, address, java_script_enabled=False)
+    page.goto("/groups/billing")
+
+    def press_until(name: str) -> None:
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.locator(":focus").count() and name in page.locator(":focus").evaluate("each => each.outerHTML"):
+                return
+        raise AssertionError(name)
+
+    press_until("reset-offsets")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/acts/reset-offsets?group=billing")
+    press_until('name="to"')
+    page.keyboard.type("lat")
+    press_until("Show what will happen")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=skips 5 records")
+    assert brokers.changes == []
+    press_until("Move offsets</button>")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("text=Done.")
+    page.context.close()
+    ((key, values),) = brokers.changes
+    assert key == ApiKey.OFFSET_COMMIT
+    assert values["topics"][0]["partitions"][0]["committed_offset"] == 5
+
+
+def test_a_user_logs_in_and_out(browser: Browser) -> None:
+    """A browser says by itself where a form comes from, which the server's own tests only imitate."""
+
+    def make(name: str | None, config: ClientConfig) -> User:
+        return user(Guarding(config), name)
+
+    sessions = Sessions(ClientConfig(("b:1",), security=SASL), make)
+    server = Served(Application(Site(Masks()), sessions=sessions))
+    with running(server):
+        page = opened(browser, server.url)
+        page.goto("/topics")
+        page.get_by_label("User").fill("alice")
+        page.get_by_label("Password").fill("right")
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_url("**/topics")
+        assert page.locator("tbody tr").count() == 1
+        page.get_by_role("button", name="Log out").click()
+        page.wait_for_url("**/login")
+        page.context.close()

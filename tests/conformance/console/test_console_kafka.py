@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -38,3 +40,50 @@ def test_every_page_of_apache_kafka(oracle: str) -> None:
 
 def first_broker(client: httpx.Client) -> int:
     return int(client.get(f"{API}/overview").json()["data"]["nodes"][0]["id"])
+
+
+def test_acts_on_apache_kafka(oracle: str) -> None:
+    """The requests that the console writes are taken by Kafka, and what it refuses is said with its code."""
+    with console(Options(oracle, port=0)) as client:
+
+        def act(act_name: str, status: int = 200, /, **values: Any) -> dict[str, Any]:
+            answer = client.post(f"{API}/acts/{act_name}", json=values)
+            assert answer.status_code == status, answer.text
+            found: dict[str, Any] = answer.json()
+            return found
+
+        broker = first_broker(client)
+        for preview in (True, False):
+            act("create-topic", topic="acted", partitions=2, settings="retention.ms=60000", preview=preview)
+        assert act("create-topic", 409, topic="acted")["code"] == "TOPIC_ALREADY_EXISTS"
+        assert "INVALID_TOPIC" in act("create-topic", topic="a b", preview=True)["data"]["warnings"][0]
+        act("add-partitions", topic="acted", partitions=3)
+        act("configure-topic", topic="acted", name="retention.ms", value="70000")
+        assert act("configure-topic", 409, topic="acted", name="retention.ms", value="x")["code"] == "INVALID_CONFIG"
+        act("configure-broker", broker=broker, name="log.cleaner.threads", value="2")
+        act("configure-broker", broker=broker, name="log.cleaner.threads", how="reset")
+        for _ in range(3):
+            act("produce", topic="acted", partition=0, key="k", value="v", headers="h=1")
+        act("copy-record", topic="acted", partition=0, offset=1, to="acted", to_partition=1)
+        with reading(oracle, "acted-group", "consumer", "acted"):
+            assert "Stop its members first" in act("reset-offsets", 409, group="acted-group", to="latest")["error"]
+        act("reset-offsets", group="acted-group", to="earliest")
+        told = act("reset-offsets", group="acted-group", to="latest", topic="acted")["data"]["changes"]
+        assert [each["after"] for each in told] == ["3", "1", "0"]
+        act("delete-offsets", group="acted-group", topic="acted", confirm="acted-group")
+        act("delete-group", group="acted-group", confirm="acted-group")
+        act("delete-records", topic="acted", before="end", confirm="acted")
+        act("elect-leaders", topic="acted")
+        act("move-partition", topic="acted", partition=0, replicas=str(broker))
+        act("set-quota", user="acted", quota="producer_byte_rate", value="1024")
+        act("remove-quota", user="acted", quota="producer_byte_rate")
+        act("set-password", user="acted", password="secret")
+        act("delete-user", user="acted", confirm="acted")
+        writer = Producer({"bootstrap.servers": oracle, "transactional.id": "acted"})
+        writer.init_transactions()
+        writer.begin_transaction()
+        writer.produce("acted", "x", partition=2)
+        writer.flush()
+        act("abort-transaction", transactional_id="acted", confirm="acted")
+        act("delete-topic", topic="acted", confirm="acted")
+        assert client.get(f"{API}/topics/acted").status_code == 404

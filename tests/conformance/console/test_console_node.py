@@ -66,12 +66,12 @@ def write_records(bootstrap: str) -> None:
 
 
 @contextmanager
-def reading(bootstrap: str, group: str, protocol: str) -> Iterator[None]:
+def reading(bootstrap: str, group: str, protocol: str, topic: str = "orders") -> Iterator[None]:
     """A member that has committed one record."""
     settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest",
                 "group.protocol": protocol, "enable.auto.commit": False, "client.id": "reader"}  # fmt: skip
     consumer = Consumer(settings)
-    consumer.subscribe(["orders"])
+    consumer.subscribe([topic])
     try:
         message = None
         while message is None or message.error():

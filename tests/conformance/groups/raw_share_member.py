@@ -32,6 +32,7 @@ class Taken(NamedTuple):
 class RawMember:
     def __init__(self, bootstrap: str, group: str, topic: str, topic_id: UUID) -> None:
         self.wire = Wire(bootstrap)
+        self._coordinator = self.wire
         self.group, self.topic, self.topic_id = group, topic, topic_id
         self.member_id = str(uuid.uuid4())
         self.epoch = 0
@@ -39,21 +40,33 @@ class RawMember:
         self.is_open = False
 
     def join(self) -> None:
-        """Until partitions are assigned."""
+        """Until partitions are assigned. As the Java client does, it names its topics again after each error: the
+        coordinator answers a heartbeat without topics with an assignment only where that has changed since."""
+        names_topics = True
 
         def beat() -> bool:
-            answer = self.wire.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, {
+            nonlocal names_topics
+            answer = self._coordinator.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, {
                 "group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch, "rack_id": None,
-                "subscribed_topic_names": [self.topic] if self.epoch == 0 else None,
+                "subscribed_topic_names": [self.topic] if names_topics else None,
             })  # fmt: skip
+            names_topics = bool(answer["error_code"])
             if answer["error_code"]:
                 assert answer["error_code"] in _AGAIN, answer
-                self.wire.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": 0, "coordinator_keys": [self.group]})
+                self._find_coordinator()
                 return False
             self.epoch = answer["member_epoch"]
             return bool(answer["assignment"] and answer["assignment"]["topic_partitions"])
 
         until(beat)
+
+    def _find_coordinator(self) -> None:
+        """Heartbeats go to the node that is the coordinator, wherever the records are."""
+        asked = {"key_type": 0, "coordinator_keys": [self.group]}
+        (found,) = self.wire.ask(ApiKey.FIND_COORDINATOR, 4, asked)["coordinators"]
+        where = found["host"], found["port"]
+        if not found["error_code"] and where != self._coordinator.address:
+            self._coordinator = Wire(f"{found['host']}:{found['port']}")
 
     def take(self, count: int = 100, partition: int = 0) -> list[Taken]:
         """What is delivered within half a second."""
@@ -98,11 +111,12 @@ class RawMember:
         self._session = itertools.count()
 
     def leave(self) -> None:
-        self.wire.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, {
+        self._coordinator.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, {
             "group_id": self.group, "member_id": self.member_id, "member_epoch": -1, "rack_id": None,
             "subscribed_topic_names": None,
         })  # fmt: skip
         self.wire.socket.close()
+        self._coordinator.socket.close()
 
     def _topic(self, partition: int, batches: list[Any]) -> dict[str, Any]:
         row = {"partition_index": partition, "acknowledgement_batches": batches}

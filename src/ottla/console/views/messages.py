@@ -97,7 +97,7 @@ def messages(asking: Asking) -> Messages:
         if each.failure is not None:
             asking.problems.setdefault("messages", problem_of(each.failure))
     found = merged(parts, limit, is_backward=backward)
-    _log_reading(asking, topic.name, parts, len(found.records))
+    log_reading(asking, topic.name, parts, len(found.records))
     how = asking.text("format")
     return Messages(
         topic.name, [each.number for each in topic.partitions],
@@ -135,7 +135,7 @@ def content(asking: Asking) -> Content:
     limits = Limits(time.monotonic() + asking.number("seconds"), SCANNED_MAX, BYTES_MAX)
     reader = Reader(asking.brokers, asking.cluster(), topic, limits, is_committed=False)
     (read,) = reader.forward({number: (offset, offset + 1)}, 1)
-    _log_reading(asking, topic.name, [read], len(read.found))
+    log_reading(asking, topic.name, [read], len(read.found))
     is_outside = isinstance(read.failure, KafkaError) and read.failure.code is ErrorCode.offset_out_of_range
     if read.failure is not None and not is_outside:
         raise read.failure
@@ -285,7 +285,7 @@ def _following(following: Mapping[int, int], bounds: Mapping[int, tuple[int, int
     return ",".join(f"{number}:{at}" for number, at in sorted(following.items()))
 
 
-def _log_reading(asking: Asking, topic: str, parts: Sequence[Part], count: int) -> None:
+def log_reading(asking: Asking, topic: str, parts: Sequence[Part], count: int) -> None:
     """One line for each request that read records: which user saw what."""
     if all(isinstance(each.failure, KafkaError) and each.failure.code in _REFUSALS for each in parts) and parts:
         outcome = "refused"

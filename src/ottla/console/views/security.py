@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ from ottla.security.acls import Operation, PatternType, ResourceType
 
 _MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _ANY: Final = 1
+DEFAULT: Final = "(default)"
+"""In place of a name: all that have no quota of their own."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,9 @@ class QuotaRow:
     entity: str
     """`user alice, client-id app`; the default is named so."""
     values: dict[str, str]
+    names: dict[str, str]
+    """The entity by kind: user, client_id, ip; `(default)` for one that means all others. Kinds that this
+    program does not know are left out."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +100,11 @@ def _acls(asking: Asking) -> list[AclRow]:
     if answer["error_code"] == ErrorCode.security_disabled:
         raise _NoAuthorizer
     ensure_none(ApiKey.DESCRIBE_ACLS, answer)
-    rows = [_acl(resource, each) for resource in answer["resources"] for each in resource["acls"]]
+    rows = [acl_of(resource, each) for resource in answer["resources"] for each in resource["acls"]]
     return sorted(rows, key=lambda each: (each.principal, each.resource, each.name, each.operation, each.permission))
 
 
-def _acl(resource: dict[str, Any], row: dict[str, Any]) -> AclRow:
+def acl_of(resource: Mapping[str, Any], row: Mapping[str, Any]) -> AclRow:
     return AclRow(
         row["principal"],
         "Allow" if row["permission_type"] == 3 else "Deny",
@@ -124,10 +130,15 @@ def _quotas(asking: Asking) -> list[QuotaRow]:
     rows = []
     for entry in answer["entries"] or ():
         parts = [
-            f"{each['entity_type']} {'(default)' if each['entity_name'] is None else each['entity_name']}"
+            f"{each['entity_type']} {DEFAULT if each['entity_name'] is None else each['entity_name']}"
             for each in entry["entity"]
         ]
         values = {each["key"]: f"{each['value']:g}" if each["value"] < 1e6 else f"{each['value']:.0f}"
                   for each in entry["values"]}  # fmt: skip
-        rows.append(QuotaRow(", ".join(parts), dict(sorted(values.items()))))
+        names = {
+            each["entity_type"].replace("-", "_"): DEFAULT if each["entity_name"] is None else each["entity_name"]
+            for each in entry["entity"]
+            if each["entity_type"] in ("user", "client-id", "ip")
+        }
+        rows.append(QuotaRow(", ".join(parts), dict(sorted(values.items())), names))
     return sorted(rows, key=lambda each: each.entity)

@@ -222,3 +222,9 @@ class GroupState:
 
     def cancel_session(self, group: ClassicGroup, member_id: str) -> None:
         self.timers.cancel(("session", group.group_id, member_id))
+
+
+def assignment_is_due(last_ms: Millis, interval_ms: Millis, now_ms: Millis) -> bool:
+    """Whether an assignment may follow the one of `last_ms`, 0 for none. A time that is still to come was written by a
+    coordinator whose clock was ahead. To wait for it, as Kafka does, left a group without assignments for so long."""
+    return last_ms == 0 or not 0 <= now_ms - last_ms < interval_ms

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -32,7 +32,11 @@ def combine_into(known: list[StateBatch], new: Sequence[StateBatch], start_offse
         if known and known[0].first_offset < start_offset:
             known[:1] = combine(known[:1], (), start_offset)
     for each in new:
+        first_offset = each.first_offset
         if each.last_offset < start_offset:
+            continue
+        if first_offset >= start_offset and (not known or known[-1].last_offset < first_offset):
+            _append(known, first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             continue
         # With neighbours, which may be alike.
         first = bisect_left(known, max(each.first_offset, start_offset) - 1, key=_LAST)
@@ -40,8 +44,10 @@ def combine_into(known: list[StateBatch], new: Sequence[StateBatch], start_offse
         known[first:behind] = combine(known[first:behind], (each,), start_offset)
 
 
-def combine(known: Iterable[StateBatch], new: Iterable[StateBatch], start_offset: Offset) -> tuple[StateBatch, ...]:
+def combine(known: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: Offset) -> tuple[StateBatch, ...]:
     """The batches in the order of their offsets, from the start offset on; neighbours that stand alike are one."""
+    if not known and (joined := _joined(new, start_offset)) is not None:
+        return joined
     borders = sorted(
         (max(batch.first_offset, start_offset), batch.last_offset, batch.delivery_count, batch.delivery_state)
         for batch in (*known, *new)
@@ -76,6 +82,26 @@ def combine(known: Iterable[StateBatch], new: Iterable[StateBatch], start_offset
         _append(combined, offset, end, -state, -count)
         offset = end + 1
     return tuple(combined)
+
+
+def _joined(batches: Sequence[StateBatch], start_offset: Offset) -> tuple[StateBatch, ...] | None:
+    """What `combine` makes of batches that are in order already, as those of a write are; None for others."""
+    found: list[StateBatch] = []
+    before: StateBatch | None = None
+    for each in batches:
+        first = each.first_offset
+        if first < start_offset or (before is not None and first <= before.last_offset):
+            return None
+        if (
+            before is not None and before.last_offset + 1 == first
+            and before.delivery_state == each.delivery_state and before.delivery_count == each.delivery_count
+        ):  # fmt: skip
+            each = StateBatch(before.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+            found[-1] = each
+        else:
+            found.append(each)
+        before = each
+    return tuple(found)
 
 
 def _append(combined: list[StateBatch], first: Offset, last: Offset, state: int, count: int) -> None:

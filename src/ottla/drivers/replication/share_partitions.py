@@ -65,6 +65,10 @@ _ERRORS: Final = {
 }
 
 
+_ACKNOWLEDGED: Final = DeliveryState.ACKNOWLEDGED
+_ARCHIVED: Final = DeliveryState.ARCHIVED
+
+
 def error_of(row: StateRow) -> ErrorCode:
     """What a consumer is told of the coordinator's answer. What passes (it is not heard of, moves, loads, or cannot
     write for the moment: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS, ...) is
@@ -75,13 +79,25 @@ def error_of(row: StateRow) -> ErrorCode:
     return _ERRORS.get(code, passing)
 
 
-def as_kept(batch: StateBatch) -> StateBatch:
+def as_kept(batches: Iterable[StateBatch]) -> list[StateBatch]:
     """What the coordinator keeps of a share-partition with records that wait, whose window may be long: records that
     are done with are all alike, so that neighbours are one row. Of two rows the coordinator believes the one with more
     deliveries."""
-    if DeliveryState(batch.delivery_state).is_terminal:
-        return StateBatch(batch.first_offset, batch.last_offset, DeliveryState.ARCHIVED, DONE_COUNT)
-    return batch
+    kept: list[StateBatch] = []
+    done_until = -1
+    """The last offset of a row at the end that is done with."""
+    for batch in batches:
+        state = batch.delivery_state
+        if state != _ACKNOWLEDGED and state != _ARCHIVED:
+            kept.append(batch)
+            done_until = -1
+            continue
+        done_from = batch.first_offset
+        if done_until >= 0 and done_until + 1 == done_from:
+            done_from = kept.pop().first_offset
+        done_until = batch.last_offset
+        kept.append(StateBatch(done_from, done_until, _ARCHIVED, DONE_COUNT))
+    return kept
 
 
 Done = Callable[[KafkaError | None], None]
@@ -374,7 +390,7 @@ class SharePartitions:
             return
         batches = write.batches
         if led.core is not None and led.core.selection is not None:
-            batches = [as_kept(each) for each in batches]
+            batches = as_kept(batches)
         request = WriteState(
             led.key, write.state_epoch, write.leader_epoch, write.start_offset, batches, write.delivery_complete_count
         )

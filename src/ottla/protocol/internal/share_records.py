@@ -47,9 +47,10 @@ class ShareStateKey:
     partition: int = spec("int32")
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class StateBatch:
-    """Offsets in a row, both ends included, whose deliveries stand alike."""
+    """Offsets in a row, both ends included, whose deliveries stand alike. Nobody changes one: it is not `frozen` only
+    because that makes it four times as slow to make, and there are several for each acknowledgement."""
 
     first_offset: int = spec("int64")
     last_offset: int = spec("int64")

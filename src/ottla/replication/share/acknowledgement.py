@@ -36,6 +36,14 @@ _STATES: Final = {
 }
 
 
+_WHOLE: Final = (DeliveryState.ARCHIVED, DeliveryState.ACKNOWLEDGED, DeliveryState.AVAILABLE)
+"""The states of a range for which one type was said, by the type's number: what is common takes a short way."""
+
+_ACQUIRED: Final = DeliveryState.ACQUIRED
+_ARCHIVING: Final = DeliveryState.ARCHIVING
+"""Members of an enumeration are slow to look up, and these are looked up for each range."""
+
+
 class Acknowledgement(NamedTuple):
     """Acknowledgement of a range of offsets, both ends included: one type for all, or one for each."""
 
@@ -61,17 +69,19 @@ class StateWrite:
     """Whether the change is not undone where the state cannot be kept."""
 
     def add(self, run: Run, reason: Reason = Reason.DELIVERIES) -> None:
-        if run.state is DeliveryState.ARCHIVING:
+        state = run.state
+        if state is _ARCHIVING:
             add_dead(self.dead, DeadRecords(run.first, run.last, run.count, reason))
         last = self.batches[-1] if self.batches else None
         if (
             last is not None
             and last.last_offset + 1 == run.first
-            and (last.delivery_state, last.delivery_count) == (run.state, run.count)
+            and last.delivery_state is state
+            and last.delivery_count == run.count
         ):
-            self.batches[-1] = StateBatch(last.first_offset, run.last, run.state, run.count)
+            self.batches[-1] = StateBatch(last.first_offset, run.last, state, run.count)
         else:
-            self.batches.append(StateBatch(run.first, run.last, run.state, run.count))
+            self.batches.append(StateBatch(run.first, run.last, state, run.count))
 
 
 def acknowledge(
@@ -84,7 +94,8 @@ def acknowledge(
     be undone by the caller."""
     renewed = False
     for each in acknowledgements:
-        types = _types(each)
+        whole = _whole(each)
+        types = _types(each) if whole is None else ()
         if each.last_offset < window.start_offset:
             continue
         for batch in _find(window, each):
@@ -93,6 +104,11 @@ def acknowledge(
             first = max(each.first_offset, window.start_offset)
             for run in batch.between(first, each.last_offset):
                 _check_owner(run, member)
+                if whole is not None:
+                    part = batch.cut(run, first, each.last_offset)
+                    part.begin(whole, config, write)
+                    write.add(part)
+                    continue
                 for start, end, type_ in _by_type(each, types, max(run.first, first), min(run.last, each.last_offset)):
                     if type_ is AcknowledgeType.RENEW and not config.renew_acknowledge:
                         raise KafkaError(
@@ -110,6 +126,14 @@ def acknowledge(
                         part.begin(_STATES[type_], config, write)
                         write.add(part)
     return renewed
+
+
+def _whole(each: Acknowledgement) -> DeliveryState | None:
+    """The state of all offsets, None where it takes more to say."""
+    types = each.types
+    if len(types) == 1 and 0 <= types[0] < len(_WHOLE) and each.first_offset <= each.last_offset:
+        return _WHOLE[types[0]]
+    return None
 
 
 def _types(each: Acknowledgement) -> list[AcknowledgeType]:
@@ -140,7 +164,7 @@ def _find(window: Window, each: Acknowledgement) -> list[InFlightBatch]:
 
 
 def _check_owner(run: Run, member: str) -> None:
-    if run.state is not DeliveryState.ACQUIRED or run.pending is not None:
+    if run.state is not _ACQUIRED or run.pending is not None:
         sentence = "The offset cannot be acknowledged. The offset is not acquired."
         raise KafkaError(ErrorCode.invalid_record_state, sentence)
     if run.member != member:

@@ -89,7 +89,7 @@ class Run:
     def begin(self, state: DeliveryState, config: ShareConfig, pending: Any) -> None:
         """Leave ACQUIRED once `pending` is committed. What was delivered as often as it may be is not AVAILABLE again,
         but ARCHIVED, or ARCHIVING until its dead letter is written."""
-        assert self.state is DeliveryState.ACQUIRED and self.pending is None
+        assert self.state is _ACQUIRED and self.pending is None
         self.previous = (self.state, self.member)
         self.pending = pending
         self.state = _limited(state, self.count, config)
@@ -111,7 +111,7 @@ class Run:
 
     def expire(self, state: DeliveryState, config: ShareConfig) -> None:
         """The lock has ended."""
-        assert self.state is DeliveryState.ACQUIRED and self.pending is None
+        assert self.state is _ACQUIRED and self.pending is None
         self.state = _limited(state, self.count, config)
         self.member = NOBODY
         self.deadline_ms = None
@@ -144,7 +144,7 @@ class Run:
 
 
 def _limited(state: DeliveryState, count: int, config: ShareConfig) -> DeliveryState:
-    is_dead = state is DeliveryState.AVAILABLE and count >= config.delivery_count_limit
+    is_dead = state is _AVAILABLE and count >= config.delivery_count_limit
     return config.dead_state if is_dead else state
 
 

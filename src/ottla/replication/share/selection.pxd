@@ -12,10 +12,12 @@ cdef class Selection:
     cdef public list _ready
     cdef public long long _scanned
     cdef public list _waits
+    cdef public long long _waited
     cdef public long long _waiting_left
     cdef public Window _window
     cdef public list ahead
     cdef public object config
+    cdef public bint goes_on
     cdef public long long marked_until
 
     @cython.locals(offset=cython.longlong, left=cython.longlong, last=cython.longlong)

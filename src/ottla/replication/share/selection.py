@@ -65,7 +65,8 @@ class _Piece(NamedTuple):
 
 class Selection:
     __slots__ = (
-        "_free", "_keys", "_ready", "_scanned", "_waiting_left", "_waits", "_window", "ahead", "config", "marked_until",
+        "_free", "_keys", "_ready", "_scanned", "_waited", "_waiting_left", "_waits", "_window", "ahead", "config",
+        "goes_on", "marked_until",
     )  # fmt: skip
 
     def __init__(self, window: Window, config: ShareConfig) -> None:
@@ -82,10 +83,15 @@ class Selection:
         """Records that the running scan may still make available."""
         self._waiting_left = 0
         """Runs that it may still find to wait."""
+        self._waited = 0
+        """Records that the last scan has found to wait: the next one may find as many, and reads so many more."""
         self.ahead: list[Mark] = []
         """Records that were read and not scanned."""
         self.marked_until: Offset = -1
         """The last offset that was read for that."""
+        self.goes_on = True
+        """Whether a member may have more with what the last delivery brought: not with records that were delivered
+        often (`_take`)."""
         for run in [run for batch in window.batches for run in batch.runs if run.is_done]:
             run.drop_history()
         self.fold(window.start_offset, window.end_offset)
@@ -128,7 +134,9 @@ class Selection:
             heapq.heappush(self._ready, offset)
         if not found or (left > 0 and len(found) < PARTS_MAX and min(self._room()) > 0):
             scan_from = self.scan_from
-            found.append(OffsetRange(scan_from, scan_from + max(SCANNED_MIN, left) - 1))
+            count = max(SCANNED_MIN, left + min(self._waited, left))
+            first = found.pop().first_offset if found and scan_from - found[-1].last_offset <= NEAR else scan_from
+            found.append(OffsetRange(first, scan_from + count - 1))
         return found
 
     def _at(self, offset: Offset) -> Run:
@@ -200,6 +208,7 @@ class Selection:
         """Acquire what is available. What was delivered often is delivered in ever smaller batches, and alone at last
         (`Acquisition._take`)."""
         config, taken = self.config, list[Acquired]()
+        self.goes_on = True
         left, not_read, index = wanted.records_max, list[Offset](), 0
         while left > 0 and (offset := self._first_ready()) >= 0:
             while index < len(parts) and parts[index].last_offset < offset:
@@ -214,6 +223,7 @@ class Selection:
             run = batch.at(offset)
             is_throttled = run.count >= config.throttled_from
             if is_throttled:
+                self.goes_on = False
                 if taken:
                     not_read.append(offset)
                     break
@@ -240,6 +250,7 @@ class Selection:
         window = self._window
         room, self._waiting_left = self._room()
         self._free = min(room, records)
+        self._waited = 0
         first = offset = self.scan_from
         read = marks
         if marks is not None and aborted:
@@ -339,8 +350,10 @@ class Selection:
                 start = offset
             if held is None:
                 self._free -= 1
-            elif start == offset:
-                self._waiting_left -= 1
+            else:
+                self._waited += 1
+                if start == offset:
+                    self._waiting_left -= 1
             hold, following = held, offset + 1
         if following > start:
             found.append(_Piece(start, following - 1, _AVAILABLE, hold))

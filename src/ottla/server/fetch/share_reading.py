@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.drivers.replication.share_partitions import READ_BYTES, LedSharePartition
@@ -16,15 +17,26 @@ from ottla.protocol.records.record_batch import (
     LOG_OVERHEAD,
     MAGIC,
     TRANSACTIONAL,
+    LongWork,
     iterate_records,
     read_batch_header,
 )
+from ottla.replication.replica_log import Slice
 from ottla.replication.share.aborted import OffsetRange, ReadBatch, aborted_ranges
 from ottla.replication.share.acquisition import Acquired
+from ottla.storage.log.log import ColdRead
 from ottla.storage.segments.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from ottla.replication.share.marks import Mark
+    from ottla.replication.share.selection import Selection
+
+Work = Callable[[], object]
+"""For a thread."""
+
+LIKELY_BYTES_MAX: Final = 262_144
+"""As many bytes as the last fetch took, and a batch, are read first of a partition, between `READ_BYTES` and this; more
+if that does not cover what may be acquired."""
 
 GROWTH: Final = 4
 
@@ -156,3 +168,80 @@ def _with_some_of(batches: list[ReadBatch], acquired: list[Acquired]) -> list[Re
         if acquired[index].first_offset <= batch.last_offset:
             found.append(batch)
     return found
+
+
+def read_parts(
+    reading: Reading, parts: Iterable[OffsetRange], max_bytes: int, committed_only: bool, min_one_batch: bool
+) -> Generator[Work, object, None]:
+    """Read places of the log behind what was read, up to `max_bytes` in all, and what the group's settings ask of the
+    records. Yields what is to be done in a thread, and is sent its result."""
+    led = reading.led
+    for first, until in parts:
+        if reading.read and first <= (end := reading.read[-1].last_offset):
+            if until <= end:
+                continue
+            # Its beginning is in the last batch of the part before, which goes on.
+            first = end + 1
+        left = max_bytes - len(reading.data)
+        part = yield from _read_part(reading, first, until, left, min_one_batch)
+        if part is None:
+            break
+        if committed_only:
+            reading.leave_out(led.partition.log.aborted_transactions(first, reading.up_to, part))
+    reading.marks = None
+    if reading.batches and led.core is not None and led.core.selection is not None:
+        yield from _read_marks(reading, led.core.selection)
+
+
+def _read_part(
+    reading: Reading, offset: Offset, until: Offset, max_bytes: int, min_one_batch: bool
+) -> Generator[Work, object, Slice | None]:
+    """Read one place of the log, as far as an offset is in it and there is room. Returns the slice of the log, None
+    if there is none."""
+    led, found, size = reading.led, PartRead(offset), 0
+    while max_bytes > 0:
+        try:
+            part = led.partition.log.read(
+                offset, max_bytes, up_to=reading.up_to, min_one_batch=min_one_batch and not reading.batches,
+                nowait=True,
+            )  # fmt: skip
+            break
+        except ColdRead as cold:
+            yield cold.warm
+    else:
+        return None
+    if part is None or led.core is None:
+        return None
+    batches, data = found.batches, b""
+    while size < part.length and (not batches or batches[-1].last_offset < until):
+        size = min(part.length, next_size(batches, size, until) or led.likely_bytes)
+        read = part.file.pread_nowait(size, part.position)
+        if read is None:
+            warm = yield partial(part.file.pread, size, part.position)
+            assert isinstance(warm, bytes)
+            read = warm
+        data = read
+        found.take(data, until)
+    if batches:
+        led.likely_bytes = max(READ_BYTES, min(found.size + batches[-1].size, LIKELY_BYTES_MAX))
+        found.data = memoryview(data)[: found.size]
+        reading.take(found)
+    return part
+
+
+def _read_marks(reading: Reading, selection: Selection) -> Generator[Work, object, None]:
+    """Read keys and headers of records that are looked at for the first time."""
+    settings, scan_from = selection.config.mark_settings, selection.scan_from
+    if settings is None or reading.read[-1].last_offset < scan_from:
+        return
+    from ottla.replication.share.marks import Marks, read_marks
+
+    ahead = [*selection.ahead]
+    try:
+        marks = read_marks(reading.data, reading.batches, max(scan_from, selection.marked_until + 1), settings)
+    except LongWork as long:
+        read = yield long.do
+        assert isinstance(read, Marks)
+        marks = read
+    reading.marks = ahead + marks.records
+    reading.led.metrics.bad_delivery_times += marks.bad_times

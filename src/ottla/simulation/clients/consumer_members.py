@@ -27,7 +27,7 @@ HEARTBEAT_MS = 300
 SURE_S = 1.0
 """A member that was answered within this is still one, to who answered: sessions are far longer."""
 
-_LEAVING = -1
+LEAVING = -1
 
 _OUT = frozenset({ErrorCode.unknown_member_id, ErrorCode.fenced_member_epoch})
 
@@ -58,6 +58,9 @@ class ConsumerMember(Client):
     """Works through what it is given from the committed offsets on, gives back what it is asked for, and leaves."""
 
     pause_s_max = 0.4
+    heartbeat = ApiKey.CONSUMER_GROUP_HEARTBEAT
+    owned_as = "topic_partitions"
+    """The field of a heartbeat with what is owned."""
 
     def __init__(self, world: World, history: History, name: str, servers: Sequence[str], group: ConsumerGroup) -> None:
         self.group = group
@@ -96,12 +99,14 @@ class ConsumerMember(Client):
             is_first = False
             self.is_settled = is_last and self.epoch > 0 and self.owned_is_known
             await self.pause(0.1)
-        epoch, self.epoch = self.epoch, _LEAVING
+        epoch, self.epoch = self.epoch, LEAVING
         member_id = self.member_id
         self._join_again()
-        asked = self._asked(whole=False) | {"member_id": member_id, "member_epoch": _LEAVING, "topic_partitions": None}
-        answer = await wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, asked)
+        answer = await wire.ask(self.heartbeat, 1, self._asked_to_leave(member_id))
         self.note(f"left in epoch {epoch}: {ErrorCode(answer['error_code']).name}")
+
+    def _asked_to_leave(self, member_id: str) -> dict[str, Any]:
+        return self._asked(whole=False) | {"member_id": member_id, "member_epoch": LEAVING, self.owned_as: None}
 
     def _asked(self, *, whole: bool) -> dict[str, Any]:
         owned = None
@@ -119,7 +124,7 @@ class ConsumerMember(Client):
         """Whether it is a member, of which the coordinator has heard just now."""
         process = wire.host, self.world.machines[wire.host].starts
         asked, sent_s = self._asked(whole=whole), self.world.time.now_s
-        answer = await wire.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, asked)
+        answer = await wire.ask(self.heartbeat, 1, asked)
         code = ErrorCode(answer["error_code"])
         if code in _OUT:
             self.note(f"heartbeat: {code.name}")
@@ -135,18 +140,25 @@ class ConsumerMember(Client):
                 f"epochs are monotonic: {self.name} is in {answer['member_epoch']}, was in {self.epoch}"
             )
         self.epoch = answer["member_epoch"]
-        self.owned_is_known = self.owned_is_known or asked["topic_partitions"] is not None
+        self.owned_is_known = self.owned_is_known or asked[self.owned_as] is not None
         for number in self.owned:
             self.group.holds[number] = _Hold(self.name, process, sent_s)
-        if answer["assignment"] is not None:
-            self._take(answer["assignment"]["topic_partitions"], process, sent_s)
+        given = self._given(answer)
+        if given is not None:
+            self._take(given, process, sent_s)
         self.history.counts["consumer heartbeats"] += 1
         return not self.owned - self.positions.keys() or await self._find_positions(wire)
 
-    def _take(self, topics: Sequence[dict[str, Any]], process: Process, sent_s: float) -> None:
-        given = {number for topic in topics for number in topic["partitions"]}
+    def _given(self, answer: dict[str, Any]) -> set[int] | None:
+        """What is assigned, None where that is as it was."""
+        if answer["assignment"] is None:
+            return None
+        topics = answer["assignment"]["topic_partitions"]
         if topics:
             self.topic_id = topics[0]["topic_id"]
+        return {number for topic in topics for number in topic["partitions"]}
+
+    def _take(self, given: set[int], process: Process, sent_s: float) -> None:
         self.note(f"epoch {self.epoch}: {sorted(given)}, had {sorted(self.owned)}")
         now_s = self.world.time.now_s
         for number in sorted(given - self.owned):

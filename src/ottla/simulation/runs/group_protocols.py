@@ -58,8 +58,8 @@ ALWAYS = (
 
 
 class GroupRun(QuorumRun):
-    topics = (WORK, JOBS, DEAD)
-    watched = (JOBS,)
+    topics: tuple[str, ...] = (WORK, JOBS, DEAD)
+    watched: tuple[str, ...] = (JOBS,)
     sharer = ShareMember
     group_settings: Mapping[str, str] = {
         "share.auto.offset.reset": "earliest", "errors.deadletterqueue.topic.name": DEAD,

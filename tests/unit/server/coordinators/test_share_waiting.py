@@ -101,6 +101,50 @@ def test_a_batch_that_is_long_is_read_in_a_thread(tmp_path: Path) -> None:
     play(tmp_path, scene)
 
 
+def test_a_fetch_goes_on_behind_records_that_wait_until_it_has_what_it_wants(tmp_path: Path) -> None:
+    """Of the records that are read half have to wait: one read of as many offsets as are wanted is not enough."""
+
+    async def scene(node: Node, member: Member) -> None:
+        await drain(member)
+        await configure(member, order="key")
+        for first in range(0, 2_000, 50):
+            keys = [b"held" if number % 2 else b"%d" % number for number in range(first, first + 50)]
+            await write(member, *((key, None) for key in keys))
+        holder = await Member.connect(node, "holder")
+        assert await holder.fetch(max_records=2, share_acquire_mode=1, max_wait=1000) == [(10, 11, 1)]
+        for wanted in (500, 300):
+            found = await member.fetch(max_records=wanted, share_acquire_mode=1, max_wait=1000)
+            assert len(found) == wanted, "each between two that wait"
+            said = [(first, last, ACCEPT) for first, last, _ in found]
+            assert await member.acknowledge(*said) is E.none
+        assert await holder.acknowledge((10, 11, ACCEPT)) is E.none
+        found = await member.fetch(max_records=150, share_acquire_mode=1, max_wait=1000)
+        assert found[0] == (13, 13, 1) and sum(last - first + 1 for first, last, _ in found) == 150
+        holder.client.close()
+
+    play(tmp_path, scene)
+
+
+def test_a_fetch_brings_what_was_given_back_in_many_places(tmp_path: Path) -> None:
+    """Places far apart are read few at a time."""
+    far, places = 1_200, 10
+
+    async def scene(node: Node, member: Member) -> None:
+        await drain(member)
+        await configure(member, order="key")
+        options = {"share_acquire_mode": 1, "max_wait": 1000}
+        for first in range(10, 10 + places * far, far):
+            await write(member, *((b"%d" % number, None) for number in range(first, first + far)))
+            assert await member.fetch(max_records=far, **options) == [(first, first + far - 1, 1)]
+            assert await member.acknowledge((first, first + far - 2, ACCEPT)) is E.none
+        released = [10 + far * (place + 1) - 1 for place in range(places)]
+        assert await member.acknowledge(*((offset, offset, RELEASE) for offset in released)) is E.none
+        found = await member.fetch(max_records=places, **options)
+        assert found == [(offset, offset, 2) for offset in released]
+
+    play(tmp_path, scene, **{"group.share.record.lock.duration.ms": "30000"})
+
+
 def test_what_was_released_waits_longer_each_time_and_those_behind_it_do_not(tmp_path: Path) -> None:
     async def scene(node: Node, member: Member) -> None:
         await configure(member, retry_backoff_ms="150")

@@ -11,7 +11,7 @@ from ottla.coordinator.group.assignors import ASSIGNORS, MemberSpec
 from ottla.coordinator.group.consumer.group import MEMBER_TARGET, TARGET, ConsumerGroup, Subscriptions, target_value
 from ottla.coordinator.group.consumer.member import ConsumerMember, Partitions
 from ottla.coordinator.group.modern_group import put
-from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.group.state import GroupState, assignment_is_due
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.internal.consumer_group_records import ConsumerGroupTargetAssignmentMetadataValue
 from ottla.protocol.internal.group_records import GroupRecord
@@ -64,7 +64,7 @@ def update(
 def may_compute(state: GroupState, group: ConsumerGroup) -> bool:
     """Whether the time has come for a new target, where one is needed."""
     last_ms, interval_ms = group.assignment_timestamp_ms, state.consumer_config(group.group_id).assignment_interval_ms
-    return last_ms == 0 or interval_ms == 0 or state.now.wall_ms >= last_ms + interval_ms
+    return assignment_is_due(last_ms, interval_ms, state.now.wall_ms)
 
 
 def _last(group: ConsumerGroup, member: ConsumerMember) -> Partitions:

@@ -25,7 +25,7 @@ from ottla.coordinator.group.share.group import (
     hash_of,
     partition_rows,
 )
-from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.group.state import GroupState, assignment_is_due
 from ottla.coordinator.share.assignor import assign
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
@@ -211,7 +211,7 @@ class _Decision:
         last = group.assignment_epoch, group.target.get(member.member_id, NOTHING)
         if group.assignment_epoch >= epoch:
             return last
-        if group.assignment_ms and interval_ms and self._now_ms < group.assignment_ms + interval_ms:
+        if not assignment_is_due(group.assignment_ms, interval_ms, self._now_ms):
             return last
         members = {**group.members, member.member_id: member}
         ids = {name: topic.id for name in group.seen if (topic := self._image.topic(name)) is not None}

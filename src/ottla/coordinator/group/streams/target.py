@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.coordinator.effects import Now
 from ottla.coordinator.group.modern_group import put
-from ottla.coordinator.group.state import GroupState
+from ottla.coordinator.group.state import GroupState, assignment_is_due
 from ottla.coordinator.group.streams.assignor import (
     MemberTasks,
     SubtopologySize,
@@ -71,7 +70,7 @@ def update(
         records.append(_metadata(group, epoch, group.assignment_timestamp_ms))
         return last._replace(epoch=epoch)
     interval_ms = state.config.of_streams_group(state.image, group.group_id).assignment_interval_ms
-    if not _may_compute(group.assignment_timestamp_ms, interval_ms, state.now):
+    if not assignment_is_due(group.assignment_timestamp_ms, interval_ms, state.now.wall_ms):
         return last._replace(delayed=DELAYED_INTERVAL)
     members = with_member(group, member, replaced)
     assigned = _assigned(group, members, topology, configs, epoch)
@@ -132,7 +131,3 @@ def _held(member: StreamsMember) -> MemberTasks:
     """The tasks that a member has: a target that it never reached says nothing of its state (Kafka 4.4)."""
     active = {name: frozenset(epochs) for name, epochs in member.assigned.active.items()}
     return MemberTasks(active, member.assigned.standby, member.assigned.warmup)
-
-
-def _may_compute(last_ms: Millis, interval_ms: Millis, now: Now) -> bool:
-    return last_ms == 0 or interval_ms == 0 or now.wall_ms >= last_ms + interval_ms

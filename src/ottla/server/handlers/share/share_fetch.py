@@ -9,23 +9,19 @@ brought limits on records (KIP-1206) and renewed locks (KIP-1222).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from ottla.clock import elapsed_s
-from ottla.drivers.replication.share_partitions import READ_BYTES, LedSharePartition
+from ottla.drivers.replication.share_partitions import LedSharePartition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.instruments import TopicTraffic
 from ottla.model import ZERO_UUID, Buffer, Offset
 from ottla.protocol import share_fetch
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.records.record_batch import (
-    LongWork,
-)
 from ottla.replication.purgatory import DelayedFetch
-from ottla.replication.replica_log import Slice
 from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.session import FINAL_EPOCH, SessionKey, SharedPartition, ShareSession
 from ottla.security.acls import Operation
@@ -40,28 +36,23 @@ from ottla.server.coordinators.share_groups import (
     check_request,
     leaders,
 )
-from ottla.server.fetch.share_reading import PartRead, Reading, next_size, sliced
+from ottla.server.fetch.share_reading import Reading, Work, read_parts, sliced
 from ottla.server.security.authorization import EVERYTHING, allowed
-from ottla.storage.log.log import ColdRead
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ShareFetchRequest
     from ottla.protocol.schemas.sent import ShareFetchResponse, ShareFetchResponsePartitionData
-    from ottla.replication.share.selection import Selection
-
-LIKELY_BYTES_MAX: Final = 262_144
-"""As many bytes as the last fetch took, and a batch, are read first of a partition, between `READ_BYTES` and this; more
-if that does not cover what may be acquired."""
+    from ottla.replication.share.share_partition import SharePartition
 
 RECORD_LIMIT: Final = 1
 """ShareAcquireMode."""
 
+FILLS_MAX: Final = 8
+"""Reads of a partition behind the first, in one look."""
+
 ROWS_AT_ONCE: Final = 100
 """Partitions of a session, or ranges of records in an answer, up to which a fetch that has to wait for nobody is
 answered without a task; more are encoded in steps."""
-
-Work = Callable[[], object]
-"""For a thread."""
 
 
 def _on_error(context: RequestContext, request: ShareFetchRequest, error: KafkaError) -> ShareFetchResponse:
@@ -169,6 +160,8 @@ class _ShareFetch:
         self._is_done = False
         self._looks_again = False
         """The last look has found only records that have to wait; there may be others behind them."""
+        self._may_suspend = False
+        """Whether a look may go on in a thread once it has acquired records. One that is answered at once may not."""
         self._is_over = request.max_wait <= 0
         """The time is over, as the timer said: by the loop's clock, which is rounded, it may be just not yet."""
         self._find()
@@ -189,6 +182,7 @@ class _ShareFetch:
                 self._is_done = bool(end.value)
             else:
                 look.close()
+            self._may_suspend = True
         return self._is_done
 
     async def run(self) -> dict[SharedPartition, Found]:
@@ -257,6 +251,7 @@ class _ShareFetch:
             failed = any(each.error is not None for each in readings)
             if readings and (failed or expired or size >= self._min_bytes):
                 self._acquire(readings)
+                yield from self._fill(readings)
                 if not (failed or expired) and self._all_wait(readings):
                     return False
                 took_s = elapsed_s() - began_s
@@ -359,75 +354,9 @@ class _ShareFetch:
                 return
 
     def _read_one(self, reading: Reading, max_bytes: int, *, min_one_batch: bool) -> Generator[Work, object, None]:
-        led = reading.led
-        led.partition.check_leader()
+        reading.led.partition.check_leader()
         reading.up_to = self._end(reading)
-        for first, until in reading.parts:
-            if reading.read and first <= (end := reading.read[-1].last_offset):
-                if until <= end:
-                    continue
-                # Its beginning is in the last batch of the part before, which goes on.
-                first = end + 1
-            left = max_bytes - len(reading.data)
-            part = yield from self._read_part(reading, first, until, left, min_one_batch=min_one_batch)
-            if part is None:
-                break
-            if self._committed_only:
-                reading.leave_out(led.partition.log.aborted_transactions(first, reading.up_to, part))
-        if reading.batches and led.core is not None and led.core.selection is not None:
-            yield from self._read_marks(reading, led.core.selection)
-
-    def _read_part(
-        self, reading: Reading, offset: Offset, until: Offset, max_bytes: int, *, min_one_batch: bool
-    ) -> Generator[Work, object, Slice | None]:
-        """Read one place of the log, as far as an offset is in it and there is room. Returns the slice of the log, None
-        if there is none."""
-        led, found, size = reading.led, PartRead(offset), 0
-        while max_bytes > 0:
-            try:
-                part = led.partition.log.read(
-                    offset, max_bytes, up_to=reading.up_to, min_one_batch=min_one_batch and not reading.batches,
-                    nowait=True,
-                )  # fmt: skip
-                break
-            except ColdRead as cold:
-                yield cold.warm
-        else:
-            return None
-        if part is None or led.core is None:
-            return None
-        batches, data = found.batches, b""
-        while size < part.length and (not batches or batches[-1].last_offset < until):
-            size = min(part.length, next_size(batches, size, until) or led.likely_bytes)
-            read = part.file.pread_nowait(size, part.position)
-            if read is None:
-                warm = yield partial(part.file.pread, size, part.position)
-                assert isinstance(warm, bytes)
-                read = warm
-            data = read
-            found.take(data, until)
-        if batches:
-            led.likely_bytes = max(READ_BYTES, min(found.size + batches[-1].size, LIKELY_BYTES_MAX))
-            found.data = memoryview(data)[: found.size]
-            reading.take(found)
-        return part
-
-    def _read_marks(self, reading: Reading, selection: Selection) -> Generator[Work, object, None]:
-        """Read keys and headers of records that are looked at for the first time."""
-        settings, scan_from = selection.config.mark_settings, selection.scan_from
-        if settings is None or reading.read[-1].last_offset < scan_from:
-            return
-        from ottla.replication.share.marks import Marks, read_marks
-
-        ahead = [*selection.ahead]
-        try:
-            marks = read_marks(reading.data, reading.batches, max(scan_from, selection.marked_until + 1), settings)
-        except LongWork as long:
-            read = yield long.do
-            assert isinstance(read, Marks)
-            marks = read
-        reading.marks = ahead + marks.records
-        reading.led.metrics.bad_delivery_times += marks.bad_times
+        yield from read_parts(reading, reading.parts, max_bytes, self._committed_only, min_one_batch)
 
     def _has_all(self, reading: Reading) -> bool:
         """Whether one partition has all records that are wanted, none of which anybody else has."""
@@ -448,7 +377,6 @@ class _ShareFetch:
 
     def _acquire(self, readings: list[Reading]) -> None:
         """Give the member what was read, as far as others have not got it."""
-        left = self._request.max_records
         for reading in readings:
             led = reading.led
             self.found[led.where] = found = Found()
@@ -462,17 +390,61 @@ class _ShareFetch:
                 else:
                     found.error = ErrorCode(reading.error.code)
                 continue
-            mode = getattr(self._request, "share_acquire_mode", 0)
-            wanted = Wanted(self._key.member_id, left, max(1, self._request.batch_size), mode == RECORD_LIMIT)
-            now_ms = self._manager.now_ms()
-            found.acquired = led.core.acquire(
-                wanted, reading.offset, reading.batches, now_ms, reading.aborted, reading.marks, reading.read
-            )
-            self._manager.acquired(led, found.acquired)
-            if found.acquired:
-                left -= sum(last - first + 1 for first, last, _ in found.acquired)
-                found.records = sliced(reading, found.acquired)
-                led.partition.traffic.bytes_out += len(found.records)
+            self._acquire_one(reading, led.core)
+
+    def _acquire_one(self, reading: Reading, core: SharePartition) -> bool:
+        """Whether the member has acquired anything."""
+        left, led = self._left(), reading.led
+        mode = getattr(self._request, "share_acquire_mode", 0)
+        wanted = Wanted(self._key.member_id, left, max(1, self._request.batch_size), mode == RECORD_LIMIT)
+        acquired = core.acquire(
+            wanted,
+            reading.offset,
+            reading.batches,
+            self._manager.now_ms(),
+            reading.aborted,
+            reading.marks,
+            reading.read,
+        )
+        self._manager.acquired(led, acquired)
+        if acquired:
+            found = self.found[led.where]
+            found.acquired += acquired
+            led.partition.traffic.bytes_out -= len(found.records)
+            found.records = sliced(reading, found.acquired)
+            led.partition.traffic.bytes_out += len(found.records)
+        return bool(acquired)
+
+    def _left(self) -> int:
+        """Records that are still wanted."""
+        found = sum(last - first + 1 for each in self.found.values() for first, last, _ in each.acquired)
+        return self._request.max_records - found
+
+    def _fill(self, readings: list[Reading]) -> Generator[Work, object, None]:
+        """Read further where records that were read have to wait, or lie in more places than are read at once, until
+        the member has what it wants."""
+        for reading in readings:
+            core, rounds = reading.led.core, 0
+            if core is None or core.selection is None or reading.error is not None:
+                continue
+            while rounds < FILLS_MAX and core.selection is not None and core.selection.goes_on and core.can_acquire():
+                left, bytes_left = self._left(), self._max_bytes - sum(len(each.data) for each in readings)
+                if left <= 0 or bytes_left <= 0:
+                    return
+                before, scanned = len(reading.batches), core.selection.scan_from
+                more = read_parts(
+                    reading, core.parts(left), bytes_left + len(reading.data), self._committed_only, False
+                )
+                if self._may_suspend:
+                    yield from more
+                elif next(more, None) is not None:
+                    return
+                if reading.led.core is not core or core.selection is None:
+                    return
+                is_acquired = self._acquire_one(reading, core)
+                if not is_acquired and (len(reading.batches) == before or core.selection.scan_from == scanned):
+                    break
+                rounds += 1
 
 
 def _rotated(partitions: list[SharedPartition], epoch: int) -> list[SharedPartition]:
