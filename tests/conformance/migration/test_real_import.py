@@ -96,12 +96,13 @@ def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> Non
     said = cluster.migrate("--plan", rc=1)
     assert "/brokers/ids/1" in said and "/controller" in said
     before = _seen(cluster, tools)
-    if tools:
+    unfinished = tools and cluster.release != "2.8"
+    if unfinished:
         content.leave_unfinished(cluster)
     cluster.stop()
     cluster.migrate("--execute")
     cluster.start_ottla()
-    if tools:
+    if unfinished:
         content.wait_finished(cluster.bootstrap)
     assert _seen(cluster, tools) == before
     assert "the same as in ZooKeeper" in cluster.migrate("--verify")
@@ -115,7 +116,7 @@ def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> Non
     for path in strays:  # as the page says
         shutil.rmtree(path)
     cluster.start()
-    if tools:
+    if unfinished:
         content.wait_finished(cluster.bootstrap)
     assert _seen(cluster, tools) == later
     topics = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).topics
