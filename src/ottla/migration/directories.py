@@ -178,6 +178,14 @@ def decision_of(fs: FileSystem, node: Node) -> Decision | None:
     return None
 
 
+def stray_logs(fs: FileSystem, node: Node) -> list[str]:
+    """Logs that a node has renamed: old releases of Kafka do not start beside such a name."""
+    paths = [path for path in node.paths if fs.exists(path)]
+    return [
+        posixpath.join(path, name) for path in paths for name in sorted(fs.listdir(path)) if name.endswith("-stray")
+    ]
+
+
 def undo_directories(fs: FileSystem, node: Node, decided: Decision) -> None:
     """Give a node's directories back what they had before; the logs stay as they are. Raises OSError.
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from ottla.drivers.metadata.directories import METADATA_DIRECTORY
 from ottla.filesystem import FileSystem
 from ottla.migration.decision import IMPORTING, ROLLING_BACK, Decision, decision_in, keep, release
-from ottla.migration.directories import Node, decision_of, is_imported, lock_all, undo_directories
+from ottla.migration.directories import Node, decision_of, is_imported, lock_all, stray_logs, undo_directories
 from ottla.migration.importing import Refused, Report
 from ottla.migration.metadata_image import Loaded, load_image
 from ottla.migration.trees import Client, read_tree
@@ -100,6 +100,8 @@ async def roll_back(
             if local is not None:
                 report(f"node {node.node_id}: its directories go back")
                 await fs.run(partial(undo_directories, fs, node, local))
+            for path in await fs.run(partial(stray_logs, fs, node)):
+                report(f"{path} is kept: delete it or move it away, for Kafka 2.8 and older do not start beside it")
         return None if decided is None else await _finish(client, decided, nodes, report)
 
 

@@ -50,7 +50,7 @@ def _delete(reader: Reader, found: Findings) -> None:
     for name in wanted:
         path = f"{cluster.DELETIONS}/{name}"
         if name in names:
-            found.note(path, f"topic {name} is not carried over: its deletion is finished; nodes set its logs aside")
+            found.note(path, f"topic {name} is not carried over: its deletion is finished; nodes rename its logs")
         else:
             found.note(path, "is left out: there is no such topic")
     gone = frozenset(wanted)

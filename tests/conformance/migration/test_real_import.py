@@ -6,6 +6,7 @@ whether the logs, groups, transactions and passwords of one software are those o
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -95,12 +96,13 @@ def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> Non
     said = cluster.migrate("--plan", rc=1)
     assert "/brokers/ids/1" in said and "/controller" in said
     before = _seen(cluster, tools)
-    if tools:
+    unfinished = tools and cluster.release != "2.8"
+    if unfinished:
         content.leave_unfinished(cluster)
     cluster.stop()
     cluster.migrate("--execute")
     cluster.start_ottla()
-    if tools:
+    if unfinished:
         content.wait_finished(cluster.bootstrap)
     assert _seen(cluster, tools) == before
     assert "the same as in ZooKeeper" in cluster.migrate("--verify")
@@ -109,8 +111,12 @@ def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> Non
     later = _seen(cluster, tools)
     cluster.stop_ottla()
     cluster.migrate("--rollback")
+    strays = [path for broker in cluster.brokers for path in broker.data.glob("*-stray")]
+    assert all(path.name.startswith(content.DELETED) for path in strays)
+    for path in strays:  # as the page says
+        shutil.rmtree(path)
     cluster.start()
-    if tools:
+    if unfinished:
         content.wait_finished(cluster.bootstrap)
     assert _seen(cluster, tools) == later
     topics = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).topics

@@ -172,6 +172,16 @@ def test_a_roll_back_of_a_cluster_that_ran_goes_on_after_any_step() -> None:
     assert steps > 40
 
 
+def test_a_roll_back_names_the_logs_that_were_renamed() -> None:
+    """Kafka 2.8 does not start beside them."""
+    world = World(1, with_ids=True)
+    _run(_import, world)
+    world.disk.makedirs("/n1/a/old-0.0123-stray")
+    said: list[str] = []
+    asyncio.run(roll_back(world.zookeeper, world.disk, HOSTS[0], report=said.append))  # type: ignore[arg-type]
+    assert [line for line in said if line.startswith("/n1/a/old-0.0123-stray is kept")]
+
+
 @pytest.mark.parametrize("longest_first", [False, True])
 def test_the_longest_log_of_a_majority_is_written_back(longest_first: bool) -> None:
     """What a quorum has committed may be missing in the log of any one controller."""
