@@ -96,6 +96,7 @@ dear: peers  ## what only `make nightly` runs: the dear tests, the suite on ever
 	$(PY) -m pytest $(SPREAD) -m "nightly and not matrix" tests
 	$(PY) -m tests.cluster conformance
 	$(PY) -m tests.simulation.mutations
+	$(PY) -m tests.unit.migration.mutations
 
 conformance: peers  ## the rest of the client matrix: Node, Rust, Kafka Streams (fetches and builds them)
 	$(PY) -m pytest $(SPREAD) -m matrix tests/conformance
@@ -121,6 +122,7 @@ lint: setup  ## formatting, linting, types, the direction of imports, and whethe
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(PY) -m tests.simulation.mutations --check
+	$(PY) -m tests.unit.migration.mutations --check
 
 format: setup  ## format the tree and mend what the linter can
 	$(VENV)/bin/ruff check --fix --quiet . || true

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from peers.kafka import install, java
+from peers.kafka.old import OLD_RELEASES, install_old, old_java
 from tests.conformance.clients import build
 
 MARK = "answer "
@@ -49,8 +50,12 @@ def java_program(class_name: str, release: str = "4.3") -> list[str]:
     reason = build.missing(folder)
     if reason is not None:
         pytest.skip(reason)
-    install(release)
-    command = java(class_name, release=release)
+    if release in OLD_RELEASES:
+        install_old(release)
+        command = old_java(release, class_name)
+    else:
+        install(release)
+        command = java(class_name, release=release)
     command[command.index("-cp") + 1] += f":{build.build(folder)}"
     return command
 

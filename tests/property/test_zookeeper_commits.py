@@ -79,7 +79,7 @@ class Walk:
         roots[cluster.CONTROLLER_EPOCH] = Znode(b"7", 3)
         roots[cluster.CLUSTER_ID] = Znode(cluster.encode_cluster_id("c"))
         self.ensemble = Ensemble(roots, SimulatedFileSystem(self.random))
-        self.writer = TreeWriter(self.ensemble, 3, OPEN_ACL_UNSAFE)  # type: ignore[arg-type]
+        self.writer = TreeWriter(self.ensemble, 3, lambda path: OPEN_ACL_UNSAFE)  # type: ignore[arg-type]
         self.image = self.read()
         self.offset = 0
 

@@ -22,4 +22,4 @@ def test_every_bug_can_still_be_planted() -> None:
 def test_a_planted_bug_is_found(name: str) -> None:
     mutation = next(each for each in MUTATIONS if each.name == name)
     seed, what = mutations.find(mutation)
-    assert 0 <= seed <= mutation.seeds, what
+    assert mutation.first <= seed < mutation.first + mutation.seeds, what

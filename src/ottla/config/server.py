@@ -116,7 +116,7 @@ class ServerConfig(TypedSettings):
             if "zookeeper.connect" in given:
                 from ottla.config import zookeeper  # few clusters live there
 
-                given = zookeeper.completed(given)
+                given = zookeeper.completed(given, environ or {})
             else:
                 given = {**_embedded(given), **given}
         config = cls(given, host_name)
@@ -321,7 +321,12 @@ def _setting_of(variable: str) -> str:
     """As Kafka's images read theirs: `_` is a dot, `__` an underscore, `___` a dash."""
     text = variable.removeprefix(ENVIRONMENT_PREFIX).lower().replace("___", "-")
     name = "_".join(part.replace("_", ".") for part in text.split("__"))
+    name = _CAPITALS.get(name, name)
     return OWN_PREFIX + name if OWN_PREFIX + name in definitions.BROKER else name
+
+
+_CAPITALS = {name.lower(): name for name in definitions.BROKER if not name.islower()}
+"""Names that a variable cannot show as they are."""
 
 
 def _embedded(given: Mapping[str, str]) -> dict[str, str]:

@@ -28,6 +28,7 @@ class TypedSettings(Mapping[str, Any]):
         auto_leader_rebalance_enable: bool
         broker_heartbeat_interval_ms: int
         broker_id: int
+        broker_id_generation_enable: bool
         broker_rack: str | None
         broker_session_timeout_ms: int
         compression_gzip_level: int
@@ -215,6 +216,8 @@ class TypedSettings(Mapping[str, Any]):
         ottla_sasl_oauthbearer_unsecured_tokens: bool
         ottla_share_dlq_payload_and_reason: bool
         ottla_ssl_watch_interval_ms: int
+        ottla_zookeeper_login_config: str | None
+        ottla_zookeeper_login_context: str
         ottla_zookeeper_mode: bool
         password_encoder_old_secret: Secret | None
         password_encoder_secret: Secret | None
@@ -237,6 +240,7 @@ class TypedSettings(Mapping[str, Any]):
         replication_quota_window_num: int
         replication_quota_window_size_seconds: int
         request_timeout_ms: int
+        reserved_broker_max_id: int
         security_inter_broker_protocol: str
         share_coordinator_cold_partition_snapshot_interval_ms: int
         share_coordinator_load_buffer_size: int
@@ -266,7 +270,22 @@ class TypedSettings(Mapping[str, Any]):
         transactional_id_expiration_ms: int
         unclean_leader_election_enable: bool
         unclean_leader_election_interval_ms: int
+        zookeeper_clientCnxnSocket: str | None
         zookeeper_connect: str | None
         zookeeper_connection_timeout_ms: int | None
         zookeeper_max_in_flight_requests: int
         zookeeper_session_timeout_ms: int
+        zookeeper_set_acl: bool
+        zookeeper_ssl_cipher_suites: tuple[str, ...]
+        zookeeper_ssl_client_enable: bool
+        zookeeper_ssl_crl_enable: bool
+        zookeeper_ssl_enabled_protocols: tuple[str, ...]
+        zookeeper_ssl_endpoint_identification_algorithm: str
+        zookeeper_ssl_keystore_location: str | None
+        zookeeper_ssl_keystore_password: Secret | None
+        zookeeper_ssl_keystore_type: str | None
+        zookeeper_ssl_ocsp_enable: bool
+        zookeeper_ssl_protocol: str
+        zookeeper_ssl_truststore_location: str | None
+        zookeeper_ssl_truststore_password: Secret | None
+        zookeeper_ssl_truststore_type: str | None

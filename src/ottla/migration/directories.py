@@ -20,6 +20,7 @@ from ottla.migration.decision import Decision, decode_decision
 from ottla.model import NodeId, TopicId
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, SnapshotId
 from ottla.storage.checkpoints.meta_properties import (
+    BEFORE_IMPORT_FILE,
     MetaProperties,
     meta_properties_path,
     random_directory_id,
@@ -33,8 +34,6 @@ from ottla.storage.checkpoints.partition_metadata import (
 )
 from ottla.storage.log_directories import LOCK_FILE, parse_directory_name
 
-BEFORE_FILE: Final = "meta.properties.zookeeper"
-"""The `meta.properties` as the broker with ZooKeeper had it; empty where there was none."""
 DECISION_FILE: Final = "ottla-import.json"
 """What was decided, for a roll-back on a host whose ensemble has forgotten it."""
 
@@ -51,6 +50,8 @@ class Node:
     log_dirs: Sequence[str]
     metadata_log_dir: str
     voters: frozenset[NodeId]
+    may_delete: bool = True
+    """`delete.topic.enable`: without it Kafka drops the wish to delete a topic."""
 
     @property
     def paths(self) -> list[str]:
@@ -92,7 +93,7 @@ def check_directories(fs: FileSystem, node: Node, cluster_id: str, decided: Deci
         if meta.cluster_id is None and meta.version == 0:
             notes.append(f"{path} does not say of which cluster it is (it is older than 0.10.1)")
         if fs.exists(posixpath.join(path, METADATA_DIRECTORY)) and (
-            decided is None or not fs.exists(posixpath.join(path, BEFORE_FILE))
+            decided is None or not fs.exists(posixpath.join(path, BEFORE_IMPORT_FILE))
         ):
             raise OttlaError(f"{path} has a metadata log already ({METADATA_DIRECTORY}): it is no longer of ZooKeeper")
     return notes
@@ -146,7 +147,7 @@ def write_directories(
 
 
 def _keep_before(fs: FileSystem, path: str) -> None:
-    kept = posixpath.join(path, BEFORE_FILE)
+    kept = posixpath.join(path, BEFORE_IMPORT_FILE)
     if fs.exists(kept):
         return
     meta = meta_properties_path(path)
@@ -165,7 +166,7 @@ def _write_snapshot(fs: FileSystem, path: str, snapshot: Snapshot) -> None:
 
 def is_imported(fs: FileSystem, node: Node) -> bool:
     """Whether something of an import is in the node's directories."""
-    return any(fs.exists(posixpath.join(path, BEFORE_FILE)) for path in node.paths)
+    return any(fs.exists(posixpath.join(path, BEFORE_IMPORT_FILE)) for path in node.paths)
 
 
 def decision_of(fs: FileSystem, node: Node) -> Decision | None:
@@ -183,7 +184,7 @@ def undo_directories(fs: FileSystem, node: Node, decided: Decision) -> None:
     Topic ids that ZooKeeper does not know go, or a later release of Kafka that makes ids would refuse the logs.
     """
     for path in node.paths:
-        kept = posixpath.join(path, BEFORE_FILE)
+        kept = posixpath.join(path, BEFORE_IMPORT_FILE)
         if not fs.exists(kept):
             continue
         if node.is_broker and not decided.with_ids:

@@ -98,6 +98,12 @@ def check_nodes(fs: FileSystem, nodes: Sequence[Node], planned: Plan) -> list[st
     """Raises OttlaError where the directories are not those of the cluster. Returns notes."""
     notes = []
     for node in nodes:
+        if planned.cluster.deleted and not node.may_delete:
+            path = f"{cluster.DELETIONS}/{planned.cluster.deleted[0].name}"
+            raise OttlaError(
+                f"{path}: {node.settings} has delete.topic.enable=false; delete this znode to keep the topic, or set "
+                "it to true"
+            )
         notes += check_directories(fs, node, planned.cluster.cluster_id, planned.decided)
     brokers = {each for topic in planned.cluster.topics for row in topic.assignment.replicas.values() for each in row}
     here = {node.node_id for node in nodes}
@@ -185,4 +191,5 @@ def snapshot_of(found: ZnodeCluster, decided: Decision) -> Snapshot:
     snapshot = SnapshotId(len(values), decided.controller_epoch)
     now = decided.timestamp_ms
     data = b"".join(write_snapshot(values, epoch=snapshot.epoch, last_timestamp=now, now=now))
-    return Snapshot(snapshot, data, {topic.name: topic_id_of(topic, decided.seed) for topic in found.topics})
+    named = (*found.topics, *found.deleted)  # a log that keeps its old id is no log of a later topic of that name
+    return Snapshot(snapshot, data, {topic.name: topic_id_of(topic, decided.seed) for topic in named})

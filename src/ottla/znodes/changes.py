@@ -25,7 +25,7 @@ from ottla.metadata.image import (
 )
 from ottla.security.acls import Operation
 from ottla.znodes import acls, cluster, configs, topics
-from ottla.znodes.tree import DEFAULT_NAME, sanitized, to_json
+from ottla.znodes.tree import DEFAULT_NAME, sanitized
 
 GROUP_CONFIGS: Final = "/config/groups"
 CLIENT_METRICS_CONFIGS: Final = "/config/client-metrics"
@@ -260,4 +260,4 @@ def _others(delta: MetadataDelta, image: MetadataImage) -> Iterator[Change]:
     if delta.features:
         others = sorted(features.SUPPORTED.keys() - {features.METADATA_VERSION, features.KRAFT_VERSION})
         levels = {name: image.features.get(name, 0) for name in others}  # what is not named has its default level
-        yield Change(cluster.FEATURE, Kind.SET, to_json({"features": levels, "version": 2, "status": 1}))
+        yield Change(cluster.FEATURE, Kind.SET, cluster.encode_features(levels))

@@ -10,6 +10,7 @@ from ottla.znodes.findings import Findings, numbers
 from ottla.znodes.reading import Reader, Topic
 from ottla.znodes.topics import TOPICS, state_path, topic_path
 from ottla.znodes.tree import BadZnode, fields_of
+from ottla.znodes.unfinished import finish
 
 IMPORT: str = "/ottla_migration"
 """The znode in which the first execution of an import leaves what it decided."""
@@ -19,10 +20,10 @@ NAMED_MAX = 20
 
 
 def checked(reader: Reader, *, own_controller: bool = False) -> Findings:
-    """The findings of the reader and those of the cluster as a whole. `own_controller`: `/controller` is the import's,
-    which goes on."""
-    found = Findings(reader.findings)
-    for part in (_identity(reader, own_controller), _brokers(reader), _under_way(reader), _topics(reader)):
+    """The findings of the reader and those of the cluster as a whole, in which what is under way is `finish`ed.
+    `own_controller`: `/controller` is the import's, which goes on."""
+    found = Findings((*reader.findings, *finish(reader)))
+    for part in (_identity(reader, own_controller), _brokers(reader), _topics(reader)):
         for each in part:
             found.refuse(*each)
     _lost(reader, found)
@@ -46,10 +47,16 @@ def _identity(reader: Reader, own_controller: bool) -> Places:
     yield cluster.CONTROLLER, f"{who} is the controller: stop all brokers, and wait until their sessions have expired"
 
 
+def decode_migration(data: bytes) -> int:
+    """The KRaft controller of Kafka's own migration; -1 where none has begun. Raises BadZnode."""
+    fields = fields_of(cluster.MIGRATION, data)
+    fields.version(0)
+    return fields.integer("kraft_controller_id", -1)
+
+
 def _migration(reader: Reader) -> Places:
     try:
-        fields = fields_of(cluster.MIGRATION, reader.tree[cluster.MIGRATION].data)
-        controller = fields.integer("kraft_controller_id", -1)
+        controller = decode_migration(reader.tree[cluster.MIGRATION].data)
     except BadZnode as error:
         yield error.path, error.why
         return
@@ -68,26 +75,6 @@ def _brokers(reader: Reader) -> Places:
         places = ", ".join(f"{each.host}:{each.port}" for each in broker.endpoints) or "no listener"
         path = cluster.broker_path(broker.id)
         yield path, f"broker {broker.id} ({places}) still runs: stop it, and wait until its session has expired"
-
-
-def _under_way(reader: Reader) -> Places:
-    names = {topic.name for topic in reader.cluster.topics}
-    for name in reader.children.of(cluster.DELETIONS):
-        if name in names:
-            path = f"{cluster.DELETIONS}/{name}"
-            yield path, f"the deletion of {name} is under way: start the brokers until it is done, or delete this znode"
-    if cluster.REASSIGNMENTS in reader.tree:
-        yield cluster.REASSIGNMENTS, "a reassignment is under way: start the brokers until it is done"
-    for topic in reader.cluster.topics:
-        moving = {*topic.assignment.adding, *topic.assignment.removing}
-        if moving:
-            yield (
-                topic_path(topic.name),
-                (
-                    f"a reassignment of partitions {numbers(moving)} is under way: start the brokers until it is "
-                    "done, or cancel it (kafka-reassign-partitions --cancel)"
-                ),
-            )
 
 
 def _topics(reader: Reader) -> Places:
@@ -152,7 +139,8 @@ def _lost(reader: Reader, found: Findings) -> None:
     if len(with_offsets) > NAMED_MAX:
         found.lose(cluster.CONSUMERS, f"so do those of {len(with_offsets) - NAMED_MAX} more groups")
     for name, level in sorted(reader.cluster.features.items()):
-        found.lose(cluster.FEATURE, f"{name} at level {level}")
+        if level:
+            found.lose(cluster.FEATURE, f"{name} at level {level}")
     _without_effect(reader, found)
 
 

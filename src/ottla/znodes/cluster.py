@@ -20,6 +20,10 @@ DELETIONS: Final = "/admin/delete_topics"
 REASSIGNMENTS: Final = "/admin/reassign_partitions"
 CONSUMERS: Final = "/consumers"
 
+OFF: Final = "ottla_off"
+"""Features at level 0, which no release of Kafka has in its map: to Ottla's controllers a feature that is not named has
+its default level."""
+
 PRODUCER_IDS_MAX: Final = (1 << 63) - 1
 
 
@@ -103,12 +107,21 @@ def decode_broker(path: str, data: bytes) -> Broker:
     if version >= 4:
         protocols = {name: str(value) for name, value in fields.object("listener_security_protocol_map").items()}
     endpoints = [_endpoint(path, text, protocols) for text in fields.texts("endpoints")]
-    features = {}
-    if version >= 5 and "features" in fields:
-        for name, levels in fields.object("features").items():
-            level = Fields(path, levels)
-            features[name] = level.integer("min_version"), level.integer("max_version")
+    features = feature_ranges(path, fields.object("features", optional=True)) if version >= 5 else {}
     return Broker(broker_id, endpoints, rack, features)
+
+
+def feature_ranges(path: str, fields: Fields) -> dict[str, tuple[int, int]]:
+    """The lowest and the highest level of each feature. Raises BadZnode."""
+    found = {}
+    for name, levels in fields.items():
+        level = Fields(path, levels)
+        found[name] = level.integer("min_version"), level.integer("max_version")
+    return found
+
+
+def encode_feature_ranges(ranges: Mapping[str, tuple[int, int]]) -> dict[str, dict[str, int]]:
+    return {name: {"min_version": low, "max_version": high} for name, (low, high) in ranges.items()}
 
 
 def _endpoint(path: str, text: str, protocols: Mapping[str, str]) -> BrokerEndpoint:
@@ -132,27 +145,30 @@ def encode_broker(broker: Broker, now_ms: int, jmx_port: int = -1) -> bytes:
         "endpoints": [f"{e.listener}://{place}:{e.port}" for e, place in zip(broker.endpoints, places, strict=True)],
         "listener_security_protocol_map": {each.listener: each.protocol for each in broker.endpoints},
         **({} if broker.rack is None else {"rack": broker.rack}),
-        "features": {n: {"min_version": low, "max_version": high} for n, (low, high) in broker.features.items()},
+        "features": encode_feature_ranges(broker.features),
     })  # fmt: skip
 
 
 def decode_features(data: bytes) -> dict[str, int]:
-    """Finalized levels, none where the znode says that the feature is disabled. Raises BadZnode."""
+    """Finalized levels, none where the znode says that the feature is disabled. Version 1 has minima too. Raises
+    BadZnode."""
     fields = fields_of(FEATURE, data)
-    version = fields.version(1, 2)
+    fields.version(1, 2)
     status = fields.integer("status")
     if status not in (0, 1):
         raise BadZnode(FEATURE, f"has status {status}; this software knows 0 and 1")
-    found = {}
-    for name, level in fields.object("features", optional=True).items():
-        found[name] = Fields(FEATURE, level).integer("max_version_level") if version == 1 else _level(level)
+    levels = fields.object("features", optional=True).items()
+    found = {name: Fields(FEATURE, level).integer("max_version_level") for name, level in levels}
+    if OFF in fields:
+        found.update(dict.fromkeys(fields.texts(OFF), 0))
     return found if status == 1 else {}
 
 
-def _level(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadZnode(FEATURE, "is damaged: a level is no whole number")
-    return value
+def encode_features(levels: Mapping[str, int]) -> bytes:
+    """In version 2 (3.3)."""
+    features = {name: {"max_version_level": level} for name, level in sorted(levels.items()) if level}
+    off = sorted(levels.keys() - features.keys())
+    return to_json({"version": 2, "status": 1, "features": features, **({OFF: off} if off else {})})
 
 
 def decode_producer_ids(data: bytes) -> int:

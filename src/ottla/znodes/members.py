@@ -59,8 +59,10 @@ def encode_member(member: Member, now_ms: int, jmx_port: int = -1) -> bytes:
         cluster.BrokerEndpoint(name, each.host, each.port, SecurityProtocol(each.security_protocol).name)
         for name, each in member.endpoints.items()
     ]
-    plain = cluster.encode_broker(cluster.Broker(member.id, endpoints, member.rack, member.features), now_ms, jmx_port)
+    # No features beside the endpoints: tools of Kafka 2.8 refuse every broker where one is supported from level 0 on.
+    plain = cluster.encode_broker(cluster.Broker(member.id, endpoints, member.rack), now_ms, jmx_port)
     own = {
+        "features": cluster.encode_feature_ranges(member.features),
         "incarnation_id": uuid_to_base64(member.incarnation_id),
         "log_dirs": [uuid_to_base64(each) for each in member.log_dirs],
     }
@@ -81,7 +83,8 @@ def decode_member(path: str, data: bytes) -> Member | None:
         endpoints[each.listener] = Endpoint(each.host, each.port, SecurityProtocol[each.protocol])
     directories = tuple(sorted(_id(own, text) for text in own.texts("log_dirs")))
     incarnation_id = _id(own, own.text("incarnation_id"))
-    return Member(broker.id, incarnation_id, endpoints, broker.features, broker.rack, directories)
+    features = cluster.feature_ranges(path, own.object("features"))
+    return Member(broker.id, incarnation_id, endpoints, features, broker.rack, directories)
 
 
 def _id(fields: Fields, text: str) -> UUID:

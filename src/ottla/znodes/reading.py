@@ -48,6 +48,8 @@ class ZnodeCluster:
     brokers: list[cluster.Broker] = field(default_factory=list)
     """The brokers that run."""
     topics: list[Topic] = field(default_factory=list)
+    deleted: list[Topic] = field(default_factory=list)
+    """Topics whose deletion was under way, once `unfinished.finish` has taken them out of the others."""
     topic_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     """By broker id, `` for all brokers; passwords are decrypted."""

@@ -13,7 +13,7 @@ from ottla.znodes.tree import BadZnode, Fields, fields_of, integers, to_json
 
 TOPICS: Final = "/brokers/topics"
 
-_NUMBER = re.compile(r"\d{1,9}")
+_NUMBER = re.compile("0|[1-9][0-9]{0,8}")
 
 
 class TopicZnode(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -42,6 +43,7 @@ class Op(IntEnum):
     CREATE2 = 15
     REMOVE_WATCHES = 18
     AUTH = 100
+    SASL = 102
     SET_WATCHES2 = 105
     ADD_WATCH = 106
     CLOSE_SESSION = -11
@@ -152,6 +154,9 @@ def read_acls(reader: JuteReader) -> tuple[ACL, ...]:
     return tuple(reader.vector(lambda: read_acl(reader), 12))
 
 
+_NOT_IN_PATHS = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+
+
 def check_path(path: str, *, sequence: bool = False) -> None:
     """Raises ZooKeeperError BAD_ARGUMENTS for what `PathUtils.validatePath` refuses."""
     checked = path + "1" if sequence else path  # the name may end in a slash, before its number
@@ -168,11 +173,8 @@ def check_path(path: str, *, sequence: bool = False) -> None:
     for part in checked[1:].split("/"):
         if part in ("", ".", ".."):
             raise refuse(f"{part or 'an empty name'} is not a name of a node")
-    for character in checked:
-        if character <= "\x1f" or "\x7f" <= character <= "\x9f" or "\ud800" <= character <= "\uf8ff":
-            raise refuse(f"the character {ord(character):#x} is not allowed")
-        if "\ufff0" <= character <= "\uffff":
-            raise refuse(f"the character {ord(character):#x} is not allowed")
+    if (found := _NOT_IN_PATHS.search(checked)) is not None:
+        raise refuse(f"the character {ord(found[0]):#x} is not allowed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,6 +524,10 @@ def write_auth(scheme: str, credentials: bytes) -> Callable[[JuteWriter], None]:
         writer.buffer(credentials)
 
     return write
+
+
+def write_sasl(token: bytes) -> Callable[[JuteWriter], None]:
+    return lambda writer: writer.buffer(token)
 
 
 def write_set_watches(zxid: int, lists: Sequence[Sequence[str]]) -> Callable[[JuteWriter], None]:

@@ -25,6 +25,7 @@ from enum import Enum
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from ottla.zookeeper.digest_md5 import NONCE_BYTES, DigestMd5, LoginRefused
 from ottla.zookeeper.errors import Code, SessionClosedError, ZooKeeperError, error_of
 from ottla.zookeeper.jute import JuteReader, JuteWriter, MalformedMessage
 from ottla.zookeeper.messages import (
@@ -45,6 +46,7 @@ from ottla.zookeeper.messages import (
     write_auth,
     write_connect,
     write_request,
+    write_sasl,
     write_set_watches,
 )
 from ottla.zookeeper.watches import State, WatchedEvent, Watcher, Watches
@@ -80,6 +82,16 @@ class Host(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
+
+
+class Login(NamedTuple):
+    """Name and password of a login by SASL DIGEST-MD5."""
+
+    name: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.name!r})"
 
 
 class Connect(NamedTuple):
@@ -125,9 +137,14 @@ class Phase(Enum):
     WAITING = "waiting"
     CONNECTING = "connecting"
     HANDSHAKE = "handshake"
+    LOGIN = "login"
     CONNECTED = "connected"
     CLOSING = "closing"
     ENDED = "ended"
+
+
+_TALKING: Final = (Phase.HANDSHAKE, Phase.LOGIN, Phase.CONNECTED, Phase.CLOSING)
+_WITH_CONNECTION: Final = (Phase.CONNECTING, *_TALKING)
 
 
 class Prepared(NamedTuple):
@@ -158,11 +175,12 @@ class Session:
         chroot: str = "",
         session_timeout_ms: int = 18_000,
         auth: Sequence[tuple[str, bytes]] = (),
+        login: Login | None = None,
         frame_bytes_max: int = FRAME_BYTES_MAX,
         requests_max: int = REQUESTS_MAX,
     ) -> None:
         """`random` shuffles the hosts, so that clients spread. `auth` are schemes and credentials, such as
-        `("digest", b"user:password")`."""
+        `("digest", b"user:password")`; with a `login` each connection begins by SASL."""
         self._hosts = list(hosts)
         if not self._hosts:
             raise ValueError("no host of a ZooKeeper server is given")
@@ -172,6 +190,11 @@ class Session:
         self._random = random
         self.chroot = "" if chroot == "/" else chroot
         self._auth = auth
+        self._login = login
+        self._logging_in: DigestMd5 | None = None
+        """In the phase LOGIN."""
+        self._again = False
+        """In the phase LOGIN: whether the session had a connection before this one."""
         self._frame_bytes_max = frame_bytes_max
         self._requests_max = requests_max
         self.state = State.CONNECTING
@@ -230,7 +253,7 @@ class Session:
 
     def disconnected(self, reason: str, now_ms: int) -> list[Effect]:
         """The connection could not be made, or is closed."""
-        if self.phase in (Phase.CONNECTING, Phase.HANDSHAKE, Phase.CONNECTED, Phase.CLOSING):
+        if self.phase in _WITH_CONNECTION:
             self._lost(reason, now_ms)
         return self._take()
 
@@ -240,7 +263,7 @@ class Session:
         self._heard_ms = now_ms
         position = 0
         try:
-            while self.phase in (Phase.HANDSHAKE, Phase.CONNECTED, Phase.CLOSING):
+            while self.phase in _TALKING:
                 if len(self._buffer) - position < 4:
                     break
                 size = int.from_bytes(self._buffer[position : position + 4], "big", signed=True)
@@ -252,11 +275,13 @@ class Session:
                 position += 4 + size
                 if self.phase is Phase.HANDSHAKE:
                     self._welcome(message, now_ms)
+                elif self.phase is Phase.LOGIN:
+                    self._login_answered(message, now_ms)
                 else:
                     self._message(message, now_ms)
         except MalformedMessage as error:
             self._drop(f"not understood: {error}", now_ms)
-        if self.phase in (Phase.HANDSHAKE, Phase.CONNECTED, Phase.CLOSING):
+        if self.phase in _TALKING:
             del self._buffer[:position]
         else:
             self._buffer.clear()
@@ -267,7 +292,7 @@ class Session:
         if self.phase is Phase.WAITING:
             if now_ms >= self._due_ms:
                 self._connect(now_ms)
-        elif self.phase in (Phase.CONNECTING, Phase.HANDSHAKE):
+        elif self.phase in (Phase.CONNECTING, Phase.HANDSHAKE, Phase.LOGIN):
             if now_ms >= self._due_ms:
                 self._drop("no answer in time", now_ms)
         elif self.phase in (Phase.CONNECTED, Phase.CLOSING):
@@ -281,7 +306,7 @@ class Session:
         """When `tick` has something to do, if nothing else happens before. None: never."""
         if self.phase in (Phase.IDLE, Phase.ENDED):
             return None
-        if self.phase in (Phase.WAITING, Phase.CONNECTING, Phase.HANDSHAKE):
+        if self.phase in (Phase.WAITING, Phase.CONNECTING, Phase.HANDSHAKE, Phase.LOGIN):
             return self._due_ms
         given_up = self._heard_ms + self._read_timeout_ms
         return given_up if self.phase is Phase.CLOSING else min(given_up, self._sent_ms + self._ping_ms)
@@ -342,7 +367,7 @@ class Session:
         if self.state is State.EXPIRED:
             raise error_of(Code.SESSION_EXPIRED, path)
         if self.state is State.AUTH_FAILED:
-            raise error_of(Code.AUTH_FAILED, path)
+            raise error_of(Code.AUTH_FAILED, path, self.last_failure)
 
     # Inside.
 
@@ -423,7 +448,7 @@ class Session:
 
     def _end(self, state: State, reason: str) -> None:
         """The session is over: its requests fail, and its watchers are told."""
-        if self.phase in (Phase.CONNECTING, Phase.HANDSHAKE, Phase.CONNECTED, Phase.CLOSING):
+        if self.phase in _WITH_CONNECTION:
             self._effects.append(Disconnect(reason))
         self.phase, self.state = Phase.ENDED, state
         self._fail(self._sent, Code.CONNECTION_LOSS, reason)
@@ -442,6 +467,43 @@ class Session:
             return
         again = self.id != 0
         self.id, self._password, self.timeout_ms = session_id, password, timeout_ms
+        if self._login is None:
+            self._begin(now_ms, again=again)
+            return
+        self.phase, self._again = Phase.LOGIN, again
+        nonce = self._random.randbytes(NONCE_BYTES).hex()
+        self._logging_in = DigestMd5(self._login.name, self._login.password, nonce)
+        self._login_step(b"", now_ms)
+
+    def _login_step(self, said: bytes, now_ms: int) -> None:
+        assert self._logging_in is not None
+        try:
+            token = self._logging_in.step(said)
+        except LoginRefused as error:
+            self.last_failure = f"login by SASL: {error}"
+            self._end(State.AUTH_FAILED, self.last_failure)
+            return
+        if token is None:
+            self._logging_in = None
+            self._begin(now_ms, again=self._again)
+        else:
+            self._send(write_request(self._new_xid(), Op.SASL, write_sasl(token)), now_ms)
+
+    def _login_answered(self, message: bytes, now_ms: int) -> None:
+        """Nothing else is asked for before the login is done, so nothing else is answered. A server that knows no login
+        answers without a word."""
+        reader = JuteReader(message)
+        header = read_reply_header(reader)
+        if header.xid != self._xid:
+            raise MalformedMessage(f"an answer to request {header.xid} where {self._xid}, the login, is awaited")
+        if header.error:
+            self.last_failure = f"login by SASL: the ensemble does not accept {self._login!r}"
+            self._end(State.AUTH_FAILED, self.last_failure)
+            return
+        self._login_step(reader.buffer() or b"", now_ms)
+
+    def _begin(self, now_ms: int, *, again: bool) -> None:
+        """The session may be used; `again`: it has been before."""
         self.phase, self.state = Phase.CONNECTED, State.CONNECTED
         for scheme, credentials in self._auth:
             self._send(write_request(XID_AUTH, Op.AUTH, write_auth(scheme, credentials)), now_ms)

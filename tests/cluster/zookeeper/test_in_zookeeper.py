@@ -4,6 +4,7 @@ was acknowledged is lost while controllers, servers of the ensemble and all of i
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from peers.kafka.old import old_tool
 from tests.cluster.zookeeper.nodes import OTTLA, NodesInZooKeeper
 
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here for ZooKeeper")
@@ -92,6 +94,63 @@ def test_what_old_tools_write_is_done(nodes: NodesInZooKeeper, kazoo: KazooClien
     nodes.await_that(lambda: kazoo.exists("/brokers/topics/made") is None, "deletion")
     nodes.await_that(lambda: kazoo.get_children("/admin/delete_topics") == [], "end of the deletion")
     assert kazoo.exists("/config/topics/made") is None
+
+
+TOPICS, CONFIGS, MOVES, ELECTIONS = (
+    "kafka.admin.TopicCommand", "kafka.admin.ConfigCommand", "kafka.admin.ReassignPartitionsCommand",
+    "kafka.admin.PreferredReplicaLeaderElectionCommand",
+)  # fmt: skip
+
+
+@pytest.mark.nightly(
+    "tests/cluster/zookeeper/test_in_zookeeper.py::test_what_old_tools_write_is_done",
+    "tests/unit/metadata/test_members.py::test_old_tools_can_read_a_broker",
+)
+def test_the_tools_of_2_8_themselves(nodes: NodesInZooKeeper, tmp_path: Path) -> None:
+    """They also read: one refused the znodes of all brokers, since a feature was supported from level 0 on."""
+
+    def tool(name: str, *words: str) -> str:
+        return old_tool("2.8", name, "--zookeeper", nodes.connect, *words)
+
+    def described() -> str:
+        return nodes.ottla("topic", "describe", "old").stdout
+
+    tool(TOPICS, "--create", "--topic", "old", "--partitions", "1", "--replication-factor", "2", "--config",
+         "retention.ms=5000")  # fmt: skip
+    nodes.await_that(lambda: "retention.ms  5000" in described(), "topic")
+    tool(TOPICS, "--alter", "--topic", "old", "--partitions", "2")
+    nodes.await_that(lambda: "2 partitions" in described(), "second partition")
+    tool(
+        CONFIGS, "--alter", "--entity-type", "topics", "--entity-name", "old", "--add-config", "max.message.bytes=4242"
+    )
+    tool(
+        CONFIGS, "--alter", "--entity-type", "users", "--entity-name", "old", "--add-config", "producer_byte_rate=1000"
+    )
+    nodes.await_that(lambda: "4242" in described() and "old" in nodes.ottla("quota", "list").stdout, "settings")
+    leader, replicas = _led(tool(TOPICS, "--describe", "--topic", "old"))
+    assert leader == replicas[0] and len(replicas) == 2
+    moved = [({1, 2, 3} - {*replicas}).pop(), leader]
+    (tmp_path / "move").write_text(
+        json.dumps({"version": 1, "partitions": [{"topic": "old", "partition": 0, "replicas": moved}]})
+    )
+    tool(MOVES, "--execute", "--reassignment-json-file", str(tmp_path / "move"))
+    nodes.await_that(
+        lambda: "is complete" in tool(MOVES, "--verify", "--reassignment-json-file", str(tmp_path / "move")), "move"
+    )
+    (tmp_path / "elect").write_text(json.dumps({"partitions": [{"topic": "old", "partition": 0}]}))
+    tool(ELECTIONS, "--path-to-json-file", str(tmp_path / "elect"))
+    nodes.await_that(
+        lambda: _led(tool(TOPICS, "--describe", "--topic", "old")) == (moved[0], moved), "preferred leader"
+    )
+    tool(TOPICS, "--delete", "--topic", "old")
+    nodes.await_that(lambda: "old" not in tool(TOPICS, "--list").split(), "deletion")
+
+
+def _led(described: str) -> tuple[int, list[int]]:
+    """Leader and replicas of partition 0, as `kafka-topics --describe` prints them."""
+    found = re.search(r"Partition: 0\s+Leader: (-?\d+)\s+Replicas: ([\d,]+)", described)
+    assert found is not None, described
+    return int(found[1]), [int(each) for each in found[2].split(",")]
 
 
 def test_nothing_acknowledged_is_lost(nodes: NodesInZooKeeper, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from peers.kafka import LIBS, cache
+from peers.kafka.old import install_old, old_home
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[2] / ".cache" / "clients"
@@ -25,6 +26,7 @@ TOOLCHAINS = {
     "rust": ["cargo"],
     "java": ["javac", "mvn"],
     "tools": ["javac"],
+    "tools-3.9": ["javac", "mvn"],
     "tools-4.4": ["javac"],
 }
 
@@ -110,6 +112,13 @@ def _tools(source: Path, target: Path) -> None:
     _run(["javac", "-cp", f"{LIBS}/*", "-d", str(target), *map(str, source.glob("*.java"))], source)
 
 
+def _tools_of_3_9(source: Path, target: Path) -> None:
+    """What is asked of the last classes that know ZooKeeper."""
+    install_old("3.9")
+    sources = map(str, source.glob("*.java"))
+    _run(["javac", "-cp", f"{old_home('3.9') / 'libs'}/*", "-d", str(target), *sources], source)
+
+
 def _tools_of_4_4(source: Path, target: Path) -> None:
     """What is asked of the classes of Kafka 4.4: the sources there, with those for 4.3 that suit both."""
     sources = [*source.glob("*.java"), *(source.with_name("tools") / f"{name}.java" for name in OF_BOTH_RELEASES)]
@@ -122,5 +131,6 @@ _STEPS: dict[str, Callable[[Path, Path], None]] = {
     "rust": _rust,
     "java": _java,
     "tools": _tools,
+    "tools-3.9": _tools_of_3_9,
     "tools-4.4": _tools_of_4_4,
 }

@@ -138,8 +138,8 @@ HOLES = {
     "create.topic.policy.class.name=com.example.Policy": "does not support policies",
     "alter.config.policy.class.name=com.example.Policy": "--set alter.config.policy.class.name=\n",
     "remote.log.storage.system.enable=true": "--set remote.log.storage.system.enable=false\n",
-    "zookeeper.connect=localhost:2181": "broker.id is missing: give each broker",
-    "zookeeper.connect=localhost:2181\nbroker.id=1\nzookeeper.ssl.client.enable=true": "without TLS only",
+    "zookeeper.connect=localhost:2181\nbroker.id.generation.enable=false": "broker.id is missing: give each broker",
+    "zookeeper.connect=localhost:2181\nbroker.id=1001": "above reserved.broker.max.id=1000 are given by the cluster",
 }  # fmt: skip
 
 
@@ -147,6 +147,10 @@ OF_SECURITY = {
     "listeners=PLAINTEXT://127.0.0.1:9092,SSL://127.0.0.1:9094": "listener SSL: ssl.keystore.location is missing",
     "listeners=IN://127.0.0.1:9092\nlistener.security.protocol.map=IN:SASL_PLAINTEXT":
         "set listener.name.in.sasl.enabled.mechanisms to some of PLAIN,",
+    "zookeeper.connect=localhost:2181\nbroker.id=1\nlisteners=PLAINTEXT://127.0.0.1:9092\nzookeeper.set.acl=true":
+        "zookeeper.set.acl is true, but this broker has no login for the ensemble",
+    "zookeeper.connect=localhost:2181\nbroker.id=1\nlisteners=PLAINTEXT://127.0.0.1:9092\n"
+    "zookeeper.ssl.client.enable=true\nzookeeper.ssl.truststore.location=nowhere.pem": "nowhere.pem cannot be read",
 }  # fmt: skip
 """What would let somebody in who should not be: found when the node is made, before anything is on disk."""
 
@@ -264,6 +268,7 @@ def files(directory: Path) -> dict[str, bytes]:
 
 
 def _of_zookeeper(data: Path) -> None:
+    shutil.rmtree(data / "__cluster_metadata-0")  # beside it the version may be 0: Kafka has taken the broker to KRaft
     (data / "meta.properties").write_text("#\nversion=0\nbroker.id=1\ncluster.id=Zm9vYmFyYmF6cXV1eHh5eg\n")
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -28,8 +31,14 @@ from confluent_kafka.admin import (
 )
 
 from ottla.cli import wire
+from ottla.network import SystemNetwork
 from ottla.protocol.messages import ApiKey
+from ottla.znodes.cluster import DELETIONS, REASSIGNMENTS
+from ottla.zookeeper.client import ZooKeeper
 from peers.kafka.old import old_tool
+
+if TYPE_CHECKING:
+    from tests.conformance.migration.old_cluster import OldCluster
 
 TOPICS = {"orders": 3, "with.settings": 2, "empty": 1}
 RECORDS = 60
@@ -74,6 +83,54 @@ def _quotas(bootstrap: str) -> None:
     ]
     answer = wire.ask(bootstrap, ApiKey.ALTER_CLIENT_QUOTAS, {"entries": entries, "validate_only": False})
     assert not any(row["error_code"] for row in answer["entries"]), answer
+
+
+DELETED, MOVING = "deleted", "moving"
+"""Topics of which something is under way when the brokers stop."""
+
+
+def leave_unfinished(cluster: OldCluster) -> None:
+    """A deletion that waits for a broker that is down, and a reassignment that is asked for when all are: as
+    `kafka-topics --zookeeper` and `kafka-reassign-partitions --zookeeper` of 2.x do."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    moving = NewTopic(MOVING, 1, replica_assignment=[[1, 2]])
+    _done(admin.create_topics([NewTopic(DELETED, 1, 3), moving]))
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for topic in (DELETED, MOVING):
+        producer.produce(topic, value=b"a record")
+    assert producer.flush(30) == 0
+    cluster.brokers[2].stop()
+    wish = {"version": 1, "partitions": [{"topic": MOVING, "partition": 0, "replicas": [2, 3]}]}
+
+    async def ask(path: str, data: bytes = b"") -> None:
+        async with ZooKeeper(SystemNetwork(), cluster.connect, random=Random(1)) as client:
+            await client.create(path, data)
+
+    asyncio.run(ask(f"{DELETIONS}/{DELETED}"))
+    cluster.stop()
+    asyncio.run(ask(REASSIGNMENTS, json.dumps(wish).encode()))
+
+
+def wait_finished(bootstrap: str) -> None:
+    """What was under way is done."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        topics = admin.list_topics(timeout=30).topics
+        if DELETED not in topics and MOVING in topics and sorted(topics[MOVING].partitions[0].replicas) == [2, 3]:
+            return
+        time.sleep(0.2)
+    raise AssertionError("not finished within two minutes")
+
+
+def segments(directory: Path) -> list[str]:
+    """What DumpLogSegments of 3.9 says of a broker's logs of records: all bytes of every batch."""
+    found = []
+    for log in sorted(directory.glob("orders-*")) + sorted(directory.glob("with.settings-*")):
+        files = ",".join(str(path) for path in sorted(log.glob("*.log")))
+        said = old_tool("3.9", "kafka.tools.DumpLogSegments", "--print-data-log", "--files", files)
+        found += [line.replace(str(directory), "") for line in said.splitlines()]
+    return found
 
 
 def committed(bootstrap: str) -> list[tuple[int, int]]:
@@ -196,7 +253,7 @@ def _comparable(text: str) -> list[str]:
     for line in text.splitlines():
         plain = unquote(line)  # 2.8 shows names of users as they are in a path
         head, are, quotas = " ".join(_VARIES.sub("", plain).split()).partition(" are ")
-        if head:
+        if head and not any(name in head for name in (DELETED, MOVING)):
             found.append(head + are + ", ".join(sorted(quotas.split(", "))))
     return found
 

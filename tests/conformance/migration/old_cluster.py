@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,11 @@ from ottla.testing.process import reserve
 from peers.kafka.old import OldBroker
 from peers.zookeeper import ZooKeeperPeer
 from tests.node import NodeProcess
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "migration" / "zookeeper.md"
+COMMANDS = re.findall(
+    r"^ *<!-- run -->\n *```sh\n *(ottla .*?)\n *```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
+)
 
 COMMON = {
     "allow.everyone.if.no.acl.found": "true",
@@ -97,9 +103,10 @@ class OldCluster:
             node.stop()
 
     def migrate(self, *arguments: str, configs: Sequence[Path] | None = None, rc: int = 0) -> str:
-        """What the command prints on its standard output."""
+        """What the command of the page prints on its standard output, with a `--config` for each node of this host."""
         files = [part for path in (self.configs if configs is None else configs) for part in ("--config", str(path))]
-        command = [sys.executable, "-m", "ottla.cli.main", "migrate", "zookeeper", "--connect", self.connect]
+        command = [*self._page_command(arguments[0])]
+        arguments = arguments[1:]
         done = subprocess.run(
             [*command, *arguments, *files],
             capture_output=True,
@@ -110,6 +117,17 @@ class OldCluster:
         )
         assert done.returncode == rc, done.stdout + done.stderr
         return done.stdout + (done.stderr if rc else "")
+
+    def _page_command(self, mode: str) -> list[str]:
+        """The one of docs/migration/zookeeper.md, for this ensemble; the page's own `--config` is left out."""
+        (text,) = [each for each in COMMANDS if mode in each.split()]
+        words = text.split()
+        assert words.pop(0) == "ottla"
+        words[words.index("--connect") + 1] = self.connect
+        if "--config" in words:
+            at = words.index("--config")
+            del words[at : at + 2]
+        return [sys.executable, "-m", "ottla.cli.main", *words]
 
     def __enter__(self) -> OldCluster:
         self.zookeeper.start()

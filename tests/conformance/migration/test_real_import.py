@@ -6,12 +6,15 @@ whether the logs, groups, transactions and passwords of one software are those o
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from tests.conformance.cli.test_check import Check
 from tests.conformance.migration import content
 from tests.conformance.migration.old_cluster import OldCluster
 
@@ -33,6 +36,56 @@ def test_three_brokers(release: str, tmp_path: Path) -> None:
         _there_and_back(cluster, tmp_path, tools=True)
 
 
+@pytest.mark.nightly(
+    "tests/unit/migration/test_interrupted.py::test_a_roll_back_of_a_cluster_that_ran_goes_on_after_any_step",
+    "tests/conformance/migration/test_real_import.py::test_a_broker_of_3_9",
+)
+def test_ottla_check_across_an_import(tmp_path: Path) -> None:
+    """Clients that write and read all the time, there and back: nothing acknowledged is lost or there twice."""
+    with OldCluster(tmp_path, "3.9", 3) as cluster:
+        cluster.start()
+        check = Check(cluster.bootstrap, "--seconds", "1800", "--rate", "200", "-r", "3", "--topic", "checked")
+        topics = AdminClient({"bootstrap.servers": cluster.bootstrap})
+        wait_written(check, topics)
+        cluster.stop()
+        cluster.migrate("--execute")
+        cluster.start_ottla()
+        wait_written(check, topics)
+        cluster.stop_ottla()
+        cluster.migrate("--rollback")
+        cluster.start()
+        wait_written(check, topics)
+        check.process.send_signal(signal.SIGINT)
+        code, report = check.result()
+        assert code in (0, 130), report
+        assert report["sound"], report
+
+
+def wait_written(check: Check, admin: AdminClient, count: int = 1000) -> None:
+    """Until so many more records are there: the load has found the cluster's new software."""
+    deadline, first = time.monotonic() + 180, None
+    while time.monotonic() < deadline:
+        check.ensure_running()
+        try:
+            end = _records(admin)
+        except KafkaException:
+            end = None
+        if end is not None:
+            first = end if first is None else first
+            if end >= first + count:
+                return
+        time.sleep(0.5)
+    raise AssertionError(f"no {count} records within three minutes")
+
+
+def _records(admin: AdminClient) -> int | None:
+    """How many the load has written; None while nobody leads."""
+    if "checked" not in admin.list_topics(timeout=10).topics:
+        return None
+    places = {TopicPartition("checked", number): OffsetSpec.latest() for number in range(4)}
+    return sum(each.result(10).offset for each in admin.list_offsets(places).values())
+
+
 def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> None:
     count = len(cluster.brokers)
     cluster.start()
@@ -42,9 +95,13 @@ def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> Non
     said = cluster.migrate("--plan", rc=1)
     assert "/brokers/ids/1" in said and "/controller" in said
     before = _seen(cluster, tools)
+    if tools:
+        content.leave_unfinished(cluster)
     cluster.stop()
     cluster.migrate("--execute")
     cluster.start_ottla()
+    if tools:
+        content.wait_finished(cluster.bootstrap)
     assert _seen(cluster, tools) == before
     assert "the same as in ZooKeeper" in cluster.migrate("--verify")
     _work(cluster)
@@ -53,6 +110,8 @@ def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> Non
     cluster.stop_ottla()
     cluster.migrate("--rollback")
     cluster.start()
+    if tools:
+        content.wait_finished(cluster.bootstrap)
     assert _seen(cluster, tools) == later
     topics = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).topics
     assert "new" in topics and "empty" not in topics
@@ -81,4 +140,5 @@ def _seen(cluster: OldCluster, tools: bool) -> dict[str, object]:
     assert found["logins"] == (True, False)
     if tools:
         found.update(content.described(cluster.bootstrap, release=cluster.release))
+        found["segments"] = [content.segments(broker.data) for broker in cluster.brokers[::2]]
     return found

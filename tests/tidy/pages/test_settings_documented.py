@@ -51,7 +51,7 @@ def settings_that_code_reads() -> set[str]:
     """By attribute, by a name in quotes, or as the default or bound of a topic's or a group's setting that acts."""
     found: set[str] = set()
     for text in sources():
-        found |= set(re.findall(r'"([a-z0-9.]+)"', text))
+        found |= set(re.findall(r'"([A-Za-z0-9.]+)"', text))
         attributes = re.findall(r"(?:config|settings|self)\.(?!_?config\.|_?node\.)([a-z0-9_]+)", text)
         found |= {each.replace("_", ".") for each in attributes}
     for name, synonyms in definitions.TOPIC_SYNONYMS.items():

@@ -193,6 +193,24 @@ def test_a_broker_that_is_fenced_leaves_the_isr_and_another_leads() -> None:
     assert not fence(image, 3).records
 
 
+@pytest.mark.parametrize(
+    ("known", "after"),
+    [
+        ({}, (2, (2,))),  # its leader is gone
+        ({"leader": 2}, (2, (2,))),  # its follower is
+        ({"leader": -1, "isr": (2,)}, (2, (2,))),  # nobody led, and one may
+        ({"isr": (1,)}, (-1, (1,))),  # nobody may who runs
+        ({"leader": 2, "isr": (2,)}, None),  # nothing has changed
+    ],
+)
+def test_an_image_of_elsewhere_is_made_good(known: dict[str, Any], after: tuple[int, tuple[int, ...]] | None) -> None:
+    """A new controller of a cluster in ZooKeeper reads who led; broker 1 has gone while nobody was the controller."""
+    level = r.FeatureLevelRecord(features.ELR_VERSION, 0)  # as `znodes.state` gives it
+    image = apply([r.UnregisterBrokerRecord(1, 1)], two_brokers(*shared(**known), level))
+    made_good = at_once(elections.made_good(image, settings(image)))
+    assert (state(apply(made_good, image))[:2] if made_good else None) == after
+
+
 def test_who_leaves_too_small_an_isr_stays_eligible_to_lead() -> None:
     """KIP-966."""
     image = two_brokers(*shared(), r.ConfigRecord(2, "t", "min.insync.replicas", "2"))

@@ -11,6 +11,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from ottla.metadata.image import NO_LEADER
 from ottla.migration.decision import IMPORTING, decision_in, is_own_controller
 from ottla.migration.importing import LEVELS, execute
 from ottla.migration.metadata_image import load_image
@@ -21,7 +24,8 @@ from ottla.znodes import cluster
 from ottla.znodes.checking import IMPORT
 from ottla.znodes.reading import Reader, image_of, made_up_id
 from ottla.znodes.topics import decode_topic
-from tests.unit.migration.world import CLUSTER, NODES, SimulatedCrash, World, records
+from ottla.znodes.unfinished import finish
+from tests.unit.migration.world import CLUSTER, DELETED, MOVED, NODES, SimulatedCrash, World, records
 
 HOSTS = ((NODES[0],), (NODES[1], NODES[2]))
 """Two hosts, of which one has two brokers."""
@@ -59,10 +63,16 @@ def _assert_imported(world: World) -> None:
     decided = decision_in(tree)
     assert decided is not None
     assert (decided.state, decided.nodes, is_own_controller(tree)) == (IMPORTING, (1, 2, 3), True)
-    found = Reader(tree).read()
+    reader = Reader(tree)
+    found = reader.read()
+    assert not finish(reader).refused()
     snapshots = set()
     for node in NODES:
         loaded = load_image(world.disk, node.metadata_log_dir, CLUSTER)
+        assert DELETED not in loaded.image.topics_by_name
+        assert {each.leader for topic in loaded.image.topics for each in topic.partitions.values()} == {NO_LEADER}
+        moved = loaded.image.topics_by_name["one"].partitions[0]
+        assert (moved.replicas, moved.adding, moved.removing) == ((*MOVED, 1, 3), (4,), (1, 3))
         assert list(differences(found, decided.seed, LEVELS, loaded.image)) == []
         assert loaded.epoch == decided.controller_epoch == 5
         files = world.files()
@@ -71,7 +81,12 @@ def _assert_imported(world: World) -> None:
             assert f"node.id={node.node_id}\n".encode() in files[f"{path}/meta.properties"]
             assert b"version=1\n" in files[f"{path}/meta.properties"]
         assert all(f"{path}/one-{n}/partition.metadata" in files for n, path in enumerate(node.log_dirs))
+    assert f"/n1/a/{DELETED}-0/partition.metadata" in _deleted_files(world), "a later topic's log it must not become"
     assert len(snapshots) == 1
+
+
+def _deleted_files(world: World) -> list[str]:
+    return [path for path in world.files() if f"/{DELETED}-0/" in path]
 
 
 def _snapshot(files: dict[str, bytes], node: Any) -> str:
@@ -91,17 +106,17 @@ def _assert_as_before(world: World, tree: dict[str, Any]) -> None:
 
 
 def test_an_import_goes_on_or_is_undone_after_any_step() -> None:
-    """Topics have no ids: then there is most to write."""
+    """Topics have no ids: then there is most to write. A deletion and a reassignment are under way."""
     with_ids, steps = False, 0
     while True:
-        world = World(steps, with_ids=with_ids)
+        world = World(steps, with_ids=with_ids, unfinished=True)
         tree = world.zookeeper.tree()
         if not _killed_at(steps, _import, world):
             break
         if steps % 2:
             _run(_import, world)
             _assert_imported(world)
-        else:
+        if steps % 4 != 3:
             _run(_back, world)
             _assert_as_before(world, tree)
         steps += 1
@@ -132,7 +147,7 @@ def test_a_roll_back_of_a_cluster_that_ran_goes_on_after_any_step() -> None:
     steps = 0
     while True:
         with_ids = steps % 3 > 0
-        world = World(steps, with_ids=with_ids)
+        world = World(steps, with_ids=with_ids, unfinished=True)
         _run(_import, world)
         world.ran(_later(world, with_ids), epoch=9, nodes=NODES)
         killed = _killed_at(steps, _back, world)
@@ -149,7 +164,7 @@ def test_a_roll_back_of_a_cluster_that_ran_goes_on_after_any_step() -> None:
         assert {each.state.controller_epoch for topic in found.topics for each in topic.partitions.values()} == {10}
         assert (decode_topic("", tree["/brokers/topics/new"].data).topic_id is not None) == with_ids
         assert found.next_producer_id == 9000
-        assert not [path for path in tree if "gone" in path]
+        assert not [path for path in tree if "gone" in path or DELETED in path or path == cluster.REASSIGNMENTS]
         assert "/kafka-acl/Topic" in tree
         if not killed:
             break
@@ -157,17 +172,21 @@ def test_a_roll_back_of_a_cluster_that_ran_goes_on_after_any_step() -> None:
     assert steps > 40
 
 
-def test_the_longest_log_of_a_majority_is_written_back() -> None:
+@pytest.mark.parametrize("longest_first", [False, True])
+def test_the_longest_log_of_a_majority_is_written_back(longest_first: bool) -> None:
     """What a quorum has committed may be missing in the log of any one controller."""
     world = World(1, with_ids=True)
     _run(_import, world)
     later = _later(world, True)
     world.ran(replace(later, configs=later.configs.delete(next(iter(later.configs)))), epoch=8, nodes=NODES[:1])
     world.ran(later, epoch=9, nodes=NODES[1:])
-    asyncio.run(_back(world, HOSTS[:1]))  # type: ignore[arg-type]
+    if longest_first:
+        asyncio.run(_back(world, [NODES[2:]]))  # type: ignore[arg-type]
+    else:
+        asyncio.run(_back(world, HOSTS[:1]))  # type: ignore[arg-type]
     tree = world.zookeeper.tree()
     assert IMPORT in tree and is_own_controller(tree), "one of three may lack what is committed"
-    asyncio.run(_back(world, HOSTS[1:]))  # type: ignore[arg-type]
+    asyncio.run(_back(world, HOSTS[: None if longest_first else 2]))  # type: ignore[arg-type]
     tree = world.zookeeper.tree()
     assert IMPORT not in tree
     found = Reader(tree).read()

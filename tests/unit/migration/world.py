@@ -20,14 +20,28 @@ from ottla.storage.checkpoints.partition_metadata import write_partition_metadat
 from ottla.testing.disk import SimulatedCrash, SimulatedFileSystem
 from ottla.znodes import cluster
 from ottla.znodes.reading import image_of
-from ottla.znodes.tree import Tree, Znode
+from ottla.znodes.topics import (
+    PartitionState,
+    TopicZnode,
+    encode_state,
+    encode_topic,
+    partitions_path,
+    state_path,
+    topic_path,
+)
+from ottla.znodes.tree import Tree, Znode, to_json
 from ottla.znodes.writing import WriteOptions, Writer
 from ottla.zookeeper.errors import BadVersionError, Code, NodeExistsError, NoNodeError, error_of
-from ottla.zookeeper.messages import OPEN_ACL_UNSAFE, Create, Delete, SetData
+from ottla.zookeeper.messages import OPEN_ACL_UNSAFE, Create, Delete, GetData, SetData
 
 CLUSTER = "a cluster of old"
 WITH_ID = UUID("6d0bd0f8-bbd5-4b0b-9bb0-0a9ae83de2f0")
 TOPICS = ("one", "gone", "two")
+DELETED = "deleted"
+"""Its deletion waits for a broker."""
+DELETED_ID = UUID("0f2b8e0a-3c5d-4b5e-8a27-4c1d8f3e9b71")
+MOVED = (2, 4)
+"""Where a tool has asked for partition 0 of `one`; the last broker that was up is 3."""
 NODES = tuple(
     Node(f"n{number}.properties", number, True, True, tuple(f"/n{number}/{name}" for name in "ab"[: number // 3 + 1]),
          f"/n{number}/a", frozenset({1, 2, 3}))
@@ -62,6 +76,15 @@ class FakeZooKeeper:
         if path not in self.nodes:
             raise error_of(Code.NO_NODE, path)
         return self._below(path), None
+
+    async def read_many(self, requests: Iterable[Any]) -> list[Any]:
+        found: list[Any] = []
+        for each in requests:
+            try:
+                found.append(await (self.get if isinstance(each, GetData) else self.children)(each.path))
+            except NoNodeError as error:
+                found.append(error)
+        return found
 
     async def acl(self, path: str) -> Any:
         if path not in self.nodes:
@@ -130,13 +153,29 @@ def tree(*, with_ids: bool) -> dict[str, Znode]:
     for path in ("/config/clients", "/config/ips", "/config/changes", "/kafka-acl/Topic", cluster.BROKER_IDS):
         found[path] = Znode()
     found["/kafka-acl-extended/prefixed"] = Znode()
+    found[cluster.DELETIONS] = Znode()
     return found
+
+
+def under_way(*, with_ids: bool) -> dict[str, Znode]:
+    """A deletion and a reassignment that brokers had not finished."""
+    topic = TopicZnode(DELETED_ID if with_ids else None, {0: (1, 2)})
+    return {
+        topic_path(DELETED): Znode(encode_topic(topic)),
+        partitions_path(DELETED): Znode(),
+        f"{partitions_path(DELETED)}/0": Znode(),
+        state_path(DELETED, 0): Znode(encode_state(PartitionState(-1, 7, (2,), 4)), 3),
+        f"{cluster.DELETIONS}/{DELETED}": Znode(),
+        cluster.REASSIGNMENTS: Znode(to_json({
+            "version": 1, "partitions": [{"topic": "one", "partition": 0, "replicas": list(MOVED)}],
+        })),
+    }  # fmt: skip
 
 
 class World:
     """`files` are those of all three brokers."""
 
-    def __init__(self, seed: int, *, with_ids: bool) -> None:
+    def __init__(self, seed: int, *, with_ids: bool, unfinished: bool = False) -> None:
         self.random = random_module.Random(seed)
         self.disk = SimulatedFileSystem(random_module.Random(seed))
         for node in NODES:
@@ -150,8 +189,14 @@ class World:
                     self.disk.write_atomic(f"{path}/{key}/00000000000000000000.log", b"records")
                     if with_ids:
                         write_partition_metadata(self.disk, f"{path}/{key}", UUID(int=WITH_ID.int + at))
+        if unfinished:
+            self.disk.makedirs(f"/n1/a/{DELETED}-0")
+            self.disk.write_atomic(f"/n1/a/{DELETED}-0/00000000000000000000.log", b"old records")
+            if with_ids:
+                write_partition_metadata(self.disk, f"/n1/a/{DELETED}-0", DELETED_ID)
         self.disk.fsync_all()
-        self.zookeeper = FakeZooKeeper(tree(with_ids=with_ids), self.disk)
+        more = under_way(with_ids=with_ids) if unfinished else {}
+        self.zookeeper = FakeZooKeeper({**tree(with_ids=with_ids), **more}, self.disk)
         self.before = self.files()
         self.disk.steps = 0
 
@@ -170,4 +215,4 @@ class World:
         self.disk.fsync_all()
 
 
-__all__ = ["CLUSTER", "NODES", "FakeZooKeeper", "SimulatedCrash", "World", "records", "tree"]
+__all__ = ["CLUSTER", "DELETED", "MOVED", "NODES", "FakeZooKeeper", "SimulatedCrash", "World", "records", "tree"]

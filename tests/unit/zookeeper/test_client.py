@@ -13,7 +13,8 @@ from ottla.simulation.zookeeper.server import PORT, Server
 from ottla.testing.loop import SimulatedTime
 from ottla.testing.network import SimulatedNetwork
 from ottla.zookeeper.client import ZooKeeper
-from ottla.zookeeper.errors import Code, ConnectionLossError, SessionClosedError
+from ottla.zookeeper.errors import Code, ConnectionLossError, NoNodeError, SessionClosedError, ZooKeeperError
+from ottla.zookeeper.messages import GetChildren, GetData
 
 
 class World:
@@ -50,6 +51,43 @@ def test_callers_wait_for_room_and_are_served_in_order() -> None:
             tasks[20].cancel()
             made = [(await task).path for number, task in enumerate(tasks) if number != 20]
             assert made == [f"/n-{number:010}" for number in range(49)]
+
+    world.run(walk())
+
+
+def test_many_reads_at_once_are_answered_in_order() -> None:
+    """More than there is room for, beside others; what is not there stands in its place."""
+    world = World()
+
+    async def walk() -> None:
+        async with world.client(requests_max=4) as client:
+            for number in range(10):
+                await client.create(f"/n{number}", b"%d" % number)
+            beside = [world.loop.create_task(client.get("/n3")) for _ in range(6)]
+            found = await client.read_many([GetData(f"/n{number}") for number in range(12)])
+            assert [each.data for each in found[:10]] == [b"%d" % number for number in range(10)]
+            assert [type(each) for each in found[10:]] == [NoNodeError] * 2
+            assert [(await each).data for each in beside] == [b"3"] * 6
+            assert sorted((await client.read_many([GetChildren("/")]))[0].names) >= ["n0"]
+            assert await client.read_many([]) == []
+            assert client.waiting == 0
+
+    world.run(walk())
+
+
+def test_many_reads_without_an_answer_are_given_up_together() -> None:
+    world = World()
+
+    async def walk() -> None:
+        client = ZooKeeper(world.host, "nobody:1", random=Random(1), request_timeout_ms=2000, requests_max=8)
+        client.start()
+        found = await client.read_many([GetData("/"), GetChildren("/")])
+        assert [each.code for each in found] == [Code.OPERATION_TIMEOUT] * 2
+        with pytest.raises(ZooKeeperError) as failed:
+            await client.read_many([GetData("/") for _ in range(20)])
+        assert failed.value.code is Code.OPERATION_TIMEOUT
+        assert client.waiting == 0
+        await client.close()
 
     world.run(walk())
 

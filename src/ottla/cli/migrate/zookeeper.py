@@ -104,7 +104,7 @@ def _node(path: str, config: ServerConfig) -> Node:
     voters = frozenset(config.quorum_voters) or frozenset({config.node_id})
     return Node(
         visible(path), config.node_id, config.is_broker, config.is_controller, config.log_dirs,
-        config.metadata_log_dir, voters,
+        config.metadata_log_dir, voters, config.delete_topic_enable,
     )  # fmt: skip
 
 
@@ -205,6 +205,7 @@ def _carried(found: Plan) -> list[tuple[str, int]]:
         ("partitions", cluster.partition_count),
         ("of these had no leader", leaderless),
         ("topics with settings", len(cluster.topic_configs)),
+        ("topics whose deletion is finished", len(cluster.deleted)),
         ("brokers with dynamic settings", len(cluster.broker_configs)),
         ("entities with quotas", len(cluster.quotas)),
         ("SCRAM credentials", len(cluster.credentials)),
@@ -251,6 +252,7 @@ async def _verify(
     from ottla.migration.verifying import differences
     from ottla.znodes.checking import IMPORT
     from ottla.znodes.reading import Reader
+    from ottla.znodes.unfinished import finish
 
     tree = await read_tree(client)
     decided = decision_in(tree)
@@ -258,8 +260,9 @@ async def _verify(
         raise CommandFailed(f"{IMPORT} is not there: no import has begun", FAILED)
     reader = Reader(tree, secrets)
     found = reader.read()
-    if reader.findings.refused():
-        _print_findings(reader.findings.refused())
+    refused = [*reader.findings.refused(), *finish(reader).refused()]
+    if refused:
+        _print_findings(refused)
         return FAILED
     rows: dict[int, list[str]] = {}
     for node in nodes:

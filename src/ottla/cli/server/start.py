@@ -234,7 +234,7 @@ def run_with(options: StartOptions) -> int:
     if options.secure:
         _secure(options)
     try:
-        configs = load_configs(options, os.environ)
+        configs = _with_ids(options)
         for each in configs:
             refuse_open_ports(each)
     except OttlaError as error:
@@ -261,6 +261,26 @@ def run_with(options: StartOptions) -> int:
 
             return run(config, attend_with(options.registry, config), tell=_service_manager()) or OK
         return run(config, announce, tell=_service_manager()) or OK
+
+
+def _with_ids(options: StartOptions) -> list[ServerConfig]:
+    """The settings of each node. A cluster in ZooKeeper gives a number to a node whose file has none."""
+    from ottla.errors import OttlaError
+
+    try:
+        return load_configs(options, os.environ)
+    except OttlaError as error:
+        from ottla.config.zookeeper import IdIsGenerated
+
+        if not isinstance(error, IdIsGenerated) or options.nodes is not None:
+            raise
+    from ottla.cli.server.generated_id import id_of
+
+    options.settings["node.id"] = "0"  # any: only the directories and the way to the ensemble are looked at
+    trial = load_config(options, os.environ)
+    check_directories([*trial.log_dirs, trial.metadata_log_dir])
+    options.settings["node.id"] = str(id_of(trial))
+    return load_configs(options, os.environ)
 
 
 def _secure(options: StartOptions) -> None:

@@ -104,7 +104,7 @@ _REASONS: Mapping[str, tuple[str, ...]] = {
         "remote.list.offsets.request.timeout.ms", "rsm.config.", "rlmm.config.",
     ),
     "A cluster that lives in ZooKeeper does not need it.": (
-        "zookeeper.", "broker.id.generation.enable", "reserved.broker.max.id", "control.plane.listener.name",
+        "zookeeper.", "control.plane.listener.name",
     ),
     "Dynamic passwords are kept as Kafka's KRaft keeps them, which needs no secret.": (
         "password.encoder.cipher.algorithm", "password.encoder.iterations", "password.encoder.key.length",

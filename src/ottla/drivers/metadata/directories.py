@@ -22,6 +22,7 @@ from ottla.model import METADATA_TOPIC, Millis, NodeId, TopicPartition, uuid_fro
 from ottla.protocol.internal.metadata_records import FeatureLevelRecord
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, write_snapshot
 from ottla.storage.checkpoints.meta_properties import (
+    BEFORE_IMPORT_FILE,
     META_PROPERTIES_FILE,
     MetaProperties,
     random_directory_id,
@@ -83,9 +84,10 @@ def identify(
         found[path] = read_meta_properties(fs, path)
     known = (meta.cluster_id for meta in found.values() if meta is not None and meta.cluster_id)
     cluster_id = next(known, followed_cluster)
+    has_metadata = fs.exists(posixpath.join(metadata_log_dir, METADATA_DIRECTORY))
     for path, meta in found.items():
         if meta is not None:
-            if meta.version == 0:
+            if meta.version == 0 and not (has_metadata and _is_migrated(fs, path)):
                 raise OttlaError(
                     f"{path} belongs to a broker with ZooKeeper (its meta.properties has version 0): import the "
                     "cluster with `ottla migrate zookeeper`, or give another directory"
@@ -93,7 +95,6 @@ def identify(
             meta.check(path, cluster_id=cluster_id, node_id=node_id)
         elif cluster_id is None and fs.exists(posixpath.join(path, METADATA_DIRECTORY)):
             raise OttlaError(f"{path} has metadata but no meta.properties: restore that file, or empty the directory")
-    has_metadata = fs.exists(posixpath.join(metadata_log_dir, METADATA_DIRECTORY))
     if followed_cluster is not None:
         has_metadata = any(meta is not None for meta in found.values())
     elif not has_metadata:
@@ -115,6 +116,12 @@ def identify(
                 _mark(fs, path, MetaProperties(cluster_id, node_id, directory_id))
         ids[path] = uuid_from_base64(directory_id)
     return Identity(cluster_id, ids, tuple(unmarked))
+
+
+def _is_migrated(fs: FileSystem, path: str) -> bool:
+    """Whether a directory of version 0 beside a metadata log may be used: Kafka keeps the version of brokers that it
+    took to KRaft (KIP-866). An import of Ottla's makes it 1 in its last step."""
+    return not fs.exists(posixpath.join(path, BEFORE_IMPORT_FILE))
 
 
 def mark(fs: FileSystem, identity: Identity, node_id: NodeId) -> None:

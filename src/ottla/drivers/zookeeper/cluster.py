@@ -13,42 +13,42 @@ import asyncio
 import logging
 import random as random_module
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.clock import Clock
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.tasks import cancelled
+from ottla.drivers.zookeeper.access import EnsembleAccess
 from ottla.drivers.zookeeper.controller_part import ControllerPart
 from ottla.drivers.zookeeper.elected_node import ElectedNode
+from ottla.drivers.zookeeper.ensemble_client import ZooKeeperSettings, client_of, prepare, unusable
 from ottla.drivers.zookeeper.tree import Deposed, TreeWriter, ensure, read_tree
-from ottla.errors import KafkaError, OttlaError
+from ottla.errors import KafkaError
 from ottla.logs import fields
 from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
-from ottla.model import LeaderEpoch, NodeId, Offset, random_uuid, uuid_to_base64
-from ottla.network import Address, Network
+from ottla.model import LeaderEpoch, Offset, random_uuid, uuid_to_base64
+from ottla.network import Address
 from ottla.quorum.elected import first_snapshot
 from ottla.znodes import changes, cluster
 from ottla.znodes.members import ControllerAddress, decode_controller, encode_controller
 from ottla.znodes.state import TreeState, read_state
 from ottla.znodes.tree import BadZnode
 from ottla.zookeeper.client import ZooKeeper
-from ottla.zookeeper.errors import Code, ConnectionLossError, NoNodeError, SessionExpiredError, ZooKeeperError
-from ottla.zookeeper.messages import OPEN_ACL_UNSAFE, Create, CreateFlag, SetData
+from ottla.zookeeper.errors import (
+    AuthFailedError,
+    Code,
+    ConnectionLossError,
+    NoNodeError,
+    SessionExpiredError,
+    ZooKeeperError,
+)
+from ottla.zookeeper.messages import Create, CreateFlag, SetData
 from ottla.zookeeper.watches import State, WatchedEvent
 
 _LOG = logging.getLogger("ottla.controller")
-
-PERSISTENT = (
-    "/consumers", "/brokers/ids", "/brokers/topics", "/brokers/seqid", "/config/changes", "/config/topics",
-    "/config/brokers", "/config/clients", "/config/users", "/config/ips", "/admin/delete_topics",
-    "/isr_change_notification", "/log_dir_event_notification", "/latest_producer_id_block",
-    "/delegation_token/tokens", "/kafka-acl", "/kafka-acl-changes", "/kafka-acl-extended/prefixed",
-    "/kafka-acl-extended-changes",
-)  # fmt: skip
-"""Znodes that every cluster has (`KafkaZkClient.createTopLevelPaths`)."""
 
 RETRY_SECONDS = 1.0
 """Before another attempt of what failed for a reason that may pass."""
@@ -58,16 +58,6 @@ DAMAGED_SECONDS = 10.0
 
 DECISIONS_AT_ONCE = 500
 """Decisions that are written in one go, at most."""
-
-
-class ZooKeeperSettings(NamedTuple):
-    node_id: NodeId
-    connect: str
-    session_timeout_ms: int
-    connection_timeout_ms: int
-    requests_max: int
-    secrets: Sequence[str] = ()
-    """`password.encoder.secret` and the one before it."""
 
 
 class _Decision(NamedTuple):
@@ -81,7 +71,7 @@ class ZooKeeperCluster:
 
     def __init__(
         self,
-        network: Network,
+        access: EnsembleAccess,
         clock: Clock,
         random: random_module.Random,
         settings: ZooKeeperSettings,
@@ -96,11 +86,11 @@ class ZooKeeperCluster:
         """Called with each new session, the first one excepted."""
         self.part: ControllerPart | None = None
         """What this node does as the controller beside deciding; None before `begin`."""
-        self._network = network
+        self._access = access
+        self.acl = access.acl
         self._clock = clock
         self._random = random
         self._encrypt = encrypt
-        self.acl = OPEN_ACL_UNSAFE
         self._endpoint = Endpoint("", 0)
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -122,34 +112,17 @@ class ZooKeeperCluster:
         settings = self.settings
         self.client = self._new_client()
         try:
-            await self.client.wait_connected(settings.connection_timeout_ms)
-            if await self.client.exists("/") is None:
-                await self._make_chroot()
-            for path in PERSISTENT:
-                await ensure(self.client, path, self.acl)
+            await prepare(self.client, settings, self._access, self._random)
             self.cluster_id = await self._cluster_id()
         except ZooKeeperError as error:
             await self.client.close()
-            raise OttlaError(f"zookeeper.connect: {settings.connect} cannot be used: {error}") from error
+            raise unusable(settings, error) from error
 
     def _new_client(self) -> ZooKeeper:
-        settings = self.settings
-        client = ZooKeeper(
-            self._network, settings.connect, random=self._random, session_timeout_ms=settings.session_timeout_ms,
-            request_timeout_ms=settings.session_timeout_ms, requests_max=settings.requests_max,
-        )  # fmt: skip
+        client = client_of(self.settings, self._access, self._random)
         client.on_state(lambda state: self._on_state(client, state))
         client.start()
         return client
-
-    async def _make_chroot(self) -> None:
-        """Kafka's brokers create it too."""
-        servers, _, chroot = self.settings.connect.partition("/")
-        above = ZooKeeper(
-            self._network, servers, random=self._random, session_timeout_ms=self.settings.session_timeout_ms
-        )
-        async with above:
-            await ensure(above, "/" + chroot, self.acl)
 
     async def _cluster_id(self) -> str:
         try:
@@ -158,7 +131,7 @@ class ZooKeeperCluster:
             made = uuid_to_base64(random_uuid(self._random))
         await ensure(self.client, "/cluster", self.acl)
         try:
-            await self.client.create(cluster.CLUSTER_ID, cluster.encode_cluster_id(made), self.acl)
+            await self.client.create(cluster.CLUSTER_ID, cluster.encode_cluster_id(made), self.acl(cluster.CLUSTER_ID))
         except ZooKeeperError as error:
             if error.code != Code.NODE_EXISTS:
                 raise
@@ -203,11 +176,11 @@ class ZooKeeperCluster:
             try:
                 await self._follow()
             except SessionExpiredError:
-                self._resign()
-                self.client.abort()
-                self.client = client = self._new_client()
-                for callback in list(self.on_session):
-                    callback(client)
+                self._begin_session()
+            except AuthFailedError as error:  # it may be that only one server of the ensemble is not in order
+                _LOG.error("ZooKeeper does not accept this broker's login", extra=fields(error=str(error)))
+                await asyncio.sleep(RETRY_SECONDS)
+                self._begin_session()
             except ConnectionLossError:
                 if self._is_cut_off():
                     self._resign()
@@ -215,6 +188,14 @@ class ZooKeeperCluster:
                 _LOG.error("the election in ZooKeeper cannot be followed", exc_info=error)
                 self._resign()
                 await asyncio.sleep(RETRY_SECONDS)
+
+    def _begin_session(self) -> None:
+        """The one before has ended."""
+        self._resign()
+        self.client.abort()
+        self.client = client = self._new_client()
+        for callback in list(self.on_session):
+            callback(client)
 
     async def _follow(self) -> None:
         client = self.client
@@ -259,7 +240,7 @@ class ZooKeeperCluster:
             data, stat = await client.get(cluster.CONTROLLER_EPOCH)
         except NoNodeError:
             try:
-                await client.create(cluster.CONTROLLER_EPOCH, b"0", self.acl)
+                await client.create(cluster.CONTROLLER_EPOCH, b"0", self.acl(cluster.CONTROLLER_EPOCH))
             except ZooKeeperError as error:
                 if error.code != Code.NODE_EXISTS:
                     raise
@@ -267,7 +248,7 @@ class ZooKeeperCluster:
         epoch = max(cluster.decode_controller_epoch(data), self.node.epoch) + 1
         own = ControllerAddress(self.settings.node_id, epoch, self._endpoint.host, self._endpoint.port)
         content = encode_controller(own, self._clock.now_ms())
-        controller = Create(cluster.CONTROLLER, content, self.acl, CreateFlag.EPHEMERAL)
+        controller = Create(cluster.CONTROLLER, content, tuple(self.acl(cluster.CONTROLLER)), CreateFlag.EPHEMERAL)
         try:
             await client.multi([controller, SetData(cluster.CONTROLLER_EPOCH, b"%d" % epoch, stat.version)])
         except ZooKeeperError as error:

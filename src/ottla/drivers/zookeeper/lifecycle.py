@@ -102,9 +102,8 @@ class ZooKeeperLifecycle(BrokerLifecycle):
         told = False
         while True:
             try:
-                await client.create(
-                    path, encode_member(self._member, self._clock.now_ms()), self._cluster.acl, ephemeral=True
-                )
+                content = encode_member(self._member, self._clock.now_ms())
+                await client.create(path, content, self._cluster.acl(path), ephemeral=True)
                 return
             except ZooKeeperError as error:
                 if error.code != Code.NODE_EXISTS:

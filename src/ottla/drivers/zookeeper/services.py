@@ -12,9 +12,11 @@ from ottla.drivers.metadata.broker_lifecycle import BrokerLifecycle
 from ottla.drivers.metadata.directories import Identity, identify, known_cluster_id
 from ottla.drivers.metadata.metadata_services import MetadataServices, broker_settings, quorum_settings
 from ottla.drivers.quorum.quorum_node import QuorumNode
-from ottla.drivers.zookeeper.cluster import ZooKeeperCluster, ZooKeeperSettings
+from ottla.drivers.zookeeper.access import ensemble_access
+from ottla.drivers.zookeeper.cluster import ZooKeeperCluster
 from ottla.drivers.zookeeper.controller_part import ControllerPart
 from ottla.drivers.zookeeper.elected_node import ElectedNode
+from ottla.drivers.zookeeper.ensemble_client import zookeeper_settings
 from ottla.drivers.zookeeper.lifecycle import ZooKeeperLifecycle
 from ottla.drivers.zookeeper.tool_requests import ToolRequests
 from ottla.errors import OttlaError
@@ -43,9 +45,10 @@ class ZooKeeperServices(MetadataServices):
         network: Network,
         ensemble: Network,
     ) -> None:
-        """`ensemble` reaches ZooKeeper, `network` other nodes."""
+        """`ensemble` reaches ZooKeeper, `network` other nodes. Raises OttlaError for settings of the way to ZooKeeper
+        that cannot be, before anything is written."""
         super().__init__(fs, clock, random, config, network)
-        self._ensemble = ensemble
+        self._access = ensemble_access(ensemble, config.static, fs.read_bytes)
 
     def _new_quorum(self) -> QuorumNode:
         settings = quorum_settings(self.config)._replace(can_vote=False, addresses={}, bootstrap=())
@@ -57,7 +60,7 @@ class ZooKeeperServices(MetadataServices):
         config = self.config
         assert self._network is not None
         self.cluster = ZooKeeperCluster(
-            self._ensemble, self._clock, self._random, zookeeper_settings(config), self.quorum, self._encrypt()
+            self._access, self._clock, self._random, zookeeper_settings(config), self.quorum, self._encrypt()
         )
         await self.cluster.connect()
         await super().start(log_dirs, controller_endpoints)
@@ -116,13 +119,4 @@ class ZooKeeperServices(MetadataServices):
                 await self.lifecycle.close()
             await self.cluster.stop()
         await super().stop()
-
-
-def zookeeper_settings(config: ServerConfig) -> ZooKeeperSettings:
-    secrets = (config.password_encoder_secret, config.password_encoder_old_secret)
-    timeout_ms = config.zookeeper_session_timeout_ms
-    return ZooKeeperSettings(
-        config.node_id, config.zookeeper_connect or "", timeout_ms,
-        config.zookeeper_connection_timeout_ms or timeout_ms, config.zookeeper_max_in_flight_requests,
-        tuple(revealed(each) for each in secrets if each),
-    )  # fmt: skip
+        self._access.close()

@@ -24,6 +24,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.znodes import cluster, configs, reconcile
 from ottla.znodes.topics import TOPICS, decode_topic, topic_path
 from ottla.znodes.tree import BadZnode, fields_of
+from ottla.znodes.unfinished import decode_reassignments
 from ottla.zookeeper.client import ZooKeeper
 from ottla.zookeeper.errors import NoNodeError, SessionExpiredError, ZooKeeperError
 from ottla.zookeeper.watches import WatchedEvent
@@ -229,9 +230,9 @@ class ToolRequests:
         """Kafka's controller takes the znode away when all of it is done."""
         topics: dict[str, list[Any]] = {}
         wanted: dict[tuple[str, int], list[int]] = {}
-        for each in fields_of(cluster.REASSIGNMENTS, data).objects("partitions"):
-            place = each.text("topic"), each.integer("partition")
-            wanted[place] = list(each.integers("replicas"))
+        for each in decode_reassignments(data):
+            place = each.topic, each.partition
+            wanted[place] = list(each.replicas)
             topics.setdefault(place[0], []).append({"partition_index": place[1], "replicas": wanted[place]})
         rows = [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
         request = {"timeout": TIMEOUT_MS, "allow_replication_factor_change": True, "topics": rows}

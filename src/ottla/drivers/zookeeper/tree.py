@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ottla.znodes import acls, cluster, configs, topics
 from ottla.znodes.changes import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS, Change, Kind
@@ -56,14 +56,18 @@ async def below(client: ZooKeeper, path: str) -> list[str]:
     return sorted(found, key=lambda each: -each.count("/"))
 
 
-async def ensure(client: ZooKeeper, path: str, acl: Sequence[ACL]) -> None:
+AclOf = Callable[[str], Sequence[ACL]]
+"""The permissions of a znode that is made at a path."""
+
+
+async def ensure(client: ZooKeeper, path: str, acl: AclOf) -> None:
     """Have `path` and what is above it. Raises ZooKeeperError."""
     parts = path.strip("/").split("/")
     for depth in range(1, len(parts) + 1):
         each = "/" + "/".join(parts[:depth])
         if await client.exists(each) is None:
             try:
-                await client.create(each, acl=acl)
+                await client.create(each, acl=acl(each))
             except ZooKeeperError as error:
                 if error.code != Code.NODE_EXISTS:
                     raise
@@ -76,11 +80,11 @@ class Deposed(Exception):
 class TreeWriter:
     """Writes changes as the controller of one epoch."""
 
-    def __init__(self, client: ZooKeeper, epoch_version: int, acl: Sequence[ACL]) -> None:
+    def __init__(self, client: ZooKeeper, epoch_version: int, acl: AclOf) -> None:
         """`epoch_version`: the version of `/controller_epoch` since this node raised it."""
         self._client = client
         self._check = Check(cluster.CONTROLLER_EPOCH, epoch_version)
-        self._acl = tuple(acl)
+        self._acl = acl
 
     async def write(self, changes: Sequence[Change]) -> None:
         """Make the changes in their order: all or none where they fit into one request, else part by part.
@@ -134,7 +138,7 @@ class TreeWriter:
         """By what is known of the tree."""
         path, kind, data, times = change
         if kind is Kind.NEW:
-            return [Create(path, data, self._acl)]
+            return [Create(path, data, tuple(self._acl(path)))]
         if kind is Kind.SET:
             return [SetData(path, data) for _ in range(times)]
         return await self._looked(change)
@@ -146,5 +150,5 @@ class TreeWriter:
             return [Delete(each) for each in await below(self._client, path)]
         is_there = await self._client.exists(path) is not None
         if not is_there:
-            return [Create(path, data, self._acl)]
+            return [Create(path, data, tuple(self._acl(path)))]
         return [] if kind is Kind.PARENT else [SetData(path, data) for _ in range(times)]

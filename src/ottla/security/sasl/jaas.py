@@ -18,6 +18,8 @@ from ottla.errors import OttlaError
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+DIGEST_MODULE: Final = "org.apache.zookeeper.server.auth.DigestLoginModule"
+"""Login module of clients of ZooKeeper, in a file of sections."""
 KERBEROS_MODULE: Final = "com.sun.security.auth.module.Krb5LoginModule"
 MODULES: Final = (PLAIN_MODULE, SCRAM_MODULE, OAUTHBEARER_MODULE, KERBEROS_MODULE)
 
@@ -32,7 +34,7 @@ _TOKEN = re.compile(
     |(?P<word>[A-Za-z_$\xa0-\U0010ffff][A-Za-z_$0-9.\-\xa0-\U0010ffff]*)
     |"(?P<double>(?:[^"\\\r\n]|\\[^\r\n])*)"
     |'(?P<single>(?:[^'\\\r\n]|\\[^\r\n])*)'
-    |(?P<sign>[=;])""",
+    |(?P<sign>[=;{}])""",
     re.VERBOSE | re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
@@ -43,7 +45,7 @@ class LoginModule(NamedTuple):
     """A parsed entry."""
 
     name: str
-    """One of MODULES."""
+    """One of MODULES; in a file of sections, any."""
     options: Mapping[str, Secret]
 
     @property
@@ -65,6 +67,11 @@ def parse_jaas(text: str) -> LoginModule:
     for kind, name in tokens:
         if kind == "sign":
             raise OttlaError(f"a login module is expected where {name!r} is")
+        if name not in MODULES:
+            raise OttlaError(
+                f"login module {name[:100]!r} is not known, and none is loaded by its name; known are "
+                + ", ".join(MODULES)
+            )
         found.append(_entry(name, tokens))
     if not found:
         raise OttlaError("no login module is named; name one of " + ", ".join(MODULES))
@@ -73,11 +80,31 @@ def parse_jaas(text: str) -> LoginModule:
     return found[0]
 
 
+def parse_login_file(text: str, section: str) -> LoginModule | None:
+    """The first login module of a section of a file as Java's `java.security.auth.login.config` names it, whatever its
+    name is; None where the file has no such section. Raises OttlaError for a text that is no such file."""
+    tokens = _tokens(text)
+    found: LoginModule | None = None
+    for kind, name in tokens:
+        if kind == "sign" or next(tokens, ("end", "")) != ("sign", "{"):
+            raise OttlaError(f"a section such as {section} {{ ... }}; is expected where {name[:100]!r} is")
+        modules = []
+        for kind, module in tokens:
+            if (kind, module) == ("sign", "}"):
+                break
+            modules.append(_entry(module, tokens))
+        else:
+            raise OttlaError(f"section {name[:100]!r} does not end with }};")
+        if next(tokens, ("end", "")) != ("sign", ";"):
+            raise OttlaError(f"section {name[:100]!r} does not end with }};")
+        if name == section and found is None:
+            if not modules:
+                raise OttlaError(f"section {section} names no login module")
+            found = modules[0]
+    return found
+
+
 def _entry(name: str, tokens: Iterator[tuple[str, str]]) -> LoginModule:
-    if name not in MODULES:
-        raise OttlaError(
-            f"login module {name[:100]!r} is not known, and none is loaded by its name; known are " + ", ".join(MODULES)
-        )
     kind, flag = next(tokens, ("end", ""))
     if kind != "word" or flag.lower() not in _FLAGS:
         raise OttlaError(f"a control flag must follow the login module: {', '.join(_FLAGS)}")

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from ottla.simulation.clients.clients import Client
+from ottla.simulation.clients.epoch_consumer import EpochConsumer
 from ottla.simulation.faults.cluster_faults import ClusterNemesis
 from ottla.simulation.faults.faults import Nemesis
 from ottla.simulation.runs.quorum import ALWAYS, Plan, QuorumRun
@@ -25,7 +27,10 @@ SESSION_TIMEOUT_MS = 3000
 
 
 class InZooKeeperRun(QuorumRun):
-    """The seed chooses as for a quorum, but for roles: each node has both."""
+    """The seed chooses as for a quorum, but for roles: each node has both. Consumers look at leader epochs, since a
+    broker without the ensemble may go on answering as the leader of an older one."""
+
+    consumer = EpochConsumer
 
     def __init__(self, seed: int, plan: Plan | None = None) -> None:
         super().__init__(seed, IN_ZOOKEEPER, plan)
@@ -74,6 +79,11 @@ class InZooKeeperRun(QuorumRun):
         for server in self.zookeepers:
             await server.start()
         await super().set_up()
+
+    def make_clients(self) -> list[Client]:
+        clients = super().make_clients()
+        self.admin.decided_elsewhere = True  # the ensemble's answer may be lost, and the topic be there
+        return clients
 
     def make_nemesis(self) -> Nemesis:
         plan = self.plan

@@ -78,6 +78,7 @@ class QuorumRun(Run):
     topics: tuple[str, ...] = (TOPIC, TRIMMED[0])
     watched: tuple[str, ...] = (TOPIC,)
     """Topics whose records are compared between replicas."""
+    consumer: type[Consumer] = Consumer
     seconds_max = 60 + LONG_SECONDS[1] + 2 * QUIET_SECONDS_MAX + SETTLED_SECONDS_MAX
 
     def __init__(self, seed: int, kind: str = QUORUM, plan: Plan | None = None, *, fsynced: bool | None = None) -> None:
@@ -200,7 +201,7 @@ class QuorumRun(Run):
             Producer(world, history, "p-idem1", servers, keys[1], idempotent=True, in_flight=1),
             Producer(world, history, "p-plain", servers, keys[0], idempotent=False, in_flight=2, acks=self.plan.acks),
             BumpingProducer(world, history, "p-bump", servers, keys),
-            *(Consumer(world, history, f"c{number}", servers, key) for number, key in enumerate(keys)),
+            *(self.consumer(world, history, f"c{number}", servers, key) for number, key in enumerate(keys)),
             self.committer, self.admin, ClusterAdmin(world, history, "admin2", servers, self.plan.replicas),
             *(Member(world, history, f"m{number}", servers, group) for number in range(2)),
             Trimmer(world, history, "trimmer", servers),

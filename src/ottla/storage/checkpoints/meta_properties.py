@@ -16,6 +16,8 @@ from ottla.model import random_uuid as _random_uuid
 from ottla.storage.checkpoints.offset_checkpoint import CorruptFile
 
 META_PROPERTIES_FILE = "meta.properties"
+BEFORE_IMPORT_FILE = "meta.properties.zookeeper"
+"""As the broker with ZooKeeper had it, beside an import of `ottla migrate zookeeper`; empty where there was none."""
 
 
 @dataclass(frozen=True, slots=True)
