@@ -75,7 +75,7 @@ class StreamsMember(ConsumerMember):
         }  # fmt: skip
 
     def _offsets(self) -> list[dict[str, Any]]:
-        """Of the tasks on its disk that do not run."""
+        """Offsets of the tasks on its disk that do not run."""
         numbers = sorted({*self.restored, *self.copies[0], *self.copies[1]} - self.owned)
         return [_offset(number, self.restored.get(number, 0)) for number in numbers]
 

@@ -148,7 +148,7 @@ class StreamsRun(GroupRun):
             self.world.counts["stale epochs refused"] += 1
 
     async def _check_topologies(self) -> None:
-        """Who joins with another topology is refused; who joins with an older one is told."""
+        """A member that joins with another topology is refused; one with an older topology is told."""
         for epoch, source, error in ((0, "other", ErrorCode.invalid_request), (-1, WORK, ErrorCode.none)):
             asked = self._stranger() | {"topology": topology(epoch, source)}
 

@@ -102,7 +102,7 @@ def test_a_batch_that_is_long_is_read_in_a_thread(tmp_path: Path) -> None:
 
 
 def test_a_fetch_goes_on_behind_records_that_wait_until_it_has_what_it_wants(tmp_path: Path) -> None:
-    """Of the records that are read half have to wait: one read of as many offsets as are wanted is not enough."""
+    """Half of the records that are read have to wait: one read of as many offsets as are wanted is not enough."""
 
     async def scene(node: Node, member: Member) -> None:
         await drain(member)
