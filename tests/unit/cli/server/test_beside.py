@@ -64,7 +64,7 @@ def test_a_secured_node_whose_clients_settings_nobody_names(program: Program) ->
         planned({program: "127.0.0.1:0"}, secured)
 
 
-def test_the_console_is_told_of_the_registry() -> None:
+def test_the_console_gets_the_address_of_the_registry() -> None:
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
     plans = planned({REGISTRY: f"127.0.0.1:{port}", CONSOLE: "127.0.0.1:0"}, config())
