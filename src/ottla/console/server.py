@@ -16,8 +16,8 @@ from ottla.client.security import PLAINTEXT, Security
 from ottla.console.asking import Asking, Site, User
 from ottla.console.brokers import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Brokers
 from ottla.console.masks import Masks, read_masks
+from ottla.console.sampling import Sampler, sample
 from ottla.console.snapshots import Snapshots
-from ottla.console.trends import Sampler, sample
 from ottla.errors import KafkaError
 from ottla.logs import fields
 from ottla.registry.port_settings import CannotStart

@@ -11,7 +11,8 @@ from ottla.console.asking import Site
 from ottla.console.history import SAMPLES_MAX, History, Trend
 from ottla.console.masks import Masks
 from ottla.console.pages import amount, points
-from ottla.console.trends import ALL, LOOKED_S, USERS_MAX, Sampler, sample
+from ottla.console.sampling import LOOKED_S, USERS_MAX, Sampler, sample
+from ottla.console.trends import ALL
 from ottla.protocol.records.record_batch import SimpleRecord
 from tests.unit.console.fake_cluster import NOW_MS, FakeBrokers, user
 

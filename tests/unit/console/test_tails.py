@@ -1,4 +1,4 @@
-"""Live tails and readings that are stopped: what a round holds, what is skipped, and who waits for nobody."""
+"""Live tails and readings that are stopped: what a round holds, what is skipped, and that nobody waits for a slow reader."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def numbers(tail: Tail) -> list[int]:
     return [int(row.offset) for row in tail.next_round().rows]
 
 
-def test_it_begins_at_the_end_or_where_it_is_told() -> None:
+def test_it_begins_at_the_end_or_where_it_is_asked_to() -> None:
     brokers = Growing(5)
     tail = Tail(asking(brokers))
     assert tail.next_round().is_empty

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ottla.server.main import Attend
     from ottla.server.node import Node
 
-_LOG = logging.getLogger("ottla.server.beside")
+_LOG = logging.getLogger("ottla.node")
 
 STOP_S = 10.0
 """Longer than a program takes for the requests that it has begun."""
