@@ -1,4 +1,4 @@
-"""Live tails and readings that are stopped: what a round holds, what is skipped, and that nobody waits for a slow reader."""
+"""Live tails and readings that are stopped: what a round holds, what is skipped, and that no reader holds others up."""
 
 from __future__ import annotations
 
