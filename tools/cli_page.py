@@ -82,6 +82,8 @@ _EVERYWHERE = ("--bootstrap",)
 
 _VALUES = {
     "--config": "FILE",
+    "--encoder-secret": "FILE",
+    "--zookeeper-config": "FILE",
     "--file": "FILE",
     "--interval": "SECONDS",
     "--header": "NAME=VALUE",

@@ -219,6 +219,8 @@ _KINDS: dict[str, str | tuple[str, ...]] = {
     "--group": "groups",
     "--file": FILES,
     "--config": FILES,
+    "--zookeeper-config": FILES,
+    "--encoder-secret": FILES,
     "--from": _PLACES,
     "--to": _PLACES,
     "--set": "changes",

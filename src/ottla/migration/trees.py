@@ -148,7 +148,9 @@ def _answer(request: Request, answer: Any) -> Any:
     if isinstance(answer, NoNodeError):
         return None
     if isinstance(answer, NoAuthError):
-        raise BadZnode(request.path, "may not be read: the ensemble asks for credentials") from None
+        raise BadZnode(
+            request.path, "may not be read: the ensemble asks for a login, which --zookeeper-config gives"
+        ) from None
     if isinstance(answer, BaseException):
         raise answer
     return answer

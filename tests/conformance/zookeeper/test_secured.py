@@ -191,3 +191,21 @@ def test_a_node_whose_number_the_cluster_gives_owns_its_znodes(secured: tuple[st
             node.communicate()
         assert node.returncode == 0
     kafka.close()
+    _plan_an_import(f"{connect}/node", directory, tmp_path / "server.properties")
+
+
+def _plan_an_import(connect: str, directory: Path, file: Path) -> None:
+    """`ottla migrate zookeeper` reaches the ensemble as the broker did, by its file, or says what is missing."""
+    command = [sys.executable, "-m", "ottla.cli.main", "migrate", "zookeeper", "--connect", connect, "--plan"]
+    expected = {
+        "kafka": (0, "nothing is in the way"),
+        "wrong": (1, "does not accept"),
+        "other": (1, "which --zookeeper-config gives"),
+    }
+    for user, (code, text) in expected.items():
+        options = f"-Djava.security.auth.login.config={directory / user}.jaas"
+        done = subprocess.run(
+            [*command, "--zookeeper-config", str(file)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env={**os.environ, "KAFKA_OPTS": options},
+        )  # fmt: skip
+        assert (done.returncode, text in done.stdout) == (code, True), done.stdout

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from ottla.drivers.zookeeper.access import EnsembleAccess
 from ottla.errors import OttlaError
 from ottla.migration.importing import execute
+from ottla.migration.permissions import Protected
 from ottla.migration.trees import TreeChanged
+from ottla.network import SystemNetwork
 from ottla.znodes import cluster
 from ottla.znodes.checking import IMPORT
+from ottla.zookeeper.messages import ACL, CREATOR_ALL_ACL, READ_ACL_UNSAFE, Create
 from tests.unit.migration.world import DELETED, NODES, World
 
 CONFIG = "/config/topics/one"
@@ -43,6 +47,25 @@ def test_a_tree_that_changes_while_the_controllers_place_is_taken() -> None:
     assert IMPORT not in tree and cluster.CONTROLLER not in tree
     assert world.files() == world.before
     assert _import(world, NODES[0]).nodes == (1,)
+
+
+def test_znodes_that_only_brokers_may_change() -> None:
+    """`zookeeper.set.acl` holds for what a migration makes: who could remove /controller could start a controller."""
+    world = World(1, with_ids=True)
+    made: dict[str, tuple[ACL, ...]] = {}
+    original = world.zookeeper.multi
+
+    async def multi(ops: Any) -> Any:
+        ops = list(ops)
+        made.update((op.path, op.acl) for op in ops if isinstance(op, Create))
+        return await original(ops)
+
+    world.zookeeper.multi = multi  # type: ignore[method-assign]
+    access = EnsembleAccess(SystemNetwork(), sets_acls=True)
+    client = Protected(world.zookeeper, access.acl)
+    asyncio.run(execute(client, world.disk, [NODES[0]], world.random, lambda: 1000))
+    assert {cluster.CONTROLLER, IMPORT} <= set(made)
+    assert set(made.values()) == {(*CREATOR_ALL_ACL, *READ_ACL_UNSAFE)}
 
 
 def test_a_tree_that_changed_since_the_first_host() -> None:

@@ -19,8 +19,10 @@ from ottla.errors import OttlaError
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
+    from ottla.drivers.zookeeper.access import EnsembleAccess
     from ottla.migration.directories import Node
     from ottla.migration.importing import Plan
+    from ottla.migration.trees import Client
     from ottla.znodes.findings import Finding
     from ottla.zookeeper.client import ZooKeeper
 
@@ -43,6 +45,7 @@ def zookeeper(
     rollback: Flag = False,
     config: Configs = None,
     encoder_secret: Secrets = None,
+    zookeeper_config: Raw | None = None,
     accept_loss: Flag = False,
     json: AsJson = False,
 ) -> int:
@@ -68,6 +71,9 @@ def zookeeper(
     encoder_secret
         A file with a password.encoder.secret that encrypted passwords in ZooKeeper, if it is not in the settings files;
         may be repeated. The first one encrypts on the way back.
+    zookeeper_config
+        A file that says how the ensemble is reached, if by TLS or with a login: zookeeper.ssl.*, zookeeper.set.acl and
+        ottla.zookeeper.login.config (a JAAS file). A broker's file will do. Options of Java in KAFKA_OPTS count too.
     accept_loss
         With --rollback: go on where something has no place in ZooKeeper.
     """
@@ -83,7 +89,11 @@ def zookeeper(
     secrets = _secrets(encoder_secret or (), [each for _, each in settings])
     mode = next(name for name, given in modes.items() if given)
     work = {"--plan": _plan, "--execute": _execute, "--verify": _verify, "--rollback": _rollback}[mode]
-    return asyncio.run(_connected(connect, lambda client: work(client, nodes, secrets, accept_loss, json)))
+    access = _access(zookeeper_config)
+    try:
+        return asyncio.run(_connected(connect, access, lambda client: work(client, nodes, secrets, accept_loss, json)))
+    finally:
+        access.close()
 
 
 def _load(path: str) -> ServerConfig:
@@ -123,26 +133,48 @@ def _secrets(files: Sequence[str], configs: Sequence[ServerConfig]) -> list[str]
     return [Secret(each) for each in dict.fromkeys(found)]
 
 
-Work = Callable[["ZooKeeper"], Awaitable[int]]
+def _access(path: str | None) -> EnsembleAccess:
+    from ottla.config.properties import decode_properties, parse_properties
+    from ottla.config.zookeeper import from_java_options
+    from ottla.drivers.zookeeper.access import ensemble_access
+    from ottla.network import SystemNetwork
+
+    given: dict[str, str] = {}
+    try:
+        if path is not None:
+            given = parse_properties(decode_properties(Path(path).read_bytes()))
+        return ensemble_access(
+            SystemNetwork(), {**from_java_options(os.environ), **given}, lambda name: Path(name).read_bytes()
+        )
+    except (OSError, OttlaError, ValueError) as error:
+        where = "" if path is None else f"--zookeeper-config {visible(path)}: "
+        raise CommandFailed(f"{where}{error}", MISUSED) from None
 
 
-async def _connected(connect: str, work: Work) -> int:
+Work = Callable[["Client"], Awaitable[int]]
+
+
+async def _connected(connect: str, access: EnsembleAccess, work: Work) -> int:
     import random
 
     from ottla.migration.importing import Refused
-    from ottla.network import SystemNetwork
+    from ottla.migration.permissions import Protected
     from ottla.zookeeper.client import ZooKeeper
-    from ottla.zookeeper.errors import ConnectionLossError, ZooKeeperError
+    from ottla.zookeeper.errors import AuthFailedError, ConnectionLossError, ZooKeeperError
 
     try:
-        client = ZooKeeper(SystemNetwork(), connect, random=random.SystemRandom(), session_timeout_ms=SESSION_MS)
+        client = ZooKeeper(
+            access.network, connect, random=random.SystemRandom(), session_timeout_ms=SESSION_MS, login=access.login
+        )
     except ValueError as error:
         raise CommandFailed(f"--connect: {error}", MISUSED) from None
     async with client:
         try:
             await client.wait_connected(CONNECT_MS)
             await _check_chroot(client, connect)
-            return await work(client)
+            return await work(Protected(client, access.acl) if access.sets_acls else client)
+        except AuthFailedError as error:
+            raise CommandFailed(f"ZooKeeper at {visible(connect)} refuses the login: {error}", FAILED) from None
         except ConnectionLossError as error:
             raise CommandFailed(f"ZooKeeper at {visible(connect)}: {error}", UNREACHABLE) from None
         except Refused as error:
@@ -168,7 +200,7 @@ def _print_findings(findings: Sequence[Finding]) -> None:
                 print(f"  {visible(row.path)}: {visible(row.text)}")
 
 
-async def _plan(client: ZooKeeper, nodes: Sequence[Node], secrets: Sequence[str], accept_loss: bool, json: bool) -> int:
+async def _plan(client: Client, nodes: Sequence[Node], secrets: Sequence[str], accept_loss: bool, json: bool) -> int:
     from ottla.filesystem import OsFileSystem
     from ottla.migration.importing import check_nodes, plan
 
@@ -218,9 +250,7 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-async def _execute(
-    client: ZooKeeper, nodes: Sequence[Node], secrets: Sequence[str], accept_loss: bool, json: bool
-) -> int:
+async def _execute(client: Client, nodes: Sequence[Node], secrets: Sequence[str], accept_loss: bool, json: bool) -> int:
     import random
 
     from ottla.clock import SystemClock
@@ -241,9 +271,7 @@ async def _execute(
     return OK
 
 
-async def _verify(
-    client: ZooKeeper, nodes: Sequence[Node], secrets: Sequence[str], accept_loss: bool, json: bool
-) -> int:
+async def _verify(client: Client, nodes: Sequence[Node], secrets: Sequence[str], accept_loss: bool, json: bool) -> int:
     from ottla.filesystem import OsFileSystem
     from ottla.migration.decision import decision_in
     from ottla.migration.importing import LEVELS
@@ -283,7 +311,7 @@ async def _verify(
 
 
 async def _rollback(
-    client: ZooKeeper, nodes: Sequence[Node], secrets: Sequence[str], accept_loss: bool, json: bool
+    client: Client, nodes: Sequence[Node], secrets: Sequence[str], accept_loss: bool, json: bool
 ) -> int:
     from ottla.filesystem import OsFileSystem
     from ottla.migration.rollback import roll_back
