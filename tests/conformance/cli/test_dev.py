@@ -146,7 +146,7 @@ def test_programs_in_containers_have_an_address_of_their_own() -> None:
         wait_until_served(facts["registry"])
         code, out, complaints = ended(process, signal.SIGTERM)
         assert (code, out) == (0, "")
-        assert "the registry ended and is restarted" in complaints
+        assert 'a program beside the node ended and is restarted program="schema registry"' in complaints
         assert f"CONTAINERS port {port} is bound to every interface" in complaints
         assert "schema registry port" in complaints
 

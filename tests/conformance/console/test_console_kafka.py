@@ -28,6 +28,7 @@ def test_every_page_of_apache_kafka(oracle: str) -> None:
                 path = path.replace(place, value)
             if "{" in path:
                 continue
+            path = "/group?group=console-group" if path == "/group" else path
             answer = client.get(API + (path if path != "/" else "/overview"))
             assert answer.status_code == 200, (path, answer.text)
             assert answer.json()["problems"] == {}, path

@@ -127,6 +127,9 @@ def prepare(side: Side, state: str, group: str) -> None:
     key, version, values = HEARTBEATS[kind]
     answer = side.ask(key, version, {"group_id": group, **values(OTHER, 0)})
     assert answer["error_code"] == 0, answer
+    if kind == "share":  # what Kafka does behind the answer: until then it knows no share partition
+        listed = {"groups": [{"group_id": group, "topics": None}]}
+        until(lambda: bool(side.ask(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, listed)["groups"][0]["topics"]), bool)
     if what in ("left", "deleted"):
         answer = side.ask(key, version, {"group_id": group, **values(OTHER, -1)})
         assert answer["error_code"] == 0, answer

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from ottla.coordinator.group.streams.topology import InternalTopic
 from ottla.drivers.controller.controller_channel import Requester
@@ -44,7 +44,7 @@ class StreamsTopics:
     """All methods belong to the event loop's thread."""
 
     def __init__(self, node: NodePorts) -> None:
-        self._node = node
+        self._node = ref(node)  # or the table, which goes by nodes, would keep every node that there was
         self._in_flight: set[str] = set()
         self._failed: dict[str, _Failure] = {}
 
@@ -56,9 +56,10 @@ class StreamsTopics:
             for name, each in topics.items()
             if name not in self._in_flight and (name not in self._failed or self._failed[name].until <= now)
         ]
-        if wanted:
+        node = self._node()
+        if wanted and node is not None:
             self._in_flight.update(each.name for each in wanted)
-            self._node.spawn(self._create(wanted, requester, backoff_ms / 1000))
+            node.spawn(self._create(node, wanted, requester, backoff_ms / 1000))
 
     def failures(self, names: Iterable[str]) -> str | None:
         """Why some of these could not be created, as a sentence names them; None where nothing failed of late."""
@@ -70,14 +71,16 @@ class StreamsTopics:
         more = len(found) - SHOWN_MAX
         return ", ".join(found[:SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
-    async def _create(self, topics: list[InternalTopic], requester: Requester, backoff_seconds: float) -> None:
+    async def _create(
+        self, node: NodePorts, topics: list[InternalTopic], requester: Requester, backoff_seconds: float
+    ) -> None:
         request = {
             "topics": [_creatable(each) for each in topics],
-            "timeout": self._node.config.request_timeout_ms,
+            "timeout": node.config.request_timeout_ms,
             "validate_only": False,
         }
         try:
-            answer = await self._node.channel.send(ApiKey.CREATE_TOPICS, request, requester=requester)
+            answer = await node.channel.send(ApiKey.CREATE_TOPICS, request, requester=requester)
         except KafkaError as error:
             for each in topics:
                 self._fail(each.name, error.message or error.code.name, backoff_seconds)

@@ -39,7 +39,10 @@ ASKED_OF_KAFKA = {
 }  # fmt: skip
 """Every setting of a broker that DescribeConfigs of Kafka 4.3.0 has as a password."""
 
-OF_ZOOKEEPER = {"password.encoder.secret", "password.encoder.old.secret"}
+OF_ZOOKEEPER = {
+    "password.encoder.secret", "password.encoder.old.secret", "zookeeper.ssl.keystore.password",
+    "zookeeper.ssl.truststore.password",
+}  # fmt: skip
 """Passwords that Kafka had until 3.9."""
 
 SOUNDS_SECRET = ("password", "passphrase", "secret", "jaas.config", "keystore.key", "certificate")
