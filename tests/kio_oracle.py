@@ -220,6 +220,10 @@ def build(cls: Any, values: Mapping[str, Any]) -> Any:
     return cls(**arguments)
 
 
+RENAMED = {("TxnOffsetCommitRequest", "generation_id"): "generation_id_or_member_epoch"}
+"""Fields that Kafka 4.4 calls otherwise than the release that kio was made of."""
+
+
 def plain(entity: Any) -> Any:
     """An entity as dictionaries and lists, in the values that our decoder gives."""
     if isinstance(entity, timedelta):
@@ -241,6 +245,7 @@ def plain(entity: Any) -> Any:
                 value = -1
             elif value is not None and kafka_type == "uuid" and classify_field(each).is_array:
                 value = [ZERO_UUID if item is None else item for item in value]
-            found[each.name.rstrip("_")] = plain(value)
+            name = each.name.rstrip("_")
+            found[RENAMED.get((type(entity).__name__, name), name)] = plain(value)
         return found
     return entity

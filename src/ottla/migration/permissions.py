@@ -1,4 +1,4 @@
-"""Who may change the znodes that a migration makes, where the brokers' settings ask for it (`zookeeper.set.acl`)."""
+"""Permissions of the znodes that a migration makes, where the brokers' settings ask for them (`zookeeper.set.acl`)."""
 
 from __future__ import annotations
 
