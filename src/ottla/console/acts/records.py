@@ -35,7 +35,7 @@ def produce(asking: Asking) -> Plan:
     key, value = _bytes(asking, "key"), _bytes(asking, "value")
     headers = tuple((each, text.encode()) for each, text in pairs(asking.text("headers"), "headers").items())
     cluster, topic = found_topic(asking, name)
-    at = TopicPartition(name, _partition(asking, topic, key))
+    at = TopicPartition(name, _partition(asking, "partition", topic, key))
     record = SimpleRecord(now_ms(), key, value, headers)
     size = len(key or b"") + len(value or b"")
     changes = [
@@ -71,10 +71,10 @@ def _bytes(asking: Asking, part: str) -> bytes | None:
         raise Invalid(f"{part} must be pairs of hexadecimal digits") from None
 
 
-def _partition(asking: Asking, topic: Topic, key: bytes | None) -> int:
+def _partition(asking: Asking, parameter: str, topic: Topic, key: bytes | None) -> int:
     """The partition that is named, else the one that Kafka's own producer would choose."""
     numbers = [each.number for each in topic.partitions]
-    given = chosen(asking, "partition", -1)
+    given = chosen(asking, parameter, -1)
     if given >= 0:
         if given not in numbers:
             raise NotFound(f"Topic {topic.name} has no partition {given}.")
@@ -148,7 +148,7 @@ def copy(asking: Asking) -> Plan:
     number, offset = asking.number("partition"), asking.number("offset")
     record, _ = _record(asking, name, number, offset)
     cluster, topic = found_topic(asking, to)
-    at = TopicPartition(to, _partition_of_copy(asking, topic, record.key))
+    at = TopicPartition(to, _partition(asking, "to_partition", topic, record.key))
     made = SimpleRecord(
         record.timestamp if asking.text("timestamp") == "keep" else now_ms(), record.key, record.value, record.headers
     )
@@ -161,16 +161,6 @@ def copy(asking: Asking) -> Plan:
          Change("headers", None, str(len(record.headers)))],
         pinned={"to_partition": str(at.partition)}, back=_messages(to),
     )  # fmt: skip
-
-
-def _partition_of_copy(asking: Asking, topic: Topic, key: bytes | None) -> int:
-    numbers = [each.number for each in topic.partitions]
-    given = chosen(asking, "to_partition", -1)
-    if given >= 0:
-        if given not in numbers:
-            raise NotFound(f"Topic {topic.name} has no partition {given}.")
-        return given
-    return random.choice(numbers) if key is None else (murmur2(key) & 0x7FFFFFFF) % len(numbers)
 
 
 def _record(asking: Asking, name: str, number: int, offset: int) -> tuple[Record, Topic]:

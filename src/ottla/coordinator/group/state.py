@@ -225,6 +225,6 @@ class GroupState:
 
 
 def assignment_is_due(last_ms: Millis, interval_ms: Millis, now_ms: Millis) -> bool:
-    """Whether an assignment may follow the one of `last_ms`, 0 for none. A time that is still to come was written by a
-    coordinator whose clock was ahead. To wait for it, as Kafka does, left a group without assignments for so long."""
+    """Whether an assignment may follow the one of `last_ms`, 0 for none. A time in the future comes from a coordinator
+    whose clock was ahead. Kafka waits until then, and the group gets no new assignment meanwhile; here it does."""
     return last_ms == 0 or not 0 <= now_ms - last_ms < interval_ms

@@ -251,7 +251,8 @@ class LogCleaner:
             _LOG.debug("compaction aborted", extra=fields(partition=log.topic_partition))
             return False
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in _PASSING:
+            reason = error.__cause__ if isinstance(error, KafkaError) else error
+            if isinstance(reason, OSError) and reason.errno in _PASSING:
                 _LOG.warning(
                     "compaction failed, will be retried", extra=fields(partition=log.topic_partition, error=str(error))
                 )

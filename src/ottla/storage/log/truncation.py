@@ -214,6 +214,7 @@ class Truncation:
         self._files_end = last.truncate_to(self.offset)
         if self._files_end < self.offset:
             last.close_to_appends()
+            segments.unmark_gaps()
             Segment.create(
                 fs, SegmentCache(), segments.directory, self.offset, now_ms=state.now_ms,
                 index_interval_bytes=last.index_interval_bytes, jitter_ms=0,

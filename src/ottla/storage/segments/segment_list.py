@@ -115,6 +115,13 @@ class SegmentList:
             self._fs.fsync_dir(self.directory)
             self.wants_mark = False
 
+    def unmark_gaps(self) -> None:
+        """Take the mark away, as a cut is about to leave a gap that no recovery point covers. Raises `OSError`."""
+        self.wants_mark = False
+        path = posixpath.join(self.directory, FSYNCED_GAPS)
+        if self._fs.exists(path):
+            self._fs.remove(path)
+
     def index_of(self, offset: Offset) -> int:
         """The number of the last segment that starts at or below `offset`."""
         return max(bisect_right(self.bases, offset) - 1, 0)

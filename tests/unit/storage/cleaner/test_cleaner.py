@@ -579,6 +579,21 @@ def test_a_gap_that_a_power_failure_made_is_a_loss(lost: str) -> None:
     assert log.log.log_end_offset == bases[-2]
 
 
+def test_a_log_that_was_cut_in_a_gap_ends_there_after_a_kill() -> None:
+    """The empty segment behind the gap says where; the gap is no loss, although no recovery point covers it."""
+    log = Compaction(compacted(segment_bytes=300))
+    for number in range(24):
+        log.put([(b"%d" % (number * 5 % 7), b"%d" % number * 20)])
+        if number % 3 == 2:
+            log.log.roll()
+    log.clean_all()
+    asyncio.run(log.logs.truncate({log.log: 4}))
+    assert log.log.log_end_offset == 4
+    log.fs.restart(power_loss=False)
+    log.start()
+    assert log.log.log_end_offset == 4
+
+
 def test_a_log_of_kafka_may_have_gaps_anywhere() -> None:
     """Kafka's cleaner waits for no recovery point: where it ran, the mark is gone, and gaps count as its work."""
     log = Compaction(compacted(segment_bytes=130))

@@ -11,6 +11,7 @@ import pytest
 from ottla.drivers.logs.log_cleaner import LogCleaner
 from ottla.filesystem import FileSystem
 from ottla.protocol.records.record_batch import MAGIC_POSITION
+from ottla.storage.checkpoints.offset_checkpoint import RECOVERY_POINT_CHECKPOINT
 from ottla.storage.cleaner.cleaner_manager import GROUP_SEGMENTS_MAX
 from ottla.storage.cleaner.cleaner_round import GroupCleaner, MapBuilder
 from ottla.storage.cleaner.cleaner_writer import CleanedSegments, NewSegment
@@ -128,6 +129,15 @@ def test_what_passes_is_tried_again(number: int, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patch:
         patch.setattr(MapBuilder, "step", fail)
         assert not log.clean()
+    assert not log.cleaner.uncleanable
+    assert log.clean()
+
+
+def test_a_recovery_point_that_finds_no_room_is_tried_again() -> None:
+    """It is written before the first segment is replaced; that it cannot be says nothing about the log."""
+    log = dirty()
+    log.fs.fail("write", errno.ENOSPC, path=RECOVERY_POINT_CHECKPOINT, times=1)
+    assert not log.clean()
     assert not log.cleaner.uncleanable
     assert log.clean()
 
