@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client.config import ClientConfig, split_address
 from ottla.client.connection import Connection, OtherNode
+from ottla.client.fetcher import decoded
 from ottla.client.security import SecurityFailure
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import MeantNode
@@ -335,14 +336,7 @@ def _fetched(connection: Connection, client_id: str, request: fetch.FetchRequest
         ApiKey.FETCH, fetch.VERSION_MIN, fetch.TOPIC_IDS_SINCE + 3 if has_ids else fetch.TOPIC_IDS_SINCE - 1
     )
     asked = connection.send_frame(fetch.encode_request(version, connection.following_id, client_id, request))
-    frame = connection.receive_frame()
-    try:
-        answered, response = fetch.decode_response(version, frame)
-    except MalformedRequest as error:
-        raise ConnectionError(f"{connection.address}: an answer that cannot be read: {error}") from error
-    if answered != asked:
-        raise ConnectionError(f"{connection.address}: an answer to another request")
-    return response
+    return decoded(connection, version, asked, connection.receive_frame())
 
 
 def _produced(connection: Connection, client_id: str, request: produce.ProduceRequest) -> produce.ProduceResponse:
