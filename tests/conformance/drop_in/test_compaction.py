@@ -16,6 +16,7 @@ from peers.kafka import KafkaPeer, tool
 from tests.conformance.drop_in.drop_in import SETTINGS, Place
 from tests.conformance.operations.operations import Client, eventually
 from tests.node import NodeProcess
+from tests.offsets import commit
 
 pytestmark = pytest.mark.matrix
 
@@ -56,14 +57,7 @@ def fill(client: Client, bootstrap: str) -> None:
         producer.flush()
         producer.commit_transaction() if number % 4 else producer.abort_transaction()
     assert client.alter("__consumer_offsets", internal_segment_bytes=10_000) == "none"
-    commit(bootstrap, COMMITS)
-
-
-def commit(bootstrap: str, count: int) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "committer", "enable.auto.commit": False})
-    for number in range(count):
-        consumer.commit(offsets=[TopicPartition("plain", 0, number + 1)], asynchronous=False)
-    consumer.close()
+    commit(bootstrap, "committer", *({("plain", 0): number + 1} for number in range(COMMITS)))
 
 
 def committed(bootstrap: str) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from ottla import arrow
 from ottla.mirror.mirror import Route
@@ -36,21 +35,6 @@ def with_gaps(bootstrap: str, topic: str, label: str = "") -> None:
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)
-
-
-def commit(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-    wanted = [TopicPartition(*at, offset) for at, offset in offsets.items()]
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            consumer.commit(offsets=wanted, asynchronous=False)
-            break
-        except KafkaException as error:  # a Kafka that has just started
-            if error.args[0].name() != "NOT_COORDINATOR" or time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-    consumer.close()
 
 
 def first(bootstrap: str, group: str, topic: str) -> bytes | None:

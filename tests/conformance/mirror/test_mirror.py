@@ -25,7 +25,8 @@ from ottla.mirror.failback import Failback
 from ottla.mirror.mirror import Mirror
 from ottla.model import TopicPartition as At
 from ottla.testing import Broker
-from tests.conformance.mirror.mirrored import commit, first, route, rows, values, with_gaps
+from tests.conformance.mirror.mirrored import first, route, rows, values, with_gaps
+from tests.offsets import commit
 from tests.spark.topics import BEGAN_MS, Record, Topics
 
 _numbers = itertools.count()

@@ -21,7 +21,7 @@ from ottla.mirror.plan import plan
 from ottla.security.acls import Binding, Operation, PatternType, Permission, ResourceType
 from ottla.testing import Broker
 from peers.kafka import KafkaPeer, start_fast
-from tests.conformance.mirror.mirrored import commit
+from tests.offsets import commit
 from tests.spark.topics import Topics
 
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here to run Apache Kafka with")

@@ -18,7 +18,8 @@ from confluent_kafka.admin import AdminClient
 from ottla.mirror.control_topic import MirrorError
 from ottla.mirror.mirror import Mirror, Route
 from ottla.testing import Broker
-from tests.conformance.mirror.mirrored import commit, first, values
+from tests.conformance.mirror.mirrored import first, values
+from tests.offsets import commit
 from tests.spark.topics import Topics
 
 SEED = int(os.environ.get("OTTLA_TEST_SEED", "11"))

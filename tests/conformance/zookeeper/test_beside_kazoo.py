@@ -6,6 +6,7 @@ import asyncio
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from queue import Queue
 from random import Random
 from typing import Any
 
@@ -237,10 +238,10 @@ def test_sessions_that_differ(server: ZooKeeperPeer) -> None:
             assert (await client.get("/locked")).data == b"2" and [each.path for each in events] == ["/locked"]
         auth = (("digest", b"alice:secret"),)
         async with ZooKeeper(SystemNetwork(), server.connect, random=Random(1), auth=auth) as client:
-            seen: list[Any] = []
-            kazoo.get("/locked", seen.append)
+            seen: Queue[Any] = Queue()  # kazoo calls back in a thread of its own
+            kazoo.get("/locked", seen.put)
             assert (await client.set("/locked", b"3")).version == 2
-            assert kazoo.get("/locked")[0] == b"3" and [each.path for each in seen] == ["/locked"]
+            assert kazoo.get("/locked")[0] == b"3" and seen.get(timeout=30).path == "/locked"
         kazoo.stop()
         kazoo.close()
 

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from ottla import arrow
 from ottla.errors import KafkaError
 from ottla.testing import Broker
+from tests.offsets import commit
 from tests.spark.pipelines.pipeline_process import Command, has_read, is_done, ottla, set_
 from tests.spark.pipelines.pipelines import wait_for
 
@@ -46,12 +47,6 @@ def records(bootstrap: str) -> list[dict[str, Any]]:
     except KafkaError:  # not made yet
         return []
     return found
-
-
-def commit(bootstrap: str, offset: int) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "shop", "enable.auto.commit": False})
-    consumer.commit(offsets=[TopicPartition("orders", 0, offset)], asynchronous=False)
-    consumer.close()
 
 
 def next_record(bootstrap: str) -> bytes:
@@ -102,7 +97,7 @@ def test_killed_handed_over_and_back(clusters: tuple[str, str], tmp_path: Path, 
     command.until(has_read(100))
     assert command.end(signal.SIGKILL) == -signal.SIGKILL
     fill(source, COUNT // 2, COUNT - 1000)
-    commit(source, 1234)
+    commit(source, "shop", {("orders", 0): 1234})
 
     # It goes on with one query while records come, shows how far it is, and takes groups along.
     command = Command("mirror", tmp_path, *arguments)
@@ -125,7 +120,8 @@ def test_killed_handed_over_and_back(clusters: tuple[str, str], tmp_path: Path, 
     cuts = done_in_spite_of_kills(*failover)
     assert ottla(*failover) == cuts
     fill(destination, COUNT, COUNT + 10)
-    commit(destination, next(row["begins"] for row in cuts if row["partition"] == 0) + 2)
+    cut = next(row["begins"] for row in cuts if row["partition"] == 0)
+    commit(destination, "shop", {("orders", 0): cut + 2})
     assert next_record(destination) == f"order {COUNT + 4}".encode()
 
     failback = ["mirror", "failback", "a", *common, "--finish"]
