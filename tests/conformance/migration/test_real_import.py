@@ -96,13 +96,12 @@ def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> Non
     said = cluster.migrate("--plan", rc=1)
     assert "/brokers/ids/1" in said and "/controller" in said
     before = _seen(cluster, tools)
-    unfinished = tools and cluster.release != "2.8"
-    if unfinished:
+    if tools:
         content.leave_unfinished(cluster)
     cluster.stop()
     cluster.migrate("--execute")
     cluster.start_ottla()
-    if unfinished:
+    if tools:
         content.wait_finished(cluster.bootstrap)
     assert _seen(cluster, tools) == before
     assert "the same as in ZooKeeper" in cluster.migrate("--verify")
@@ -116,7 +115,7 @@ def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> Non
     for path in strays:  # as the page says
         shutil.rmtree(path)
     cluster.start()
-    if unfinished:
+    if tools:
         content.wait_finished(cluster.bootstrap)
     assert _seen(cluster, tools) == later
     topics = AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=30).topics

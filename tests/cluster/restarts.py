@@ -1,0 +1,186 @@
+"""Whose records are there twice after rolling restarts: Kafka alone, or Kafka that has become Ottla and Kafka again?
+
+    python -m tests.cluster restarts [--by kafka|walk] [--times N] [--release 4.4|4.3]
+
+Idempotent librdkafka producers with its default settings write to every partition of a topic with three replicas while
+the nodes are stopped and started one after the other, and preferred leaders are elected after each, as `ottla migrate
+walk` does it. With `--by kafka` every start is Kafka's, so no byte of Ottla's is there. A record that is there twice is
+shown with its batches (producer, epoch, sequence, leader epoch), and with the reasons that librdkafka gave.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import subprocess
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ottla.cli.cluster.reassign import elect
+from ottla.cli.exits import CommandFailed
+from ottla.protocol.records.record_batch import iterate_batches, iterate_records
+from tests.cluster.walked import WalkedCluster
+
+TOPIC = "restarted"
+PARTITIONS = 4
+WRITERS = 4
+PAUSE_S = 0.005
+WHOLE_S = 300
+TOLD = ("out of order", "Bumped", "bumped", "Draining", "draining", "Possibly", "possibly", "sequence desync")
+"""What librdkafka says when it raises the epoch of a producer."""
+
+
+class Reasons(logging.Handler):
+    """What librdkafka's log says of raised epochs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage()
+        if any(each in line for each in TOLD):
+            self.lines.append(f"{time.time():.3f} {line}")
+
+
+class Writer:
+    """One idempotent producer; its values are unique."""
+
+    def __init__(self, bootstrap: str, name: str) -> None:
+        self.reasons = Reasons()
+        logger = logging.Logger("librdkafka")
+        logger.addHandler(self.reasons)
+        self._producer = Producer({
+            "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "debug": "eos,msg",
+            "logger": logger, "message.timeout.ms": 600_000,
+        })  # fmt: skip
+        self._name = name
+        self.acknowledged: set[bytes] = set()
+        self.failed: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.wait(PAUSE_S):
+            for partition in range(PARTITIONS):
+                try:
+                    self._producer.produce(
+                        TOPIC, f"{self._name}-{number}", partition=partition, on_delivery=self._delivered
+                    )
+                    number += 1
+                except BufferError:
+                    self._producer.poll(0.05)
+            self._producer.poll(0)
+        self._producer.flush(120)
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self.failed.append(str(error))
+        else:
+            self.acknowledged.add(message.value())
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+class Place(NamedTuple):
+    """Where a record is."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    sequence: int
+
+
+def places(data: Path) -> Iterator[tuple[bytes, Place]]:
+    """The records of the topic, from the segments of one directory."""
+    for partition in range(PARTITIONS):
+        for segment in sorted((data / f"{TOPIC}-{partition}").glob("*.log")):
+            for position, header in iterate_batches(content := segment.read_bytes()):
+                for delta, record in enumerate(iterate_records(content, position)):
+                    yield bytes(record.value or b""), Place(
+                        partition, header.base_offset + delta, header.leader_epoch, header.producer_id,
+                        header.producer_epoch, header.base_sequence + delta,
+                    )  # fmt: skip
+
+
+def wait_whole(bootstrap: str) -> None:
+    """Until every replica is in sync."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    deadline = time.monotonic() + WHOLE_S
+    while time.monotonic() < deadline:
+        found = admin.list_topics(timeout=20)
+        parts = [part for topic in found.topics.values() for part in topic.partitions.values()]
+        if len(found.brokers) == 3 and all(len(each.isrs) == len(each.replicas) for each in parts):
+            return
+        time.sleep(0.3)
+    raise AssertionError("replicas stay out of sync")
+
+
+def restart(cluster: WalkedCluster, node: int, kind: str) -> str:
+    wait_whole(cluster.bootstrap)
+    began_s = time.time()
+    for name in ("stop", f"start-{kind}"):
+        subprocess.run(["sh", "-c", cluster.script(node, name)], check=True, stdin=subprocess.DEVNULL)
+    wait_whole(cluster.bootstrap)
+    while True:
+        try:
+            elected = elect(cluster.bootstrap)
+            break
+        except CommandFailed:  # the controller is being elected
+            time.sleep(0.3)
+    return f"{began_s:.1f}-{time.time():.1f} node {node} is {kind}, {elected} leaders elected"
+
+
+def play(cluster: WalkedCluster, by: str, times: int) -> str:
+    """What was counted, and every record that is not there once."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
+    writers = [Writer(cluster.bootstrap, str(number)) for number in range(WRITERS)]
+    steps = []
+    for _ in range(times):
+        for kind in ("kafka",) if by == "kafka" else ("ottla", "kafka"):
+            for node in cluster.nodes:
+                steps.append(restart(cluster, node, kind))
+                print(steps[-1], flush=True)
+    for each in writers:
+        each.stop()
+    wait_whole(cluster.bootstrap)
+    cluster.stop()
+    found = defaultdict(list)
+    for value, place in places(cluster.peers[1].data):
+        found[value].append(place)
+    twice = {value: at for value, at in found.items() if len(at) > 1}
+    sent = set().union(*(each.acknowledged for each in writers))
+    lines = [f"{len(sent)} acknowledged, {len(sent - found.keys())} of them lost, {len(twice)} records twice"]
+    lines += [f"  {value.decode()}: {at}" for value, at in [*twice.items()][:40]]
+    for number, writer in enumerate(writers):
+        lines += [f"  producer {number}: {each}" for each in [*writer.failed[:3], *writer.reasons.lines[:60]]]
+    return "\n".join(lines)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster restarts")
+    parser.add_argument("--by", choices=("kafka", "walk"), default="kafka")
+    parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--release", choices=("4.4", "4.3"), default="4.4")
+    asked = parser.parse_args(arguments)
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        WalkedCluster(Path(directory), release=asked.release) as cluster,
+    ):
+        print(play(cluster, asked.by, asked.times), flush=True)
+    return 0
