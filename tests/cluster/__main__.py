@@ -14,7 +14,7 @@ with rolling changes: `mixed.py`.
 
 `python -m tests.cluster walk [--secured] [--separate] [--dynamic] [--kill]` does so by `ottla migrate walk`: `walk.py`.
 
-`python -m tests.cluster restarts [--by kafka|walk]` counts what is doubled with Kafka alone, and with Ottla: `restarts.py`.
+`python -m tests.cluster restarts [--by kafka|walk]` counts records that rolling restarts double: `restarts.py`.
 
 `python -m tests.cluster securing` secures an open cluster by rolling restarts under load, and opens it: `securing.py`.
 

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import re
+import signal
 import subprocess
 import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,8 +37,14 @@ PARTITIONS = 4
 WRITERS = 4
 PAUSE_S = 0.005
 WHOLE_S = 300
-TOLD = ("out of order", "Bumped", "bumped", "Draining", "draining", "Possibly", "possibly", "sequence desync")
-"""What librdkafka says when it raises the epoch of a producer."""
+GAP_S = 1.0
+TOLD = ("encountered error", "epoch bump", "bumped epoch", "timed out")
+"""What librdkafka says, in lower case, when a batch is refused and when it raises the epoch of a producer."""
+RAISED = ("bumped epoch", "out of order")
+BEFORE_S = 2.0
+"""How much of the log before a raised epoch is shown."""
+IMPATIENT = {"message.timeout.ms": 30_000, "request.timeout.ms": 10_000}
+"""The producers of `ottla check`: a record whose time is over, though it may be in the log, raises the epoch too."""
 
 
 class Reasons(logging.Handler):
@@ -43,28 +52,36 @@ class Reasons(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines: list[str] = []
+        self.lines: list[tuple[float, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         line = record.getMessage()
-        if any(each in line for each in TOLD):
-            self.lines.append(f"{time.time():.3f} {line}")
+        if any(each in line.lower() for each in TOLD):
+            self.lines.append((time.time(), re.sub(r"\\[thrd:[^ ]*\\]: ", "", line)))
+
+    def raised(self) -> list[str]:
+        """The lines around each raised epoch."""
+        at_s = [when for when, line in self.lines if any(each in line.lower() for each in RAISED)]
+        return [f"{when:.3f} {line}" for when, line in self.lines if any(0 <= each - when < BEFORE_S for each in at_s)]
 
 
 class Writer:
     """One idempotent producer; its values are unique."""
 
-    def __init__(self, bootstrap: str, name: str) -> None:
+    def __init__(self, bootstrap: str, name: str, settings: Mapping[str, int]) -> None:
         self.reasons = Reasons()
         logger = logging.Logger("librdkafka")
         logger.addHandler(self.reasons)
         self._producer = Producer({
             "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "debug": "eos,msg",
-            "logger": logger, "message.timeout.ms": 600_000,
+            "logger": logger, "message.timeout.ms": 600_000, **settings,
         })  # fmt: skip
         self._name = name
         self.acknowledged: set[bytes] = set()
         self.failed: list[str] = []
+        self._last_s = [time.time()] * PARTITIONS
+        self.gaps: list[tuple[float, float, int]] = []
+        """Seconds in which a partition acknowledged nothing, when they began, and the partition."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -85,8 +102,12 @@ class Writer:
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None:
-            self.failed.append(str(error))
+            self.failed.append(f"{time.time():.3f} {error}")
         else:
+            now_s, number = time.time(), message.partition()
+            if now_s - self._last_s[number] > GAP_S:
+                self.gaps.append((round(now_s - self._last_s[number], 1), round(self._last_s[number], 1), number))
+            self._last_s[number] = now_s
             self.acknowledged.add(message.value())
 
     def stop(self) -> None:
@@ -130,31 +151,37 @@ def wait_whole(bootstrap: str) -> None:
     raise AssertionError("replicas stay out of sync")
 
 
-def restart(cluster: WalkedCluster, node: int, kind: str) -> str:
+def restart(cluster: WalkedCluster, node: int, kind: str, pause_s: float) -> str:
     wait_whole(cluster.bootstrap)
     began_s = time.time()
     for name in ("stop", f"start-{kind}"):
         subprocess.run(["sh", "-c", cluster.script(node, name)], check=True, stdin=subprocess.DEVNULL)
     wait_whole(cluster.bootstrap)
+    timer = threading.Timer(pause_s, os.kill, (cluster.pids()[node], signal.SIGCONT))
+    if pause_s:  # others know who leads before the leader does, as on a busy machine
+        threading.Timer(0.02, os.kill, (cluster.pids()[node], signal.SIGSTOP)).start()
+        timer.start()
     while True:
         try:
             elected = elect(cluster.bootstrap)
             break
         except CommandFailed:  # the controller is being elected
             time.sleep(0.3)
+    if pause_s:
+        timer.join()
     return f"{began_s:.1f}-{time.time():.1f} node {node} is {kind}, {elected} leaders elected"
 
 
-def play(cluster: WalkedCluster, by: str, times: int) -> str:
+def play(cluster: WalkedCluster, by: str, times: int, pause_s: float = 0) -> str:
     """What was counted, and every record that is not there once."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
-    writers = [Writer(cluster.bootstrap, str(number)) for number in range(WRITERS)]
+    writers = [Writer(cluster.bootstrap, str(n), IMPATIENT if n % 2 else {}) for n in range(WRITERS)]
     steps = []
     for _ in range(times):
         for kind in ("kafka",) if by == "kafka" else ("ottla", "kafka"):
             for node in cluster.nodes:
-                steps.append(restart(cluster, node, kind))
+                steps.append(restart(cluster, node, kind, pause_s))
                 print(steps[-1], flush=True)
     for each in writers:
         each.stop()
@@ -168,7 +195,8 @@ def play(cluster: WalkedCluster, by: str, times: int) -> str:
     lines = [f"{len(sent)} acknowledged, {len(sent - found.keys())} of them lost, {len(twice)} records twice"]
     lines += [f"  {value.decode()}: {at}" for value, at in [*twice.items()][:40]]
     for number, writer in enumerate(writers):
-        lines += [f"  producer {number}: {each}" for each in [*writer.failed[:3], *writer.reasons.lines[:60]]]
+        said = [*writer.failed[:3], *writer.reasons.raised()[:40], f"longest gaps {sorted(writer.gaps)[-6:]}"]
+        lines += [f"  producer {number}: {each}" for each in said]
     return "\n".join(lines)
 
 
@@ -176,11 +204,12 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster restarts")
     parser.add_argument("--by", choices=("kafka", "walk"), default="kafka")
     parser.add_argument("--times", type=int, default=3)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds that a node stands still at its election")
     parser.add_argument("--release", choices=("4.4", "4.3"), default="4.4")
     asked = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory() as directory,
         WalkedCluster(Path(directory), release=asked.release) as cluster,
     ):
-        print(play(cluster, asked.by, asked.times), flush=True)
+        print(play(cluster, asked.by, asked.times, asked.pause), flush=True)
     return 0

@@ -6,6 +6,7 @@ whether the logs, groups, transactions and passwords of one software are those o
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import time
@@ -106,6 +107,10 @@ def _there_and_back(cluster: OldCluster, directory: Path, *, tools: bool) -> Non
     assert _seen(cluster, tools) == before
     assert "the same as in ZooKeeper" in cluster.migrate("--verify")
     _work(cluster)
+    if not tools:  # with tools it stays as it was
+        cluster.ottla("features upgrade --feature kraft.version=1")
+        levels = {each["feature"]: each["level"] for each in json.loads(cluster.ottla("features describe --json"))}
+        assert levels["kraft.version"] == 1
     assert "still runs" in cluster.migrate("--rollback", rc=1)
     later = _seen(cluster, tools)
     cluster.stop_ottla()
