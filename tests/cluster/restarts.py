@@ -29,7 +29,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from ottla.cli.cluster.reassign import elect
 from ottla.cli.exits import CommandFailed
-from ottla.protocol.records.record_batch import iterate_batches, iterate_records
+from ottla.errors import ErrorCode
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch, iterate_batches, iterate_records
+from ottla.storage.producers.producer_snapshot import decode_snapshot
+from tests.cluster.admin import ask, create, leaders, until
 from tests.cluster.walked import WalkedCluster
 
 TOPIC = "restarted"
@@ -138,6 +142,35 @@ def places(data: Path) -> Iterator[tuple[bytes, Place]]:
                     )  # fmt: skip
 
 
+def disk(data: Path, software: str) -> Iterator[str]:
+    """What is wrong in the files of a node that was stopped: producers' snapshots and leader epochs beside the log."""
+    for partition in range(PARTITIONS):
+        directory = data / f"{TOPIC}-{partition}"
+        last: dict[int, tuple[int, int, int]] = {}
+        epochs: dict[int, int] = {}
+        end = 0
+        for segment in sorted(directory.glob("*.log")):
+            for _, header in iterate_batches(segment.read_bytes()):
+                last[header.producer_id] = header.producer_epoch, header.last_sequence, header.last_offset
+                epochs.setdefault(header.leader_epoch, header.base_offset)
+                end = header.next_offset
+        snapshot = directory / f"{end:020d}.snapshot"
+        if not snapshot.exists():
+            if last:
+                yield f"{software} has left no {snapshot}"
+            continue
+        kept = {
+            producer: (entry.producer_epoch, entry.last_sequence, entry.batches[-1].last_offset)
+            for producer, entry in decode_snapshot(snapshot.name, snapshot.read_bytes())
+        }
+        if kept != last:
+            yield f"{software} has left {snapshot}: {kept}, and the log says {last}"
+        text = (directory / "leader-epoch-checkpoint").read_text().split("\n")[2:]
+        named = {int(epoch): int(start) for epoch, start in map(str.split, filter(None, text))}
+        if any(named.get(epoch) != start for epoch, start in epochs.items()):
+            yield f"{software} has left leader epochs {named} in {directory}, and the log says {epochs}"
+
+
 def wait_whole(bootstrap: str) -> None:
     """Until every replica is in sync."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
@@ -151,12 +184,21 @@ def wait_whole(bootstrap: str) -> None:
     raise AssertionError("replicas stay out of sync")
 
 
-def restart(cluster: WalkedCluster, node: int, kind: str, pause_s: float) -> str:
+def _run(command: str) -> None:
+    subprocess.run(["sh", "-c", command], check=True, stdin=subprocess.DEVNULL)
+
+
+def restart(cluster: WalkedCluster, node: int, kind: str, pause_s: float, *, elects: bool = True) -> str:
     wait_whole(cluster.bootstrap)
     began_s = time.time()
-    for name in ("stop", f"start-{kind}"):
-        subprocess.run(["sh", "-c", cluster.script(node, name)], check=True, stdin=subprocess.DEVNULL)
+    software = "kafka" if b"java" in Path(f"/proc/{cluster.pids()[node]}/cmdline").read_bytes()[:200] else "ottla"
+    _run(cluster.script(node, "stop"))
+    for line in disk(cluster.peers[node].data, software):
+        print(line, flush=True)
+    _run(cluster.script(node, f"start-{kind}"))
     wait_whole(cluster.bootstrap)
+    if not elects:
+        return ""
     timer = threading.Timer(pause_s, os.kill, (cluster.pids()[node], signal.SIGCONT))
     if pause_s:  # others know who leads before the leader does, as on a busy machine
         threading.Timer(0.02, os.kill, (cluster.pids()[node], signal.SIGSTOP)).start()
@@ -172,10 +214,41 @@ def restart(cluster: WalkedCluster, node: int, kind: str, pause_s: float) -> str
     return f"{began_s:.1f}-{time.time():.1f} node {node} is {kind}, {elected} leaders elected"
 
 
+def behind_a_refused_batch(old: str, new: str, topic: str) -> list[ErrorCode]:
+    """What the preferred leader `new` answers while it takes over from `old`: to the batch with sequence 1, which comes
+    too early, to the one behind it, which does not, and then to all three that the producer has sent, in order.
+
+    So it is with several requests in flight, where others know the new leader before it knows so itself.
+    """
+    ids = {"transactional_id": None, "transaction_timeout_ms": 0, "producer_id": -1, "producer_epoch": -1}
+    answer = until(lambda: ask(new, ApiKey.INIT_PRODUCER_ID, 4, ids), lambda found: found["error_code"] == 0)
+    producer = answer["producer_id"], answer["producer_epoch"]
+
+    def send(address: str, sequence: int) -> ErrorCode:
+        records = [SimpleRecord(int(time.time() * 1000), None, b"%d" % sequence)]
+        batch = build_batch(records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=sequence)
+        data = [{"name": topic, "partition_data": [{"index": 0, "records": bytes(batch)}]}]
+        values = {"transactional_id": None, "acks": -1, "timeout": 30_000, "topic_data": data}
+        found = ask(address, ApiKey.PRODUCE, 9, values)
+        return ErrorCode(found["responses"][0]["partition_responses"][0]["error_code"])
+
+    assert send(old, 0) == ErrorCode.none
+    found = [send(new, 1)]
+    leader_before = leaders(new, topic)
+    elect(new, [(topic, 0)])
+    until(lambda: leaders(new, topic), lambda now: now != leader_before)
+    until(lambda: leaders(old, topic), lambda now: now != leader_before)
+    return [*found, send(new, 2), *(send(new, sequence) for sequence in (0, 1, 2))]
+
+
 def play(cluster: WalkedCluster, by: str, times: int, pause_s: float = 0) -> str:
     """What was counted, and every record that is not there once."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])[TOPIC].result(60)
+    if by == "kafka":
+        assert create(cluster.addresses[1], "refused", replicas=[1, 2]) == 0
+        restart(cluster, 1, "kafka", 0, elects=False)
+        print(behind_a_refused_batch(cluster.addresses[2], cluster.addresses[1], "refused"), flush=True)
     writers = [Writer(cluster.bootstrap, str(n), IMPATIENT if n % 2 else {}) for n in range(WRITERS)]
     steps = []
     for _ in range(times):

@@ -31,6 +31,7 @@ def test_a_broker_of_3_9(tmp_path: Path) -> None:
     "tests/conformance/migration/test_real_import.py::test_a_broker_of_3_9",
     "tests/unit/migration/test_interrupted.py::test_an_import_goes_on_or_is_undone_after_any_step",
 )
+@pytest.mark.timeout(1800)  # three JVMs at a time are started three times, and tools that are JVMs too
 @pytest.mark.parametrize("release", ["3.9", "2.8"])
 def test_three_brokers(release: str, tmp_path: Path) -> None:
     """Three, described by Kafka's own tools before and after. Those of 2.8 have no topic ids."""

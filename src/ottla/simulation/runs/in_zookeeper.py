@@ -113,7 +113,9 @@ class InZooKeeperRun(QuorumRun):
         for machine in self.world.machines.values():
             if machine.node is None:
                 return [f"{machine.name} is down"]
-            problems += [f"{machine.name}: {each}" for each in differences(found, machine.node.metadata.publisher.image)]
+            problems += [
+                f"{machine.name}: {each}" for each in differences(found, machine.node.metadata.publisher.image)
+            ]
         return problems
 
     @property
