@@ -1,4 +1,4 @@
-"""Whose records are there twice after rolling restarts: Kafka alone, or Kafka that has become Ottla and Kafka again?
+"""Rolling restarts that count the records that are there twice: of Kafka alone, or of Kafka and Ottla in turns.
 
     python -m tests.cluster restarts [--by kafka|walk] [--times N] [--release 4.4|4.3]
 
