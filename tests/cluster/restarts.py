@@ -1,4 +1,4 @@
-"""Rolling restarts that count the records that are there twice: of Kafka alone, or of Kafka and Ottla in turns.
+"""Rolling restarts that count doubled records: of Kafka alone, or of Kafka and Ottla, one after the other.
 
     python -m tests.cluster restarts [--by kafka|walk] [--times N] [--release 4.4|4.3]
 
