@@ -195,6 +195,13 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             old is not None and old.uses_classic_protocol
         )
 
+    def move(self, old: ConsumerMember, new: ConsumerMember) -> None:
+        """`set_member` where `new` differs from `old` in its epochs, its state and its partitions only."""
+        self.members[new.member_id] = new
+        self._state = None
+        self._release(old)
+        self._own(new)
+
     def set_epoch_of(self, old: ConsumerMember, new: ConsumerMember) -> None:
         """`set_member` where `new` differs from `old` in its epochs only."""
         self.members[new.member_id] = new

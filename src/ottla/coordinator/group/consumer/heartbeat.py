@@ -31,7 +31,7 @@ from ottla.coordinator.group.consumer.member import (
 )
 from ottla.coordinator.group.consumer.member_removal import fence, put_to_sleep
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
-from ottla.coordinator.group.consumer.reconcile import Reconciliation
+from ottla.coordinator.group.consumer.reconcile import reconciled
 from ottla.coordinator.group.consumer.timers import cancel_all, cancel_rebalance, start_rebalance, start_session
 from ottla.coordinator.group.modern_group import NEW_EPOCH, put
 from ottla.coordinator.group.requests import ConsumerHeartbeat
@@ -249,17 +249,9 @@ class Step:
     ) -> ConsumerMember:
         if not changed and new.is_reconciled_to(goal.epoch):
             return new
-        image, topics = self._state.image, self._group.subscribed_topics_of(new)
-
-        def subscribed(topic_id: Any) -> bool:
-            topic = image.topic_by_id(topic_id)
-            return topic is not None and topic.name in topics
-
-        moved = Reconciliation(
-            new, goal.epoch, goal.partitions, subscribed, self._group.partition_epoch, owned,
-            subscription_changed=changed, reads_nothing=not topics,
-        ).next()  # fmt: skip
-        if moved != new:
+        image, group = self._state.image, self._group
+        moved = reconciled(image, group, new, goal.epoch, goal.partitions, owned, changed=changed)
+        if moved is not new and moved != new:
             self._records.append(put(self._group.key(MEMBER_CURRENT, new.member_id), moved.to_current()))
             self._reconciled = True
         return moved

@@ -5,14 +5,15 @@ Version 1 adds regular expressions, and has the client make the member id (KIP-1
 `coordinator/group/consumer/heartbeat.py`.
 
 A member that has nothing new to say sends the same bytes every few seconds, but for the correlation id and its epoch:
-they are decoded once (`docs/inside/benchmarks.md`). In a rebalance most members keep what they have, and only learn
-their new epoch: that is short work, too (`coordinator/group/consumer/plain_heartbeat.py`).
+they are decoded once (`docs/inside/benchmarks.md`). In a rebalance they learn from it their new epoch, and the
+partitions that come or go: that is short work, too (`coordinator/group/consumer/plain_heartbeat.py`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 from uuid import UUID
 
@@ -63,10 +64,11 @@ def on_error(
 class _Beat(Known):
     """The heartbeat of one member, whatever its epoch, and the answer where nothing is new."""
 
-    __slots__ = ("answer", "correlation_id", "heard")
+    __slots__ = ("_context", "answer", "correlation_id", "heard")
 
-    def __init__(self, place: int, heard: PlainHeartbeat, answer: bytes) -> None:
+    def __init__(self, place: int, context: RequestContext, heard: PlainHeartbeat, answer: bytes) -> None:
         super().__init__(place)
+        self._context = context
         self.heard = heard
         """As it came last."""
         self.answer = answer
@@ -76,10 +78,12 @@ class _Beat(Known):
 
     def waiter(self) -> DeferredReply:
         """Gets what the coordinator says to this heartbeat, later."""
-        correlation_id = self.correlation_id
-        return DeferredReply(
-            lambda answer: self.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
-        )
+        return DeferredReply(partial(self._answered, self.correlation_id))
+
+    def _answered(self, correlation_id: int, answer: _Answer) -> Response:
+        if answer["assignment"] is not None:
+            return _response(self._context.of_another(correlation_id), answer)
+        return self.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
 
     def frame(self, correlation_id: int, epoch: int, interval_ms: Millis) -> bytes:
         head = self.answer
@@ -125,7 +129,7 @@ class _Beats:
         header = response_header(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 0)
         answer = encode_consumer_heartbeat(version, response, header[4:])
         place = behind_strings(frame, ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 2)
-        self.known.learn(frame, _Beat(place, heard, answer[: -_EPOCH_AND_REST.size]))
+        self.known.learn(frame, _Beat(place, self._context, heard, answer[: -_EPOCH_AND_REST.size]))
 
 
 def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame: memoryview) -> None:
