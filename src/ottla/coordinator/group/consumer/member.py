@@ -70,11 +70,6 @@ class ConsumerMember(NamedTuple):
     def uses_classic_protocol(self) -> bool:
         return self.classic is not None
 
-    def subscribes_as(self, other: ConsumerMember) -> bool:
-        """Whether all that a group counts of its members is the same."""
-        mine = (self.topics, self.pattern, self.assignor, self.classic)
-        return mine == (other.topics, other.pattern, other.assignor, other.classic)
-
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
 
