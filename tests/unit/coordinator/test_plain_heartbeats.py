@@ -131,7 +131,7 @@ def _compare(groups: Groups, name: str, rng: Random) -> bool:
 
 
 def advance(groups: Groups, member_id: str, epoch: int, instance_id: str | None) -> Any:
-    """The answer of the short way to one that moves towards its target; None where it leaves the heartbeat to the long one."""
+    """The answer of the short way to a member that moves; None where it leaves the heartbeat to the long one."""
     heard, driver = PlainHeartbeat("g", member_id, instance_id, epoch, "c", "/h"), groups.driver
     before, decisions = len(driver.replies), driver.shard.state.decisions
     decide = partial(plain_heartbeat, heard=heard, is_settled=False, waiter=lambda: member_id)

@@ -1,8 +1,8 @@
 """The values of the records of consumer groups (KIP-848) in `__consumer_offsets`, in Kafka's format.
 
-Names are Kafka's; all are of version 0. `modern_group_records.py` has their keys. Nobody changes a value. Those that are
-written with each member that joins, or for each in a rebalance, are not frozen: making a frozen one takes three times
-as long.
+Names are Kafka's; all are of version 0. `modern_group_records.py` has their keys. Nobody changes a value. Those
+that are written with each member that joins, or for each in a rebalance, are not frozen: making a frozen one takes
+three times as long.
 """
 
 from __future__ import annotations
