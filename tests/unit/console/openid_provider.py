@@ -160,16 +160,14 @@ class OpenIdProvider:
 
     def _fits(self, begun: Mapping[str, str], form: Mapping[str, str]) -> bool:
         digest = hashlib.sha256(form.get("code_verifier", "").encode()).digest()
-        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        return begun["code_challenge"] == challenge and begun["redirect_uri"] == form.get("redirect_uri")
+        return begun["code_challenge"] == _encoded(digest) and begun["redirect_uri"] == form.get("redirect_uri")
 
     def _tokens(self, nonce: str) -> dict[str, Any]:
         self._count += 1
         access = self.access_token()
         half = hashlib.sha256(access.encode()).digest()[:16]
         claims = {
-            **self._common(), "aud": CLIENT, "nonce": nonce, "at_hash": base64.urlsafe_b64encode(half).rstrip(b"=").decode(),
-            **self.claims, **self.lies,
+            **self._common(), "aud": CLIENT, "nonce": nonce, "at_hash": _encoded(half), **self.claims, **self.lies,
         }  # fmt: skip
         id_token = self.signed({name: value for name, value in claims.items() if value is not None})
         refresh = {}
@@ -195,7 +193,7 @@ class OpenIdProvider:
             made = jwt.encode(dict(claims), "", "none")
         elif self.algorithm == "HS256":
             # With the public key as the secret, which everyone has.
-            made = jwt.encode(dict(claims), json.dumps(_jwk(self.key)), "HS256", headers={"kid": "one"})
+            made = jwt.encode(dict(claims), _jwk(self.key)["x"], "HS256", headers={"kid": "one"})
         elif self.algorithm == "stranger":
             made = jwt.encode(dict(claims), self.stranger, "ES256", headers={"kid": "one"})
         else:
@@ -207,6 +205,10 @@ class OpenIdProvider:
         """No login is renewed any more."""
         with self._lock:
             self._refreshes.clear()
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _jwk(key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
