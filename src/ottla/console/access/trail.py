@@ -58,7 +58,7 @@ class Trail:
         moment = self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
         with self._lock:
             self._count += 1
-            self._entries.append(Entry(self._count, moment, kind, who.name, who.subject, outcome, what))
+            self._entries.append(Entry(self._count, moment, kind, _short(who.name), _short(who.subject), outcome, what))
 
     def entries(self) -> list[Entry]:
         """The newest first."""
