@@ -39,7 +39,7 @@ _LISTS: Final = ("topics", "fields", "headers", "except")
 _FLAGS: Final = ("key", "value")
 _TEXTS: Final = ("how", "instead")
 _HASH_KEY: Final = secrets.token_bytes(32)
-"""Of this process. Without a key anyone could hash all numbers of cards and compare."""
+"""The key of this process. Without one anyone could hash all numbers of cards and compare."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def _text(value: Any) -> str:
 
 
 def stricter(one: How | None, other: How | None) -> How | None:
-    """Of two that hide the same thing the one that tells less."""
+    """The one that tells less, where two hide the same thing."""
     if one is None or other is None:
         return one or other
     return max(one, other, key=lambda each: HOWS.index(each.kind))

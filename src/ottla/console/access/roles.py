@@ -127,7 +127,7 @@ class Rights:
         return self.is_free or any(is_among(topic, each.data) for each in self.roles)
 
     def withheld(self, topics: Iterable[str]) -> list[str]:
-        """Those of the topics whose records this user may not see whole: none of their records may go where masks
+        """The topics whose records this user may not see whole: none of their records may go where masks
         cannot follow, such as into a query."""
         return [each for each in topics if not self.may_read(each) or not self.mask(each).is_empty]
 

@@ -33,7 +33,7 @@ ANSWER_SECONDS_MAX: Final = 30.0
 
 
 REFUSAL_BYTES_MAX: Final = 4096
-"""Of an answer that is a refusal: its error has a few words."""
+"""Limit of an answer that is a refusal: its error has a few words."""
 
 
 class Refusal(ValueError):
