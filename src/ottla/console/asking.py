@@ -30,6 +30,8 @@ PROGRESS_FRESH_S: Final = 15.0
 """Lag of all groups: the largest thing that pages ask for."""
 SOON_S: Final = 0.15
 """How long a page waits for what may take long, before it is shown without."""
+QUERIES_AT_ONCE: Final = 3
+"""Queries in SQL of all users: each has a process with memory of its own."""
 
 T = TypeVar("T")
 
@@ -80,6 +82,9 @@ class Site:
     bootstrap: str = ""
     """For the commands that a page shows."""
     has_login: bool = False
+    registry_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """How the registry is asked by a query, which is a process of its own."""
+    queries: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(QUERIES_AT_ONCE))
 
 
 @dataclass

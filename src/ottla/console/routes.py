@@ -18,9 +18,11 @@ from ottla.console.views import (
     messages,
     moves,
     overview,
+    plots,
     rights,
     schemas,
     security,
+    sql,
     tail,
     topic,
     topics,
@@ -95,6 +97,16 @@ _MESSAGES: Final = (
     Parameter("run", "An id of 8 to 64 letters and digits, by which the reading can be looked at and stopped."),
 )  # fmt: skip
 _TAIL: Final = tuple(each for each in _MESSAGES if each.name in ("partition", "q", "in", "format", "isolation"))
+_SQL: Final = (
+    Parameter("sql", "A statement that reads, in DuckDB's SQL; each topic is a table.", length_max=sql.STATEMENT_MAX),
+    Parameter("from", "Where to begin in every topic.", sql.STARTS, "begin"),
+    Parameter("last", "With from=last: how many records of each partition.", default=10_000, low=1, high=10**12),
+    Parameter("time", "With from=time: an ISO time, in UTC unless it has a zone."),
+    Parameter("keys", "The format of keys.", sql.FORMATS, "string"),
+    Parameter("values", "The format of values; fields are columns such as value.name.", sql.FORMATS, "json"),
+    Parameter("seconds", "How long to run at most.", default=10, low=1, high=30),
+    Parameter("run", "An id of 8 to 64 letters and digits, by which the query can be looked at and stopped."),
+)  # fmt: skip
 
 PAGES: Final = (
     Page("overview", "/", "The cluster's health and its nodes.", overview.overview, overview.Overview,
@@ -142,6 +154,12 @@ PAGES: Final = (
           Parameter("host", "The client's address.")), "security"),
     Page("moves", "/moves", "Partitions whose replicas are being moved.", moves.moves, moves.Moves, "moves.html",
          (_PAGE,), "overview"),
+    Page("sql", "/sql", "A query in SQL over topics, which the console runs beside the brokers.", sql.sql, sql.SqlPage,
+         "sql.html",
+         (*_SQL, Parameter("rows", "How many rows.", default=100, low=1, high=sql.ROWS_MAX),
+          Parameter("plot", "How a column is drawn over another.", plots.KINDS, "auto"),
+          Parameter("x", "The column across; one that fits if it is empty."),
+          Parameter("y", "The column with the heights; one that fits if it is empty.")), "sql"),
 )  # fmt: skip
 
 DOWNLOAD: Final = Page(
@@ -152,6 +170,11 @@ DOWNLOAD: Final = Page(
      Parameter("part", "Which part of it.", ("key", "value"), "value"), _SECONDS),
     "topics",
 )  # fmt: skip
+QUERIED: Final = Page(
+    "sql_file", "/sql/file", "The rows of a query in SQL, as a file.", sql.file, messages.Content, "",
+    (*_SQL, Parameter("form", "CSV, or an object a line.", ("csv", "json"), "csv")), "sql",
+)  # fmt: skip
+FILES: Final = (DOWNLOAD, QUERIED)
 EVENTS: Final = Page(
     "tail_events", "/topics/{topic}/tail/events", "Records of a topic as they are written, as server-sent events.",
     tail.tail, tail.TailPage, "",
@@ -161,6 +184,6 @@ EVENTS: Final = Page(
 )  # fmt: skip
 SECTIONS: Final[Sequence[tuple[str, str, str]]] = (
     ("overview", "/", "Overview"), ("topics", "/topics", "Topics"), ("groups", "/groups", "Groups"),
-    ("transactions", "/transactions", "Transactions"), ("security", "/security", "Security"),
+    ("transactions", "/transactions", "Transactions"), ("sql", "/sql", "SQL"), ("security", "/security", "Security"),
     ("schemas", "/schemas", "Schemas"),
 )  # fmt: skip

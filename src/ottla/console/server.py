@@ -224,4 +224,6 @@ def _site(options: Options, masks: Masks) -> Site:
         raise CannotStart(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
     registry = client.Registry.of_options(options.registry, REGISTRY_RETRY_S)
     url = client.shown(options.registry[access.URL])
-    return replace(site, registry=registry, schemas=Schemas(registry), registry_url=url)
+    return replace(
+        site, registry=registry, schemas=Schemas(registry), registry_url=url, registry_options=options.registry
+    )

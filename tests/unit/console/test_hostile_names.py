@@ -22,6 +22,8 @@ from ottla.console.routes import EVENTS, PAGES
 from ottla.console.tails import Tail
 from ottla.protocol.records.record_batch import SimpleRecord
 from ottla.schemas.client import Registered, Registry, Schema
+from ottla.sql import queries
+from ottla.sql.queries import Answer, Column
 from tests.unit.console.fake_cluster import NOW_MS, FakeBrokers, user
 
 HOSTILE = (
@@ -43,12 +45,13 @@ TAGS = {
     "html", "head", "meta", "title", "link", "script", "body", "a", "header", "div", "img", "nav", "form", "span",
     "button", "main", "footer", "h1", "h2", "p", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "ul",
     "li", "label", "input", "select", "option", "details", "summary", "pre", "article", "time", "code", "strong", "br",
-    "section", "noscript", "svg", "polyline",
+    "section", "noscript", "svg", "polyline", "textarea", "figure", "figcaption", "line", "rect",
 }  # fmt: skip
 ATTRIBUTES = {
     "lang", "charset", "name", "content", "rel", "href", "type", "src", "class", "alt", "aria-label", "aria-current",
     "aria-sort", "method", "action", "id", "role", "tabindex", "scope", "value", "placeholder", "selected", "min",
     "step", "datetime", "open", "autocomplete", "autofocus", "required",
+    "rows", "maxlength", "spellcheck", "x", "y", "x1", "x2", "y1", "y2", "width", "height",
     "viewbox", "preserveaspectratio", "points", "data-search", "data-events", "hidden", "http-equiv",
 }  # fmt: skip
 
@@ -117,6 +120,7 @@ def paths(word: str) -> list[str]:
     short = quote(word[:800], safe="")
     found += [f"/group?group={quote(f'g classic{word}'[:900], safe='')}", f"/hanging?older=0&topic={name}",
               f"/rights?user={short}&name={short}&host={short}"]  # fmt: skip
+    found += [f"/sql?sql={short}&plot={kind}" for kind in ("bars", "line", "points")]
     found += [f"/topics/{name}/messages?format={how}&from=begin" for how in ("json", "text", "hex")]
     found += [f"/{quote(word[:900], safe='')}", f"/topics?sort={quote(word[:900], safe='')}"]
     return found
@@ -144,8 +148,15 @@ def answers(application: Application, paths: list[str]) -> list[httpx.Response]:
     return asyncio.run(ask())
 
 
+def queried(word: str) -> Answer:
+    """The result of a query, in which every text is hostile."""
+    columns = [Column(f"{word}x", word, "text"), Column(f"{word}y", word, "number"), Column(word, word, "json")]
+    return Answer(columns, [[f"a{word}", "1", f"{word}\n"], [word, "-2", None]], [word], 2)
+
+
 @pytest.mark.parametrize("word", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_text_is_text(word: str) -> None:
+def test_hostile_text_is_text(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "run", lambda query, *_: queried(word[:800]))
     asked = paths(word)
     shown = 0
     for path, answer in zip(asked, answers(application(word), asked), strict=True):
