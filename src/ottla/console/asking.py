@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.client.security import SecurityFailure
@@ -84,6 +85,8 @@ class Site:
     has_login: bool = False
     registry_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """How the registry is asked by a query, which is a process of its own."""
+    pipelines: Path | None = None
+    """Where pipelines keep their status; None for their default."""
     queries: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(QUERIES_AT_ONCE))
 
 

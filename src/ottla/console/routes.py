@@ -12,12 +12,14 @@ from ottla.console.decoding import FORMATS
 from ottla.console.groups import KINDS
 from ottla.console.parameters import Parameter
 from ottla.console.views import (
+    all_settings,
     brokers,
     groups,
     hanging,
     messages,
     moves,
     overview,
+    pipelines,
     plots,
     rights,
     schemas,
@@ -160,6 +162,14 @@ PAGES: Final = (
           Parameter("plot", "How a column is drawn over another.", plots.KINDS, "auto"),
           Parameter("x", "The column across; one that fits if it is empty."),
           Parameter("y", "The column with the heights; one that fits if it is empty.")), "sql"),
+    Page("pipelines", "/pipelines", "Pipelines that have run on the console's machine.", pipelines.pipelines,
+         pipelines.PipelinesPage, "pipelines.html", section="pipelines"),
+    Page("mirror", "/mirror", "What this cluster mirrors of another one.", pipelines.mirror, pipelines.MirrorPage,
+         "mirror.html",
+         (Parameter("source", "The other cluster's name; the first one if it is empty."), _SEARCH, _PAGE), "pipelines"),
+    Page("settings", "/settings", "Settings of all brokers, and which differ.", all_settings.all_settings,
+         all_settings.SettingsPage, "settings.html",
+         (_SEARCH, Parameter("show", "set: what was set or differs.", all_settings.SHOWN, "set"), _PAGE), "settings"),
 )  # fmt: skip
 
 DOWNLOAD: Final = Page(
@@ -184,6 +194,6 @@ EVENTS: Final = Page(
 )  # fmt: skip
 SECTIONS: Final[Sequence[tuple[str, str, str]]] = (
     ("overview", "/", "Overview"), ("topics", "/topics", "Topics"), ("groups", "/groups", "Groups"),
-    ("transactions", "/transactions", "Transactions"), ("sql", "/sql", "SQL"), ("security", "/security", "Security"),
-    ("schemas", "/schemas", "Schemas"),
+    ("transactions", "/transactions", "Transactions"), ("sql", "/sql", "SQL"), ("pipelines", "/pipelines", "Pipelines"),
+    ("security", "/security", "Security"), ("schemas", "/schemas", "Schemas"), ("settings", "/settings", "Settings"),
 )  # fmt: skip

@@ -61,6 +61,8 @@ class Options:
     """A proxy before it speaks TLS."""
     is_read_only: bool = False
     """Whether nothing can be changed."""
+    pipelines: Path | None = None
+    """Where pipelines of this machine keep their status; None for their default."""
 
     @property
     def asks_for_login(self) -> bool:
@@ -214,7 +216,7 @@ def registry_options(url: str, security: Security) -> Mapping[str, str]:
 
 
 def _site(options: Options, masks: Masks) -> Site:
-    site = Site(masks, is_read_only=options.is_read_only, bootstrap=options.bootstrap)
+    site = Site(masks, is_read_only=options.is_read_only, bootstrap=options.bootstrap, pipelines=options.pipelines)
     if not options.registry:
         return site
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -20,6 +21,8 @@ from ottla.console.live import event_of
 from ottla.console.masks import Masks
 from ottla.console.routes import EVENTS, PAGES
 from ottla.console.tails import Tail
+from ottla.console.views import pipelines
+from ottla.pipelines.runner.state import Directory, QueryStatus, Status
 from ottla.protocol.records.record_batch import SimpleRecord
 from ottla.schemas.client import Registered, Registry, Schema
 from ottla.sql import queries
@@ -126,7 +129,21 @@ def paths(word: str) -> list[str]:
     return found
 
 
-def application(word: str) -> Application:
+def run_pipelines(directory: Path, word: str) -> None:
+    """A pipeline has run there, whose every text is hostile."""
+    made = Directory(directory, "mirror")
+    made.path.mkdir(parents=True)
+    query = QueryStatus(f"q{word}", running_s=2.0, error=f"e{word}")
+    made.write(Status(f"mirror {word}", f"s{word}", 1, f"a{word}", f"u{word}", f"b{word}", waits_for=[f"w{word}"],
+                      error=f"f{word}", queries=[query]))  # fmt: skip
+
+
+def mirrored(word: str) -> pipelines._Known:
+    row = pipelines.MirroredTopic(f"t{word}", f"m{word}", f"r{word}", 1, ["7"])
+    return pipelines._Known([row], [f"g{word}"], [f"c{word}"])
+
+
+def application(word: str, directory: Path | None = None) -> Application:
     short = word[:890]
     headers = ((f"h{short}", f"v{short}".encode()), (short, b"\xff\xfe"), ("empty", None))
     records = [
@@ -135,8 +152,9 @@ def application(word: str) -> Application:
         SimpleRecord(NOW_MS, b"\xff" + short.encode(), b"\0\0\0\0\1" + short.encode()),
     ]
     groups = [(f"g {kind}{word}"[:900], kind) for kind in KINDS]
-    brokers = FakeBrokers([f"t{word}"[:900]], groups, short, records)
-    return Application(Site(Masks(), FakeRegistry(short), None, f"http://r{short}"), anonymous=user(brokers, short))
+    brokers = FakeBrokers([f"t{word}"[:900], f"mirror-offsets.{word}"[:900]], groups, short, records)
+    site = Site(Masks(), FakeRegistry(short), None, f"http://r{short}", pipelines=directory)
+    return Application(site, anonymous=user(brokers, short))
 
 
 def answers(application: Application, paths: list[str]) -> list[httpx.Response]:
@@ -155,11 +173,13 @@ def queried(word: str) -> Answer:
 
 
 @pytest.mark.parametrize("word", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_text_is_text(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hostile_text_is_text(word: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run_pipelines(tmp_path, word[:800])
+    monkeypatch.setattr(pipelines, "read_mirror", lambda *_: mirrored(word[:800]))
     monkeypatch.setattr(queries, "run", lambda query, *_: queried(word[:800]))
     asked = paths(word)
     shown = 0
-    for path, answer in zip(asked, answers(application(word), asked), strict=True):
+    for path, answer in zip(asked, answers(application(word, tmp_path), asked), strict=True):
         assert answer.status_code in (200, 400, 404), (path, answer.text[:500])
         seen = Seen(answer.text)
         assert seen.tags <= TAGS, (path, seen.tags - TAGS)
