@@ -158,7 +158,11 @@ def _searches() -> dict[str, Any]:
 
 
 def _errors() -> dict[str, Any]:
-    properties = {"error": {"type": "string"}, "code": {"type": "string", "description": "The protocol's error code."}}
+    properties = {
+        "error": {"type": "string"},
+        "code": {"type": "string", "description": "The protocol's error code."},
+        "field": {"type": "string", "description": "The parameter of an act that the error is about."},
+    }
     schema = {"type": "object", "required": ["error"], "properties": properties}
     content = {"application/json": {"schema": schema}}
     return {

@@ -136,7 +136,9 @@ PAGES: Final = (
     Page("subjects", "/schemas", "Subjects of the schema registry.", schemas.subjects, schemas.Subjects,
          "subjects.html", (_SEARCH, _PAGE), "schemas"),
     Page("subject", "/schemas/{subject:any}", "Versions of one subject.", schemas.subject, schemas.Subject,
-         "subject.html", section="schemas"),
+         "subject.html",
+         (Parameter("before", "The version that another is compared with; the one before it.", low=1, high=2**31 - 1),
+          Parameter("after", "The version that is compared; the newest.", low=1, high=2**31 - 1)), "schemas"),
     # What is watched:
     Page("tail", "/topics/{topic}/tail", "The newest records of a topic; its events tell of further ones.", tail.tail,
          tail.TailPage, "tail.html",
