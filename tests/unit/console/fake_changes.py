@@ -50,6 +50,7 @@ GOOD: Final[Mapping[str, Mapping[str, str]]] = {
     "elect-leaders": {"topic": TOPIC},
     "move-partition": {"topic": TOPIC, "partition": "0", "replicas": "1"},
     "cancel-move": {"topic": TOPIC, "partition": "0"},
+    "move-partitions": {"how": "as typed", "moves": f"{OTHER}-0=1"},
     "register-schema": {"subject": "s", "schema": '{"type": "string"}'},
     "set-compatibility": {"subject": "s", "level": "FULL"},
     "delete-subject": {"subject": "s"},
@@ -66,6 +67,7 @@ CHANGES: Final[Mapping[str, ApiKey]] = {
     "create-acl": ApiKey.CREATE_ACLS, "delete-acl": ApiKey.DELETE_ACLS, "set-quota": ApiKey.ALTER_CLIENT_QUOTAS,
     "remove-quota": ApiKey.ALTER_CLIENT_QUOTAS, "elect-leaders": ApiKey.ELECT_LEADERS,
     "move-partition": ApiKey.ALTER_PARTITION_REASSIGNMENTS, "cancel-move": ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    "move-partitions": ApiKey.ALTER_PARTITION_REASSIGNMENTS,
 }  # fmt: skip
 """The request that each act makes; those that are not here ask the registry."""
 
