@@ -1,4 +1,4 @@
-"""Many moves by one plan: brokers made even or emptied by the planner of `ottla cluster`, or moves as they are typed."""
+"""Many moves by one plan: brokers made even or emptied as `ottla cluster` would, or moves as they are typed."""
 
 from __future__ import annotations
 
