@@ -11,11 +11,11 @@ class Ambiguous(ValueError):
     """Two topics whose names SQL takes for one."""
 
 
-def named(duckdb: Any, connection: Any, statement: str, topics: Sequence[str]) -> list[tuple[str, str]]:
+def named(duckdb: Any, database: Any, statement: str, topics: Sequence[str]) -> list[tuple[str, str]]:
     """(name, topic) for the topics that the statement names. Others may be files, or tables of DuckDB's own. Raises
     Ambiguous, DuckDB's ParserException."""
     try:
-        names: Iterable[str] = sorted(connection.get_table_names(statement))
+        names: Iterable[str] = sorted(database.get_table_names(statement))
     except duckdb.ParserException:
         raise
     except duckdb.Error:  # it takes one SELECT only, no PIVOT, and no join with USING

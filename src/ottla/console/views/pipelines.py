@@ -98,7 +98,7 @@ def _allowed(asking: Asking) -> tuple[str, list[PipelineRow]]:
 
 def _ensure_may_see(asking: Asking) -> None:
     """Raises Refused where the user has not Describe on the cluster, which this request needs."""
-    values: dict[str, Any] = {"timeout_ms": _TIMEOUT_MS, "topics": []}
+    values: dict[str, Any] = {"timeout": _TIMEOUT_MS, "topics": []}
     ensure_none(
         ApiKey.LIST_PARTITION_REASSIGNMENTS, asking.brokers.ask_any(ApiKey.LIST_PARTITION_REASSIGNMENTS, values)
     )
