@@ -113,7 +113,7 @@ def test_queries_have_a_limit_and_give_it_back(asked: list[Query], monkeypatch: 
             PAGE.view(asking(site=site, sql="from t"))
 
 
-def test_who_lacks_a_right_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_right_is_a_problem_of_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = Answer(error="topic t: you need Read on it", is_refused=True)
     monkeypatch.setattr(queries, "run", lambda *_: refused)
     made = asking(sql="from t")

@@ -85,7 +85,7 @@ def _brokers(asking: Asking) -> list[int]:
 
 
 def _sizes(asking: Asking, cluster: Cluster) -> dict[tuple[str, int], int]:
-    """Of the largest copy of each partition. Raises KafkaError, OSError."""
+    """Bytes of the largest copy of each partition. Raises KafkaError, OSError."""
     nodes = list(cluster.nodes)
     calls = [lambda node=node: asking.brokers.ask(node, ApiKey.DESCRIBE_LOG_DIRS, {"topics": None}) for node in nodes]
     sizes: dict[tuple[str, int], int] = {}

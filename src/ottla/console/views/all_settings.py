@@ -34,7 +34,7 @@ class ClusterSetting:
     setting: SettingRow
     """As the first broker has it."""
     by_node: list[NodeValue]
-    """Of each broker, where they are not all alike."""
+    """Values of each broker, where they are not all alike."""
     is_expected: bool
     """Whether brokers are meant to differ in it."""
     missing: list[int]
@@ -74,7 +74,7 @@ def _is_odd(each: ClusterSetting) -> bool:
 
 
 def _read(asking: Asking) -> dict[int, list[SettingRow]]:
-    """Of each broker that answers; raises KafkaError, OSError where none does."""
+    """Settings of each broker that answers; raises KafkaError, OSError where none does."""
     nodes = sorted(asking.cluster().nodes)
     found = asking.user.snapshots.get("settings", FRESH_S, lambda: _asked(asking, nodes))
     asking.age_s = max(asking.age_s, found.age_s)

@@ -104,7 +104,7 @@ def subject(asking: Asking) -> Subject:
 
 
 def _comparison(asking: Asking, registry: Registry, name: str, numbers: list[int]) -> Comparison | None:
-    """Of two versions, the two newest ones unless others are named. Raises NotFound, Invalid."""
+    """Compares two versions, the two newest ones unless others are named. Raises NotFound, Invalid."""
     if len(numbers) < 2 and not asking.text("after") and not asking.text("before"):
         return None
     after = _chosen(asking, "after", numbers[0] if numbers else 0)
