@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from ottla.cli import client_security
 from ottla.cli.client_security import ClientFile
@@ -17,6 +19,14 @@ if TYPE_CHECKING:
     from ottla.console.server import Console, Options
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
+
+PipelinesDirectory = Annotated[
+    FilePath | None,
+    Parameter(
+        env_var="OTTLA_PIPELINES",
+        help="Where pipelines of this machine keep their status. Default: ~/.local/state/ottla/pipelines.",
+    ),
+]
 
 
 def console(
@@ -32,6 +42,7 @@ def console(
     http_config: FilePath | None = None,
     behind_proxy: Flag = False,
     read_only: Flag = False,
+    pipelines: PipelinesDirectory = None,
 ) -> int:
     """Serve a web page that shows and changes a cluster, of Ottla or of Kafka; Ctrl-C or SIGTERM stops it.
 
@@ -73,7 +84,7 @@ def console(
     return run(
         Options(
             servers, host, port, client_security.current(), _registry(registry), masks, roles, oidc,
-            tuple(host_name or ()), port_settings(http_config), behind_proxy, read_only,
+            tuple(host_name or ()), port_settings(http_config), behind_proxy, read_only, pipelines,
         )
     )  # fmt: skip
 

@@ -146,6 +146,16 @@ class Bearer(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class FixedBearer:
+    """A token as it was, for a process that lives shorter than it does."""
+
+    value: str = field(repr=False)
+
+    def token(self) -> str:
+        return self.value
+
+
 NO_PASSWORD: Final = Secret("")
 
 
@@ -183,6 +193,13 @@ class Security:
         if login is not None and login.endpoint is not None and login.endpoint.trusted is not None:
             login = replace(login, endpoint=replace(login.endpoint, trusted=login.endpoint.trusted.carried()))
         return replace(self, tls=self.tls and self.tls.carried(), login=login)
+
+    def as_of_now(self) -> Security:
+        """The same for a process that ends soon: with the user's token as it is now, which is not renewed there. Raises
+        SecurityFailure where the token has ended."""
+        if self.login is None or self.login.bearer is None:
+            return self
+        return replace(self, login=replace(self.login, bearer=FixedBearer(self.login.bearer.token())))
 
 
 PLAINTEXT: Final = Security()

@@ -30,7 +30,7 @@ from ottla.console.asking import Asking, Invalid, NotFound, Site, User
 from ottla.console.brokers import Refused
 from ottla.console.pages import Renderer
 from ottla.console.requests import body_of, is_own
-from ottla.console.routes import API, DOWNLOAD, EVENTS, PAGES, Page
+from ottla.console.routes import API, EVENTS, FILES, PAGES, Page
 from ottla.console.sessions import COOKIE, LIFE_S, Session, Sessions, WrongLogin
 from ottla.errors import KafkaError
 from ottla.logs import fields
@@ -133,14 +133,14 @@ class Application:
             Route("/login", self.log_in, methods=["POST"]),
             Route("/logout", self.log_out, methods=["POST"]),
             Route(f"{API}/openapi.json", self.openapi_document, methods=["GET"]),
-            Route(DOWNLOAD.path, self._download, methods=["GET"]),
-            Route(DOWNLOAD.api_path, self._download, methods=["GET"]),
             Route(EVENTS.path, self._events, methods=["GET"]),
             Route(EVENTS.api_path, self._events, methods=["GET"]),
-            Route("/searches/{run}", self._search, methods=["GET"]),
-            Route("/searches/{run}/stop", self._search, methods=["POST"]),
+            *(Route(f"{at}/searches/{{run}}", self._search, methods=["GET"]) for at in ("", API)),
+            *(Route(f"{at}/searches/{{run}}/stop", self._search, methods=["POST"]) for at in ("", API)),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
+        for page in FILES:
+            routes += [Route(path, self._download(page), methods=["GET"]) for path in (page.path, page.api_path)]
         for page in PAGES:
             routes.append(Route(page.path, self._endpoint(page, as_json=False), methods=["GET"], name=page.name))
             path = page.path if page.path != "/" else f"/{page.name}"
@@ -156,16 +156,21 @@ class Application:
 
         return answer
 
-    async def _download(self, request: Request) -> Response:
-        async def answer(user: User) -> Response:
-            asking = self._asking(request, DOWNLOAD, user)
-            found = await anyio.to_thread.run_sync(DOWNLOAD.view, asking, limiter=self.limit)
+    def _download(self, page: Page) -> Callable[[Request], Any]:
+        async def found(request: Request, user: User) -> Response:
+            asking = self._asking(request, page, user)
+            work = lambda: anyio.to_thread.run_sync(page.view, asking, limiter=self.limit)  # noqa: E731
+            found = await live.heeding(request, asking, work)
             disposition = f"attachment; filename*=UTF-8''{quote(found.name, safe='')}"
             return Response(
                 found.data, media_type="application/octet-stream", headers={"content-disposition": disposition}
             )
 
-        return await self.guarded(request, request.url.path.startswith(API), answer)
+        async def answer(request: Request) -> Response:
+            as_json = request.url.path.startswith(API)
+            return await self.guarded(request, as_json, lambda user: found(request, user))
+
+        return answer
 
     async def _events(self, request: Request) -> Response:
         as_json = request.url.path.startswith(API)
@@ -190,7 +195,8 @@ class Application:
                 raise Invalid("a reading is stopped from the console's own page")
             return live.stop(asking, run)
 
-        return await self.guarded(request, True, answer)
+        is_change = request.method == "POST" and request.url.path.startswith(API)
+        return await self.guarded(request, True, answer, by_password=is_change)
 
     def end_tails(self) -> None:
         """Answers without an end have one now; on the event loop."""

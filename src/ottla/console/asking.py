@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.client.security import SecurityFailure
@@ -34,6 +35,8 @@ PROGRESS_FRESH_S: Final = 15.0
 """Lag of all groups: the largest thing that pages ask for."""
 SOON_S: Final = 0.15
 """How long a page waits for what may take long, before it is shown without."""
+QUERIES_AT_ONCE: Final = 3
+"""Queries in SQL of all users: each has a process with memory of its own."""
 
 T = TypeVar("T")
 
@@ -101,6 +104,11 @@ class Site:
 
     def rights_of(self, user: User) -> Rights:
         return self.roles.of(user.identity, self.masks)
+    registry_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """How the registry is asked by a query, which is a process of its own."""
+    pipelines: Path | None = None
+    """Where pipelines keep their status; None for their default."""
+    queries: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(QUERIES_AT_ONCE))
 
 
 @dataclass

@@ -68,6 +68,8 @@ class Options:
     """A proxy before it speaks TLS."""
     is_read_only: bool = False
     """Whether nothing can be changed."""
+    pipelines: Path | None = None
+    """Where pipelines of this machine keep their status; None for their default."""
 
     @property
     def asks_for_login(self) -> bool:
@@ -268,7 +270,7 @@ def registry_options(url: str, security: Security) -> Mapping[str, str]:
 
 
 def _site(options: Options, masks: Masks) -> Site:
-    site = Site(masks, is_read_only=options.is_read_only, bootstrap=options.bootstrap)
+    site = Site(masks, is_read_only=options.is_read_only, bootstrap=options.bootstrap, pipelines=options.pipelines)
     if not options.registry:
         return site
     try:
@@ -278,4 +280,6 @@ def _site(options: Options, masks: Masks) -> Site:
         raise CannotStart(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
     registry = client.Registry.of_options(options.registry, REGISTRY_RETRY_S)
     url = client.shown(options.registry[access.URL])
-    return replace(site, registry=registry, schemas=Schemas(registry), registry_url=url)
+    return replace(
+        site, registry=registry, schemas=Schemas(registry), registry_url=url, registry_options=options.registry
+    )

@@ -26,8 +26,11 @@ from ottla.console.app import Application
 from ottla.console.asking import Site, User
 from ottla.console.masks import Masks
 from ottla.console.sessions import Sessions
+from ottla.pipelines.runner.state import Directory, QueryStatus, Status
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_records
+from ottla.sql import queries
+from ottla.sql.queries import Answer, Column
 from tests.conformance.clients import build
 from tests.conformance.console.demo_cluster import DemoBrokers
 from tests.unit.console.acting import ChangingRegistry
@@ -41,7 +44,9 @@ PAGES = {
     "messages": "/topics/orders/messages?partition=0&limit=20", "groups": "/groups", "group": "/groups/mailer",
     "share": "/groups/warehouse", "transactions": "/transactions", "security": "/security", "broker": "/brokers/1",
     "tail": "/topics/orders/tail", "by id": "/group?group=mailer", "hanging": "/hanging?older=0",
-    "rights": "/rights?user=alice&name=orders", "moves": "/moves", "none": "/topics/none", "empty": "/topics?q=nothing",
+    "rights": "/rights?user=alice&name=orders", "sql": "/sql", "result": "/sql?sql=from+orders",
+    "points": "/sql?sql=from+orders&plot=points&x=total&y=n", "pipelines": "/pipelines", "mirror": "/mirror",
+    "settings": "/settings?show=all", "moves": "/moves", "none": "/topics/none", "empty": "/topics?q=nothing",
 }  # fmt: skip
 WIDTHS = (320, 1200)
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -73,9 +78,21 @@ def running(server: Served) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    server = Served(Application(Site(Masks()), anonymous=user(DemoBrokers())))
-    with running(server):
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("pipelines")
+    runs = Directory(directory, "totals")
+    runs.path.mkdir()
+    query = QueryStatus("totals", 1_204_118, 311, 5_120.0, 1.2, lag_records=40, lag_s=0.8, state_rows=12_000)
+    runs.write(Status("totals", "running", 1, "2026-11-28T09:00:00Z", bootstrap="kafka-1:9092", queries=[query]))
+    columns = [
+        Column("customer", "string", "text"),
+        Column("total", "double", "number"),
+        Column("n", "int64", "number"),
+    ]
+    rows: list[list[str | None]] = [[f"customer-{number}", f"{12.5 * number}", str(40 - number)] for number in range(9)]
+    server = Served(Application(Site(Masks(), pipelines=directory), anonymous=user(DemoBrokers())))
+    with pytest.MonkeyPatch.context() as patch, running(server):
+        patch.setattr(queries, "run", lambda *_: Answer(columns, [*rows], ["orders"], 60))
         yield server.url
 
 

@@ -44,7 +44,7 @@ SHOW_RECORDS: Final = ("messages", "tail", "content", "tail_events")
 """Pages whose answers have parts of records. A new page is put here or below, or the test fails."""
 SHOW_NONE: Final = (
     "overview", "topics", "topic", "groups", "group", "transactions", "security", "broker", "subjects", "subject",
-    "group_by_id", "hanging", "rights", "moves", "audit",
+    "group_by_id", "hanging", "rights", "moves", "audit", "sql", "sql_file", "pipelines", "mirror", "settings",
 )  # fmt: skip
 READ_RECORDS: Final = ("produce", "copy-record")
 """Acts that read records; `produce` where it sends one again."""
@@ -76,7 +76,7 @@ class Acted(Acting):
 
 
 def all_pages() -> tuple[Page, ...]:
-    return (*PAGES, DOWNLOAD, EVENTS)
+    return (*PAGES, *FILES, EVENTS)
 
 
 def test_each_page_is_known_to_show_records_or_none() -> None:

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from ottla.client.security import SecurityFailure
 from ottla.console.access.roles import Forbidden
-from ottla.console.acts.act import Act, Blocked, Partly, Plan, Result, outcome_of
+from ottla.console.acts.act import Act, Blocked, Misfit, Partly, Plan, Result, outcome_of
 from ottla.console.acts.table import ACTS
 from ottla.console.asking import Asking, Invalid, NotFound, Site, User
 from ottla.console.brokers import Refused, Unanswered
@@ -225,7 +225,8 @@ def _of_api(host: Host, act: Act, user: User, values: Mapping[str, str], own: Ma
 
 def _as_json(result: Result) -> Response:
     if result.outcome is None or result.error:
-        body = {"error": result.error, **({"code": result.code} if result.code else {})}
+        more = {"code": result.code, "field": result.field}
+        body = {"error": result.error, **{name: each for name, each in more.items() if each}}
         return JSONResponse(body, result.status)
     return JSONResponse({"data": dataclasses.asdict(result.outcome), "problems": {}, "age_s": 0.0})
 
@@ -282,7 +283,15 @@ def _failed(act: Act, user: User, values: Mapping[str, str], error: Exception, *
     is_unknown = is_unknown or (isinstance(error, KafkaError) and error.code in _MAY_BE_DONE)
     if is_unknown and may_be_done and not isinstance(error, Partly):
         sentence += " It may have been done all the same: look before you repeat it."
-    return Result(status, None, ("/", "Overview"), sentence, code, is_final=is_unknown and may_be_done)
+    return Result(
+        status,
+        None,
+        ("/", "Overview"),
+        sentence,
+        code,
+        error.name if isinstance(error, Misfit) else "",
+        is_final=is_unknown and may_be_done,
+    )
 
 
 def _explained(error: Exception) -> tuple[int, str, str]:
