@@ -122,7 +122,9 @@ PAGES: Final = (
     Page("subjects", "/schemas", "Subjects of the schema registry.", schemas.subjects, schemas.Subjects,
          "subjects.html", (_SEARCH, _PAGE), "schemas"),
     Page("subject", "/schemas/{subject:any}", "Versions of one subject.", schemas.subject, schemas.Subject,
-         "subject.html", section="schemas"),
+         "subject.html",
+         (Parameter("old", "A version that is compared with `new`.", default=0, low=0, high=2**31 - 1),
+          Parameter("new", "The other version.", default=0, low=0, high=2**31 - 1)), "schemas"),
     # What is watched:
     Page("tail", "/topics/{topic}/tail", "The newest records of a topic; its events tell of further ones.", tail.tail,
          tail.TailPage, "tail.html",

@@ -93,7 +93,7 @@ def browser() -> Iterator[Browser]:
 def opened(browser: Browser, url: str, theme: Literal["light", "dark"] = "light", **options: Any) -> Page:
     """A tab in Berlin."""
     context = browser.new_context(
-        base_url=url, color_scheme=theme, timezone_id="Europe/Berlin", locale="en-GB", **options
+        base_url=url or None, color_scheme=theme, timezone_id="Europe/Berlin", locale="en-GB", **options
     )
     context.set_default_timeout(60_000)
     return context.new_page()
@@ -124,6 +124,45 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
     assert [each for each in said if "404 (Not Found)" not in each] == []
     assert len(backgrounds) == 1
     assert (backgrounds == {"rgb(246, 247, 248)"}) == (theme == "light")
+
+
+PRINTED = """() => {
+  const shown = each => each.checkVisibility({visibilityProperty: true}) && each.getBoundingClientRect().width > 0;
+  const unwanted = [...document.querySelectorAll("nav a, form, button, input, select, textarea, .act")].filter(shown);
+  const dull = [...document.querySelectorAll("main *, footer *")].filter(shown).filter(each => {
+    const [red, green, blue] = getComputedStyle(each).color.match(/[0-9]+/g).map(Number);
+    return Math.max(red, green, blue) > 100;
+  });
+  const plain = [...document.querySelectorAll("main a")].filter(shown)
+    .filter(each => !getComputedStyle(each).textDecorationLine.includes("underline"));
+  const cut = [...document.querySelectorAll(".table, pre")].filter(shown)
+    .filter(each => getComputedStyle(each).overflowY !== "visible" && each.scrollHeight > each.clientHeight + 1);
+  const told = elements => elements.map(each => each.outerHTML.slice(0, 120));
+  return {
+    unwanted: told(unwanted), dull: told(dull), plain: told(plain), cut: told(cut),
+    back: getComputedStyle(document.documentElement).backgroundColor,
+  };
+}"""
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_print(browser: Browser, url: str, theme: Literal["light", "dark"]) -> None:
+    """Dark text on white whatever the theme, links that can be told from text, nothing to click, nothing cut off."""
+    page = opened(browser, url, theme)
+    page.set_viewport_size({"width": 720, "height": 1000})
+    for name, path in PAGES.items():
+        page.goto(path)
+        page.emulate_media(media="print")
+        expected = {"unwanted": [], "dull": [], "plain": [], "cut": [], "back": "rgb(255, 255, 255)"}
+        assert page.evaluate(PRINTED) == expected, name
+        page.emulate_media(media="screen")
+    page.emulate_media(media="print")
+    page.goto(PAGES["topic"])
+    assert page.locator("h1").is_visible()
+    assert page.get_by_role("link", name="mailer").is_visible()
+    if PICTURES:
+        page.screenshot(path=str(Path(PICTURES) / f"print-{theme}.png"))
+    page.context.close()
 
 
 @pytest.fixture(scope="module")

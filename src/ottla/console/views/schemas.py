@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,6 +16,8 @@ from ottla.schemas.client import NOT_FOUND, Registry, RegistryError, RegistryUnr
 SUBJECTS_FRESH_S = 10.0
 VERSIONS_MAX = 50
 """Versions whose text is shown, newest first."""
+COMPARED_LINES_MAX = 1_000
+"""Lines of a version that are compared: the time that it takes grows with their square."""
 
 T = TypeVar("T")
 
@@ -36,12 +40,33 @@ class Version:
 
 
 @dataclass(frozen=True)
+class Line:
+    mark: str
+    """+ for a line that came, - for one that went, empty for one that both have."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Two versions, line by line."""
+
+    old: int
+    new: int
+    lines: list[Line]
+    is_cut: bool
+
+
+@dataclass(frozen=True)
 class Subject:
     subject: str
     level: str
     """Which changes are compatible."""
     versions: list[Version]
     version_count: int
+    numbers: list[int]
+    """All versions, newest first."""
+    compared: Compared | None
+    """The two versions that the parameters name."""
 
 
 def subjects(asking: Asking) -> Subjects:
@@ -71,13 +96,41 @@ def subject(asking: Asking) -> Subject:
     none: list[Version] = []
     versions = _attempt(asking, lambda: [_version(registry, name, each) for each in numbers[:VERSIONS_MAX]], none)
     level = _attempt(asking, lambda: registry.compatibility(name), "")
-    return Subject(name, level, versions, len(numbers))
+    old, new = asking.number("old"), asking.number("new")
+    compared = _attempt(asking, lambda: _compared(registry, name, numbers, old, new), None) if old and new else None
+    return Subject(name, level, versions, len(numbers), numbers, compared)
 
 
 def _version(registry: Registry, name: str, number: int) -> Version:
     found = registry.version(name, number)
     references = [f"{each.name} ({each.subject}, version {each.version})" for each in found.schema.references]
     return Version(found.version, found.id, found.schema.type, found.schema.text, references)
+
+
+def _compared(registry: Registry, name: str, numbers: Sequence[int], old: int, new: int) -> Compared:
+    """Raises NotFound for a version that is not there."""
+    texts: list[list[str]] = []
+    for number in (old, new):
+        if number not in numbers:
+            raise NotFound(f"Subject {name} has no version {number}.")
+        texts.append(pretty(registry.version(name, number).schema.text).splitlines())
+    is_cut = any(len(each) > COMPARED_LINES_MAX for each in texts)
+    before, after = (each[:COMPARED_LINES_MAX] for each in texts)
+    lines: list[Line] = []
+    for tag, start, stop, begin, end in difflib.SequenceMatcher(None, before, after).get_opcodes():
+        if tag == "equal":
+            lines += [Line("", each) for each in before[start:stop]]
+        else:
+            lines += [Line("-", each) for each in before[start:stop]] + [Line("+", each) for each in after[begin:end]]
+    return Compared(old, new, lines, is_cut)
+
+
+def pretty(text: str) -> str:
+    """A schema in JSON with one thing on a line; any other as it is."""
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
 
 
 def _attempt(asking: Asking, do: Callable[[], T], instead: T) -> T:
