@@ -71,7 +71,8 @@ def press(name: str) -> Click:
 DONE: Final = See("Done.")
 TASKS: Final = (
     Task("See what needs attention after a broker died", "/", (
-        See("Needs attention"), Click("Topic stock: 1 partition without all in-sync copies."), See("1 not in sync")), "memory"),
+        See("Needs attention"), Click("Topic stock: 1 partition without all in-sync copies."), See("1 not in sync"),
+    ), "memory"),
     Task("Find out why a group lags", "/", (
         Click("Groups"), Click("Lag"), Click("lagging-{m}"), See("No member is in the group now"))),
     Task("Move a group's offsets, with a preview", "/groups/lagging-{m}", (
@@ -80,8 +81,8 @@ TASKS: Final = (
     Task("See the first record that a group has not read", "/groups/waiting-{m}", (
         Click("5"), See("5"), See("1 read by nobody yet"))),
     Task("Find a record by its key and copy it to another topic", "/topics/orders-{m}", (
-        Click("Messages"), Fill("Contains", "customer-7"), press("Show"), Click("Copy to a topic the record at offset 37"),
-        Fill("To topic", "copies-{m}"), press("Copy a record"), DONE)),
+        Click("Messages"), Fill("Contains", "customer-7"), press("Show"),
+        Click("Copy to a topic the record at offset 37"), Fill("To topic", "copies-{m}"), press("Copy a record"), DONE)),
     Task("Send a record again, edited", "/topics/orders-{m}/messages", (
         Click("Send again the record at offset 39"), Fill("Value", "corrected"), press("Write a record"), DONE)),
     Task("Write a record", "/topics/copies-{m}", (
@@ -106,15 +107,15 @@ TASKS: Final = (
     Task("Add partitions to a topic", "/topics/grown-{m}", (
         Click("Add partitions"), Fill("Partitions", "4"), press("Add partitions"), DONE)),
     Task("Delete the oldest records of a topic", "/topics/emptied-{m}", (
-        Click("Delete records"), Fill("Before", "5"), press("Show what will happen"), Fill("Type emptied-{m} to do it", "emptied-{m}"),
-        press("Delete records"), DONE)),
+        Click("Delete records"), Fill("Before", "5"), press("Show what will happen"),
+        Fill("Type emptied-{m} to do it", "emptied-{m}"), press("Delete records"), DONE)),
     Task("Delete a topic", "/topics/old-{m}", (
         Click("Delete the topic"), Fill("Type old-{m} to do it", "old-{m}"), press("Delete the topic"), DONE)),
     Task("Delete a group", "/groups/gone-{m}", (
         Click("Delete the group"), Fill("Type gone-{m} to do it", "gone-{m}"), press("Delete the group"), DONE)),
     Task("Abort an open transaction", "/", (
-        Click("Transactions"), Fill("Id contains", "stuck-{m}"), press("Search"), Click("Abort the transaction of stuck-{m}"),
-        Fill("Type stuck-{m} to do it", "stuck-{m}"), press("Abort a transaction"), DONE)),
+        Click("Transactions"), Fill("Id contains", "stuck-{m}"), press("Search"),
+        Click("Abort the transaction of stuck-{m}"), Fill("Type stuck-{m} to do it", "stuck-{m}"), press("Abort a transaction"), DONE)),
     Task("Find a hanging transaction and end it", "/transactions", (
         Click("Search all partitions for hanging transactions"), Fill("Topic", "hung-{m}"),
         Fill("Not written to for, in minutes", "0"), press("Search"), Click("Abort the transaction in hung-{m}-0"),
@@ -127,7 +128,8 @@ TASKS: Final = (
         press("Create a user, or set a password"), DONE, Click("Security"), Click("Create an ACL"),
         Fill("User", "new-{m}"), Pick("Operation", "read"), Fill("Name", "orders-{m}"), press("Create an ACL"), DONE)),
     Task("Delete a user", "/security", (
-        Click("Delete the user leaver-{m}"), Fill("Type leaver-{m} to do it", "leaver-{m}"), press("Delete a user"), DONE)),
+        Click("Delete the user leaver-{m}"), Fill("Type leaver-{m} to do it", "leaver-{m}"), press("Delete a user"),
+        DONE)),
     Task("Limit how much a user may write", "/security", (
         Click("Set a quota"), Fill("User", "alice-{m}"), Fill("Value", "1000000"), press("Set a quota"), DONE)),
     Task("See how full the disks of a broker are", "/", (Click("1"), See("Free"), See("online"))),

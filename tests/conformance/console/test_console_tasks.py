@@ -1,4 +1,4 @@
-"""Tasks of a user, walked in Chromium beside a node: by keyboard in each run, by mouse with its times by hand.
+"""Tasks of a user, walked in Chromium beside a node, by keyboard alone and by mouse: some in each run, all by night.
 
 Other tests see that pages are there; these, that somebody gets from one to the next, and in how many steps.
 OTTLA_TEST_TASKS=FILE keeps what each took, which `tasks_page.py` writes down.
@@ -44,6 +44,13 @@ SETTINGS = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
+IN_EACH_RUN = (
+    "See what needs attention after a broker died", "Move a group's offsets, with a preview",
+    "Find a record by its key and copy it to another topic", "Watch new records with a filter", "Delete a topic",
+    "Find a hanging transaction and end it", "See why a user was denied", "Compare two versions of a schema",
+)  # fmt: skip
+"""By keyboard: each kind of step and of page. The rest has the same ones."""
+BY_KEYBOARD = "tests/conformance/console/test_console_tasks.py::test_by_keyboard_alone"
 TIMES = os.environ.get("OTTLA_TEST_TASKS")
 DOCS = Path(__file__).parents[3] / "docs" / "console.md"
 
@@ -140,6 +147,7 @@ def test_the_tasks_in_the_docs_are_these() -> None:
     assert all(float(each) > 0 for each in seconds_in(text).values())
     names = [each.name for each in TASKS]
     assert len(names) >= 25
+    assert set(IN_EACH_RUN) < set(names)
     assert len(set(names)) == len(names)
     for task in TASKS:
         assert 1 <= task.count <= 12, task.name
@@ -154,12 +162,18 @@ def tab(browser: Browser) -> Iterator[Page]:
     page.context.close()
 
 
-@pytest.mark.parametrize("task", TASKS, ids=[each.name for each in TASKS])
+@pytest.mark.parametrize(
+    "task",
+    [
+        pytest.param(each, id=each.name, marks=() if each.name in IN_EACH_RUN else pytest.mark.nightly(BY_KEYBOARD))
+        for each in TASKS
+    ],
+)
 def test_by_keyboard_alone(tab: Page, place: Place, task: Task) -> None:
     walk(tab, place.urls[task.site], task, "keys", Keys(tab), place.write)
 
 
-@pytest.mark.nightly("tests/conformance/console/test_console_tasks.py::test_by_keyboard_alone")
+@pytest.mark.nightly(BY_KEYBOARD)
 @pytest.mark.parametrize("task", TASKS, ids=[each.name for each in TASKS])
 def test_by_mouse(tab: Page, place: Place, task: Task, keep: Callable[[Task, Walked], None]) -> None:
     keep(task, walk(tab, place.urls[task.site], task, "mouse", Mouse(), place.write))
