@@ -82,7 +82,8 @@ TASKS: Final = (
         Click("5"), See("5"), See("1 read by nobody yet"))),
     Task("Find a record by its key and copy it to another topic", "/topics/orders-{m}", (
         Click("Messages"), Fill("Contains", "customer-7"), press("Show"),
-        Click("Copy to a topic the record at offset 37"), Fill("To topic", "copies-{m}"), press("Copy a record"), DONE)),
+        Click("Copy to a topic the record at offset 37"), Fill("To topic", "copies-{m}"), press("Copy a record"),
+        DONE)),
     Task("Send a record again, edited", "/topics/orders-{m}/messages", (
         Click("Send again the record at offset 39"), Fill("Value", "corrected"), press("Write a record"), DONE)),
     Task("Write a record", "/topics/copies-{m}", (
@@ -115,7 +116,8 @@ TASKS: Final = (
         Click("Delete the group"), Fill("Type gone-{m} to do it", "gone-{m}"), press("Delete the group"), DONE)),
     Task("Abort an open transaction", "/", (
         Click("Transactions"), Fill("Id contains", "stuck-{m}"), press("Search"),
-        Click("Abort the transaction of stuck-{m}"), Fill("Type stuck-{m} to do it", "stuck-{m}"), press("Abort a transaction"), DONE)),
+        Click("Abort the transaction of stuck-{m}"), Fill("Type stuck-{m} to do it", "stuck-{m}"),
+        press("Abort a transaction"), DONE)),
     Task("Find a hanging transaction and end it", "/transactions", (
         Click("Search all partitions for hanging transactions"), Fill("Topic", "hung-{m}"),
         Fill("Not written to for, in minutes", "0"), press("Search"), Click("Abort the transaction in hung-{m}-0"),

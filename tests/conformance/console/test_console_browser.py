@@ -1,7 +1,7 @@
 """The console in Chromium: nothing that the content policy forbids, no page wider than a phone, keyboard, no script.
 
 Only a browser lays pages out and obeys the policy. The cluster is in memory. OTTLA_TEST_PICTURES=DIRECTORY keeps a
-picture of every page in both themes, to look at; console.png of it is the one in docs.
+picture of every page in both themes, to look at; those in DOCUMENTED are copied to docs by hand.
 """
 
 from __future__ import annotations
@@ -43,6 +43,12 @@ PAGES = {
     "tail": "/topics/orders/tail", "by id": "/group?group=mailer", "hanging": "/hanging?older=0",
     "rights": "/rights?user=alice&name=orders", "moves": "/moves", "none": "/topics/none", "empty": "/topics?q=nothing",
 }  # fmt: skip
+DOCUMENTED = {
+    "console.png": ("light", PAGES["topics"], 1000),
+    "console-messages.png": ("dark", "/topics/orders/messages?partition=0&q=A-41", 1000),
+    "console-phone.png": ("light", PAGES["overview"], 320),
+}
+"""The pictures of docs/console.md: theme, page and width."""
 WIDTHS = (320, 1200)
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
@@ -115,10 +121,11 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
                 page.screenshot(path=str(Path(PICTURES) / f"{name}-{width}-{theme}.png"))
         assert page.locator("h1").count() == 1
         backgrounds.add(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
-    if PICTURES and theme == "light":
-        page.set_viewport_size({"width": 1000, "height": 620})
-        page.goto(PAGES["topics"])
-        page.screenshot(path=str(Path(PICTURES) / "console.png"))
+    for file, (shade, path, width) in DOCUMENTED.items():
+        if PICTURES and theme == shade:
+            page.set_viewport_size({"width": width, "height": 620})
+            page.goto(path)
+            page.screenshot(path=str(Path(PICTURES) / file))
     page.context.close()
     # The pages that are not there say so by their status, which Chromium writes to its console.
     assert [each for each in said if "404 (Not Found)" not in each] == []
