@@ -30,7 +30,7 @@ RARE = (1_000, 10_000, 100_000)
 """One record in so many has the text that is searched for."""
 TAILS, SEARCHES = 20, 5
 PHASES = 4
-"""Of each kind, in turn: a machine is not the same all the time."""
+"""Quiet and busy ones, in turn: a machine is not the same all the time."""
 PROBES_PER_S = 100
 LIMIT_S = 60.0
 

@@ -50,7 +50,7 @@ IN_EACH_RUN = (
     "Find a hanging transaction and end it", "See why a user was denied", "Compare two versions of a schema",
 )  # fmt: skip
 """By keyboard: each kind of step and of page. The rest has the same ones."""
-BY_KEYBOARD = "tests/conformance/console/test_console_tasks.py::test_by_keyboard_alone"
+NIGHTLY = pytest.mark.nightly("tests/conformance/console/test_console_tasks.py::test_by_keyboard_alone")
 TIMES = os.environ.get("OTTLA_TEST_TASKS")
 DOCS = Path(__file__).parents[3] / "docs" / "console.md"
 
@@ -164,16 +164,13 @@ def tab(browser: Browser) -> Iterator[Page]:
 
 @pytest.mark.parametrize(
     "task",
-    [
-        pytest.param(each, id=each.name, marks=() if each.name in IN_EACH_RUN else pytest.mark.nightly(BY_KEYBOARD))
-        for each in TASKS
-    ],
+    [pytest.param(each, id=each.name, marks=() if each.name in IN_EACH_RUN else NIGHTLY) for each in TASKS],
 )
 def test_by_keyboard_alone(tab: Page, place: Place, task: Task) -> None:
     walk(tab, place.urls[task.site], task, "keys", Keys(tab), place.write)
 
 
-@pytest.mark.nightly(BY_KEYBOARD)
+@NIGHTLY
 @pytest.mark.parametrize("task", TASKS, ids=[each.name for each in TASKS])
 def test_by_mouse(tab: Page, place: Place, task: Task, keep: Callable[[Task, Walked], None]) -> None:
     keep(task, walk(tab, place.urls[task.site], task, "mouse", Mouse(), place.write))
