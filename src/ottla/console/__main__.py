@@ -11,8 +11,8 @@ from ottla.client.security import Security
 from ottla.console.server import Console, Options, registry_options
 from ottla.registry.child import Served, main
 
-NICENESS: Final = 5
-"""Beside a node the console gets the processor after it."""
+NICENESS: Final = 19
+"""Beside a node the console gets the processor that the node leaves."""
 
 
 def _run(

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from ottla.console.reading import Limits, Record
 
-FETCHES_AT_ONCE: Final = 2
-"""Fetches of all searches together that brokers have at a time."""
+FETCHES_AT_ONCE: Final = 1
+"""Fetches of all searches together that brokers have at a time. With two, a producer's p99 is a quarter longer."""
 RUNNING_MAX: Final = 1_000
 """Beyond, a further reading has no progress and ends with its page."""
 _ID: Final = re.compile(r"[0-9A-Za-z-]{8,64}")
