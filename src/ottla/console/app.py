@@ -190,7 +190,7 @@ class Application:
         async def answer(user: User) -> Response:
             asking, run = Asking(user, self.site, {}), request.path_params["run"]
             if request.method == "GET":
-                return live.progress(asking, run)
+                return await anyio.to_thread.run_sync(live.progress, asking, run, self.renderer.record)
             if not is_own(request):
                 raise Invalid("a reading is stopped from the console's own page")
             return live.stop(asking, run)

@@ -53,7 +53,7 @@ TAGS = {
 ATTRIBUTES = {
     "lang", "charset", "name", "content", "rel", "href", "type", "src", "class", "alt", "aria-label", "aria-current",
     "aria-sort", "method", "action", "id", "role", "tabindex", "scope", "value", "placeholder", "selected", "min",
-    "step", "datetime", "open", "autocomplete", "autofocus", "required",
+    "step", "datetime", "open", "autocomplete", "autofocus", "required", "download",
     "rows", "maxlength", "spellcheck", "x", "y", "x1", "x2", "y1", "y2", "width", "height",
     "viewbox", "preserveaspectratio", "points", "data-search", "data-events", "hidden", "http-equiv",
 }  # fmt: skip

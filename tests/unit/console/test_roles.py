@@ -18,7 +18,7 @@ from ottla.console.acts.table import ACTS, BY_NAME
 from ottla.console.app import Application
 from ottla.console.asking import Asking, Site
 from ottla.console.masks import HIDDEN, Masks, parse_masks
-from ottla.console.routes import API, DOWNLOAD, EVENTS, PAGES, Page
+from ottla.console.routes import API, DOWNLOAD, EVENTS, FILES, PAGES, Page
 from ottla.console.tails import Tail
 from ottla.errors import OttlaError
 from ottla.protocol.records.record_batch import SimpleRecord

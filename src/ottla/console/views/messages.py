@@ -89,20 +89,27 @@ def messages(asking: Asking) -> Messages:
     )  # fmt: skip
     committed = asking.text("isolation") != "uncommitted"
     reader = Reader(
-        asking.brokers, asking.cluster(), topic, limits, match_of(asking, mask, decode), committed
+        asking.brokers, asking.cluster(), topic, limits, match_of(asking, mask, decode), committed,
+        asking.site.searches.turns if asking.text("q") else None, sieve_of(asking, mask, decode),
     )  # fmt: skip
+    how = asking.text("format")
+
+    def show(record: Record) -> Message:
+        return message_of(record, how, mask, decode)
+
     ranges = _ranges(asking, topic, bounds, backward)
-    with asking.site.searches.running(asking.user.name, asking.text("run"), limits, asking.halt):
+    with asking.site.searches.running(
+        asking.user.name, asking.text("run"), limits, asking.halt, topic.name, show
+    ):  # fmt: skip
         parts = reader.backward(ranges, limit) if backward else reader.forward(ranges, limit)
     for each in parts:
         if each.failure is not None:
             asking.problems.setdefault("messages", problem_of(each.failure))
     found = merged(parts, limit, is_backward=backward)
     log_reading(asking, topic.name, parts, len(found.records))
-    how = asking.text("format")
     return Messages(
         topic.name, [each.number for each in topic.partitions],
-        [message_of(each, how, mask, decode) for each in found.records],
+        [show(each) for each in found.records],
         "backward" if backward else "forward",
         str(sum(each.scanned for each in parts)),
         _stopped(parts, found.following, bounds, backward),
@@ -249,6 +256,14 @@ def match_of(asking: Asking, mask: TopicMask, decode: Decode | None) -> Match | 
         return bare(record) or masked(record)
 
     return masked if not mask.is_empty else bare if decode is None else decoded
+
+
+def sieve_of(asking: Asking, mask: TopicMask, decode: Decode | None) -> bytes:
+    """Bytes that each record which matches has as they are; empty where what is shown is searched instead."""
+    text = asking.text("q")
+    # Names of headers that are no UTF-8 are searched as they are shown, with U+FFFD.
+    is_as_written = mask.is_empty and decode is None and "\N{REPLACEMENT CHARACTER}" not in text
+    return text.encode() if is_as_written else b""
 
 
 def _has(wanted: bytes, name: str, value: bytes | None) -> bool:
