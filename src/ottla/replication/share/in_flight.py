@@ -288,7 +288,7 @@ class InFlightBatch:
         self.runs[index : index + 1] = pieces
         return run
 
-    def commit(self, pending: Any, *, drops_history: bool) -> list[Run]:
+    def commit(self, pending: Any, drops_history: bool) -> list[Run]:
         """Commit the changes that wait for a write. Returns the runs that are to be delivered again; the caller has
         neighbours joined once it is known whether these wait."""
         freed: list[Run] = []

@@ -55,7 +55,7 @@ _ARCHIVED: Final = DeliveryState.ARCHIVED
 
 
 _BEHIND: Final = Hold(True, 0, 0)
-"""Of each record that waits for another one of its key only."""
+"""The hold of a record that waits only for another one of its key."""
 
 _Piece = tuple[Offset, Offset, DeliveryState, Hold | None]
 """Offsets in a row, both ends included, that go the same way. A plain tuple, as `Mark`."""
