@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.config.secret import Secret
 from ottla.errors import ErrorCode, KafkaError
@@ -138,6 +138,14 @@ class Kerberos:
     renewal_seconds_min: float = 60.0
 
 
+class Bearer(Protocol):
+    """A user's own token for OAUTHBEARER, which the console got when the user logged in."""
+
+    def token(self) -> str:
+        """The token as it is now. Raises SecurityFailure where it has ended."""
+        ...
+
+
 NO_PASSWORD: Final = Secret("")
 
 
@@ -152,6 +160,8 @@ class Login:
     """Where OAUTHBEARER gets its tokens."""
     kerberos: Kerberos | None = None
     """Not None with GSSAPI."""
+    bearer: Bearer | None = field(default=None, repr=False)
+    """A user's own token, instead of an endpoint."""
     by_token: bool = False
     """Whether name and password are the id and the HMAC of a delegation token (KIP-48)."""
 

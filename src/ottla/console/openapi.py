@@ -33,14 +33,18 @@ def document(version: str, acts: Sequence[Act] = ()) -> dict[str, Any]:
             "version": version,
             "description": "What the console's pages show, as JSON. Offsets and counts of records are texts, as they "
             "may be larger than a number of JavaScript. Where the cluster asks for a login, send name and "
-            "password by HTTP Basic; the cluster's ACLs decide what is answered.",
+            "password by HTTP Basic, or a token of an identity provider; the cluster's ACLs and the console's roles "
+            "decide what is answered.",
         },
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+            },
         },
-        "security": [{}, {"basic": []}],
+        "security": [{}, {"basic": []}, {"bearer": []}],
     }
 
 
@@ -129,7 +133,7 @@ def _errors() -> dict[str, Any]:
     return {
         "400": {"description": "A parameter has a value that cannot be.", "content": content},
         "401": {"description": "The cluster asks for a login.", "content": content},
-        "403": {"description": "The user lacks a right, which the error names.", "content": content},
+        "403": {"description": "The user lacks a right or a role, which the error names.", "content": content},
         "404": {"description": "There is no such thing, or the user may not see it.", "content": content},
         "503": {"description": "No broker answers.", "content": content},
     }

@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ottla.console.access.trail import KINDS as KINDS_OF_LINES
 from ottla.console.asking import Asking, Invalid
 from ottla.console.decoding import FORMATS
 from ottla.console.groups import KINDS
 from ottla.console.parameters import Parameter
 from ottla.console.views import (
+    audit,
     brokers,
     groups,
     hanging,
@@ -140,6 +142,11 @@ PAGES: Final = (
           Parameter("resource", "The kind of resource.", tuple(KINDS_OF_RESOURCES), "topic"),
           Parameter("name", "The resource's name; not for the cluster."),
           Parameter("host", "The client's address.")), "security"),
+    Page("audit", "/audit", "The audit log: who logged in, read records and acted. Without the right to see all lines, "
+         "those of the user.", audit.audit, audit.AuditPage, "audit.html",
+         (Parameter("q", "Only lines that have this text."), Parameter("user", "Only lines of this user."),
+          Parameter("kind", "Only lines of this kind.", ("", *KINDS_OF_LINES)),
+          Parameter("outcome", "Only lines with this outcome."), _PAGE), "security"),
     Page("moves", "/moves", "Partitions whose replicas are being moved.", moves.moves, moves.Moves, "moves.html",
          (_PAGE,), "overview"),
 )  # fmt: skip

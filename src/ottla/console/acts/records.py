@@ -164,10 +164,9 @@ def copy(asking: Asking) -> Plan:
 
 
 def _record(asking: Asking, name: str, number: int, offset: int) -> tuple[Record, Topic]:
-    """One record, as this user reads it. Raises NotFound where a mask hides parts of it."""
+    """One record, as this user reads it. Raises Forbidden where a mask hides parts of it."""
     cluster, topic = found_topic(asking, name)
-    if not asking.site.masks.of(name, asking.user.name).is_empty:
-        raise NotFound(f"A mask hides parts of the records of {name}, so none can be sent again or copied.")
+    asking.rights.ensure_whole(name, "sent again or copied")
     if all(each.number != number for each in topic.partitions):
         raise NotFound(f"Topic {name} has no partition {number}.")
     limits = Limits(time.monotonic() + READ_S, 1_000_000, 256 * DATA_MAX)
