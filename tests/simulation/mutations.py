@@ -295,7 +295,7 @@ MUTATIONS = (
     Mutation("keys-are-not-waited-for", "queues", "ottla.replication.share.key_order",
              "        return False\n", "        return True\n"),
     Mutation("a-released-record-frees-its-key", "queues", "ottla.replication.share.selection",
-             "                if run.is_done:\n                    self._leave(",
+             "                if may_close(run):\n                    self._leave(",
              "                if run:\n                    self._leave("),
     Mutation("times-of-delivery-are-not-read", "queues", "ottla.replication.share.selection",
              "            index += 1\n            is_behind",
