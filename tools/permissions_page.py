@@ -64,8 +64,8 @@ OWN_APIS = """
 ## Ottla's own
 
 APIs that Kafka does not have: `ottla client list`, `ottla client disconnect`, `ottla user disconnect` and
-[mirrors](../replicate.md#scram-users) use them, and no other client is told of them. StoreUserScramCredentials is served
-only over TLS or SASL, and not to who showed a delegation token.
+[mirrors](../replicate.md#scram-users) use them, and no other client is told of them. StoreUserScramCredentials is for
+connections over TLS or SASL that showed no delegation token.
 """
 
 HTTP = """

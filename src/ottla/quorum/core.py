@@ -520,8 +520,7 @@ class QuorumCore:
         return self._ready()
 
     def on_fetch(self, key: ReplicaKey, end_offset: Offset, now: Millis) -> Ready:
-        """Another replica fetches after `end_offset`, so it has all records below on its disk. One without an id only
-        reads (`LeaderState.updateReplicaState`)."""
+        """Another replica fetches after `end_offset`: it has all below on its disk. One without an id only reads."""
         leadership = self.leadership
         if leadership is None or key.node_id < 0:
             return self._ready()
