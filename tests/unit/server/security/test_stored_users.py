@@ -4,6 +4,7 @@ metadata log without an id."""
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,13 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.sasl import scram
 from ottla.security.sasl.client import ScramClient
 from ottla.server.node import Node
+from ottla.testing.process import reserve
 from tests.certificates import Authority, ssl_settings
-from tests.unit.server.node import Client
+from tests.unit.server.node import Client, running
 from tests.unit.server.permits import rule
-from tests.unit.server.security.test_authentication import NAME, connect
+from tests.unit.server.security.test_authentication import NAME, SETTINGS, connect
 from tests.unit.server.security.test_delegation_tokens import as_user, converse, create, login, password, with_tokens
-from tests.unit.server.stub import run
+from tests.unit.server.stub import run, until
 
 STORE = ApiKey.STORE_USER_SCRAM_CREDENTIALS
 SECRET = "pass of word"
@@ -106,6 +108,39 @@ def test_keys_are_taken_only_where_tokens_are_given(tmp_path: Path) -> None:
             assert await stored(await as_user(node, "alice"), row()) == [0]
 
     run(test())
+
+
+def test_a_broker_forwards_it_and_the_audit_log_has_no_key(tmp_path: Path) -> None:
+    held = reserve(0)
+    port = held.getsockname()[1]
+    common = {
+        "controller.quorum.voters": f"1@127.0.0.1:{port}", "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": f"{NAME}:{NAME},CONTROLLER:PLAINTEXT",
+        "ottla.cluster.id": "Jk3UMx2zQ0y8oVh1mE5cRw", "ottla.audit.directory": str(tmp_path / "audit"),
+    }  # fmt: skip
+    controller = {
+        **common, "process.roles": "controller", "node.id": "1", "listeners": f"CONTROLLER://127.0.0.1:{port}",
+    }  # fmt: skip
+    broker = {**SETTINGS, **common, "process.roles": "broker", "node.id": "2"}
+
+    async def test() -> None:
+        async with running(str(tmp_path / "1"), controller), running(str(tmp_path / "2"), broker) as node:
+            admin = await as_user(node, "admin")
+            who = {"client_software_name": "ottla-mirror", "client_software_version": "1"}
+            assert STORE in {each["api_key"] for each in (await admin.ask(ApiKey.API_VERSIONS, 3, who))["api_keys"]}
+            assert await stored(admin, row(), row("d", iterations=1)) == [0, ErrorCode.unacceptable_credential]
+            await until(lambda: ("carol", 1) in node.image.scram_credentials)
+            assert await may_log_in(node, "carol", scram.SHA_256)
+            admin.close()
+
+    run(test())
+    held.close()
+    lines = b"".join(each.read_bytes() for each in sorted((tmp_path / "audit").rglob("*")) if each.is_file())
+    found = [each for each in lines.splitlines() if b"StoreUserScramCredentials" in each]
+    assert any(b"user:carol" in each and b"User:admin" in each for each in found)
+    assert any(b"user:d" in each and b"UNACCEPTABLE_CREDENTIAL" in each for each in found)
+    for key in (row()["stored_key"], row()["server_key"]):
+        assert key not in lines and key.hex().encode() not in lines and base64.b64encode(key) not in lines
 
 
 def test_a_controller_that_lacks_it_is_not_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
