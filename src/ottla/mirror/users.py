@@ -133,7 +133,7 @@ class SourceUsers:
         return row
 
     def _heard(self, row: Mapping[str, Any], endpoints: Any) -> None:
-        """Who leads, and the epoch. Raises _Elsewhere where it is not who was asked."""
+        """Take the epoch and the leader from an answer. Raises _Elsewhere where another one leads."""
         leader = row["current_leader"]
         if leader["leader_epoch"] > self._epoch:
             self._epoch = leader["leader_epoch"]
