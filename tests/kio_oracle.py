@@ -76,9 +76,12 @@ def _own(found: Sequence[schemas.FieldSchema], kind: str, api_key: int) -> Any:
     from kio.schema.request_header.v2.header import RequestHeader
     from kio.schema.response_header.v1.header import ResponseHeader
     from kio.static.constants import EntityType
-    from kio.static.primitive import i16, i32, i64
+    from kio.static.primitive import i8, i16, i32, i64
 
-    types: dict[str, Any] = {"string": str, "int32": i32, "int64": i64, "error": KioErrorCode, "uuid": UUID | None}
+    types: dict[str, Any] = {
+        "string": str, "int8": i8, "int32": i32, "int64": i64, "error": KioErrorCode, "uuid": UUID | None,
+        "bytes": bytes,
+    }  # fmt: skip
     names = {"error": "error_code"}
     members: list[Any] = []
     for each in found:

@@ -63,8 +63,9 @@ version 4 on and the APIs of share state above are also for nodes.
 OWN_APIS = """
 ## Ottla's own
 
-APIs that Kafka does not have: `ottla client list`, `ottla client disconnect` and `ottla user disconnect` use them, and
-no other client is told of them.
+APIs that Kafka does not have: `ottla client list`, `ottla client disconnect`, `ottla user disconnect` and
+[mirrors](../replicate.md#scram-users) use them, and no other client is told of them. StoreUserScramCredentials is for
+connections over TLS or SASL that showed no delegation token.
 """
 
 HTTP = """

@@ -46,6 +46,15 @@ _CLIENT: Final = [
     _row("PushedMetrics", "int32"),
 ]  # fmt: skip
 
+_CREDENTIAL: Final = [
+    _row("Name", "string"), _row("Mechanism", "int8"), _row("Iterations", "int32"), _row("Salt", "bytes"),
+    _row("StoredKey", "bytes"), _row("ServerKey", "bytes"),
+]  # fmt: skip
+_STORED: Final = [
+    _row("User", "string"), _row("Mechanism", "int8"), _row("ErrorCode", "int16"),
+    _row("ErrorMessage", "string", **_NULLABLE),
+]  # fmt: skip
+
 _LOST: Final = [
     _row("GroupId", "string"), _row("Topic", "string"), _row("Partition", "int32"), _row("FirstOffset", "int64"),
     _row("TimestampMs", "int64"), _row("Message", "string"),
@@ -68,6 +77,14 @@ OWN: Final = [
     _own(20_002, "request", "DescribeLostLettersRequest", [_row("Groups", "[]string")]),
     _own(
         20_002, "response", "DescribeLostLettersResponse", [*_FAILURE, _row("Groups", "[]LostLetters", fields=_LOST)]
+    ),
+    _own(
+        20_003, "request", "StoreUserScramCredentialsRequest",
+        [_row("Credentials", "[]StoredScramCredential", fields=_CREDENTIAL)],
+    ),
+    _own(
+        20_003, "response", "StoreUserScramCredentialsResponse",
+        [_row("ThrottleTimeMs", "int32"), _row("Results", "[]StoreUserScramCredentialsResult", fields=_STORED)],
     ),
 ]  # fmt: skip
 """Keys far above Kafka's. ApiVersions names them to Ottla's own commands only."""

@@ -40,16 +40,28 @@ What = Annotated[
     Text,
     Parameter(
         name="--carry",
-        help="What is kept alike beside topics and groups, by commas: acls (or read-acls), quotas, broker-configs.",
+        help="What is kept alike beside topics and groups, by commas: acls (or read-acls), quotas, broker-configs, "
+        "users.",
     ),
 ]
 Deletions = Annotated[
-    Flag, Parameter(help="Also remove ACLs, quotas and broker settings that the mirror made, when they are gone.")
+    Flag,
+    Parameter(help="Also remove ACLs, quotas, broker settings and users that the mirror made, when they are gone."),
 ]
 Exclude = Annotated[
     Text,
     Parameter(help="Settings that stay the destination's own: regular expressions for whole names, by commas."),
 ]
+ExcludeUsers = Annotated[
+    Text, Parameter(help="Users that are not carried: regular expressions for whole names, by commas.")
+]
+Controllers = Annotated[
+    Addresses | None,
+    Parameter(
+        name="--from-controllers", env_var="OTTLA_MIRROR_FROM_CONTROLLERS",
+        help="Controllers of the source cluster, from which users are read: HOST:PORT,...",
+    ),
+]  # fmt: skip
 NOWHERE: Final = "127.0.0.1:0"
 """Bootstrap address of a source that is not asked."""
 
@@ -91,13 +103,14 @@ def status(
 def plan(
     source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
     groups: Groups = ".*", policy: Policy = "identity", carry: What = "", deletions: Deletions = False,
-    exclude: Exclude = "", name: Name = DESTINATION, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientFile = None,
+    exclude: Exclude = "", exclude_users: ExcludeUsers = "", from_controllers: Controllers = None,
+    name: Name = DESTINATION, json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
 ) -> int:  # fmt: skip
     """Say what a mirror would do at the destination before it does it, and what it leaves, with why.
 
     Give the options that the pipeline gets with --set. Nothing is changed. Topics, groups, ACLs, quotas, settings and
-    users that are alike already are not shown. Exit code 1 if the mirror would refuse a topic.
+    users that are alike already are not shown. Exit code 1 if the mirror would refuse a topic or a user.
 
     Parameters
     ----------
@@ -110,8 +123,8 @@ def plan(
         from ottla.mirror.carrying import carry_of
         from ottla.mirror.plan import plan as plan_of
 
-        rules = carry_of(carry, deletions, exclude)
-        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy, rules)
+        rules = carry_of(carry, deletions, exclude, exclude_users)
+        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy, rules, from_controllers)
         rows = in_thread(partial(plan_of, mirror))
     if json:
         print_json([each.as_json() for each in rows])
@@ -126,7 +139,7 @@ def plan(
 
 
 def _words(change: Change) -> Iterator[str]:
-    if change.kind not in ("acl", "user", "group"):
+    if change.kind not in ("acl", "group") and (change.kind, change.action) != ("user", "leave"):
         for key, value in change.what.items():
             yield f"{visible(key)} {'is reset' if value is None else f'= {visible(str(value))}'}"
     if change.why:
@@ -175,8 +188,9 @@ def offsets(
 def failover(
     source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
     groups: Groups = ".*", policy: Policy = "identity", carry: What = "", deletions: Deletions = False,
-    exclude: Exclude = "", name: Name = DESTINATION, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    client_config: ClientFile = None,
+    exclude: Exclude = "", exclude_users: ExcludeUsers = "", from_controllers: Controllers = None,
+    name: Name = DESTINATION, json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
 ) -> int:  # fmt: skip
     """Make the destination the owner of mirrored topics. Stop producers at the source first; this command stops the
     mirror.
@@ -194,8 +208,8 @@ def failover(
     with _complaints():
         from ottla.mirror.carrying import carry_of
 
-        rules = carry_of(carry, deletions, exclude)
-        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy, rules)
+        rules = carry_of(carry, deletions, exclude, exclude_users)
+        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy, rules, from_controllers)
         _ensure_exists(mirror)
         reach_source = from_ is not None and bool(in_thread(mirror.known))
         cuts = in_thread(partial(mirror.failover, reach_source=reach_source))
@@ -276,6 +290,7 @@ def _no_topics(topics: str, from_: str | None) -> str:
 def _mirror(
     source: str, from_: str | None, name: str, bootstrap: str, topics: str = ".*", groups: str = ".*",
     policy: Literal["identity", "prefix"] = "identity", carry: Carry | None = None,
+    controllers: str | None = None,
 ) -> Mirror:  # fmt: skip
     """Without Spark. Raises CommandFailed where a cluster does not answer."""
     from ottla.client.security import PLAINTEXT
@@ -288,6 +303,7 @@ def _mirror(
             source, from_ or NOWHERE, name, bootstrap, topics, groups, policy,
             source_security=client_security.of_source() if from_ is not None else PLAINTEXT,
             destination_security=client_security.current(), carry=carry or Carry(),
+            source_controllers=controllers or "",
         )  # fmt: skip
     except MirrorError as error:
         raise CommandFailed(str(error), MISUSED) from None

@@ -43,6 +43,8 @@ _VERSIONS: Final = {
     ApiKey.ALTER_CLIENT_QUOTAS: (0, 1),
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (0, 0),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (0, 0),
+    ApiKey.STORE_USER_SCRAM_CREDENTIALS: (0, 0),
 }
 """The versions that are spoken here; from EndTxn 5 on transactions are of KIP-890's second kind."""
 
@@ -190,6 +192,10 @@ class Cluster:
         if forbidden is not None:
             raise forbidden
         raise ConnectionError(f"no broker can be reached: {'; '.join(failures)}")
+
+    def last_has(self, api_key: ApiKey) -> bool:
+        """Whether the node that has answered `ask_any` last has an API."""
+        return self._any is not None and self._any.newest(api_key) >= 0
 
     def close(self) -> None:
         """Close every connection; the cluster can be used again."""

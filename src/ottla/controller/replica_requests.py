@@ -21,6 +21,7 @@ DECIDERS: Mapping[int, Decider] = {
     ApiKey.CREATE_ACLS: lambda image, asked, by: acls.create_acls(image, asked, by.random),
     ApiKey.DELETE_ACLS: lambda image, asked, by: acls.delete_acls(image, asked),
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: lambda image, asked, by: scram.alter_scram_credentials(image, asked),
+    ApiKey.STORE_USER_SCRAM_CREDENTIALS: lambda image, asked, by: scram.store_scram_credentials(image, asked),
     ApiKey.CREATE_DELEGATION_TOKEN: tokens.create,
     ApiKey.RENEW_DELEGATION_TOKEN: tokens.renew,
     ApiKey.EXPIRE_DELEGATION_TOKEN: tokens.expire,

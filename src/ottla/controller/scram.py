@@ -1,10 +1,12 @@
-"""AlterUserScramCredentials, decided as by Kafka's `ScramControlManager`.
+"""AlterUserScramCredentials, decided as by Kafka's `ScramControlManager`, and Ottla's StoreUserScramCredentials.
 
 A user may come once in a request, whatever the mechanisms: a second time is DUPLICATE_RESOURCE, and neither counts.
+Credentials to be stored as they are may come once for each mechanism.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -52,6 +54,33 @@ def alter_scram_credentials(
     return Decision({"results": results}, list(records.values()))
 
 
+def store_scram_credentials(
+    image: MetadataImage, request: sent.StoreUserScramCredentialsRequest
+) -> Steps[sent.StoreUserScramCredentialsResponse]:
+    """One row for each row of the request, in its order."""
+    times: dict[tuple[str, int], int] = Counter()
+    for index, each in enumerate(request["credentials"], start=1):
+        times[each["name"], each["mechanism"]] += 1
+        if index % ITEMS_PER_STEP == 0:
+            yield
+    records: list[Record] = []
+    results: list[sent.StoreUserScramCredentialsResult] = []
+    for index, asked in enumerate(request["credentials"], start=1):
+        if index % ITEMS_PER_STEP == 0:
+            yield
+        code, message = ErrorCode.none, None
+        try:
+            if times[asked["name"], asked["mechanism"]] > 1:
+                raise KafkaError(ErrorCode.duplicate_resource, TWICE)
+            records.append(_as_it_is(image, asked))
+        except KafkaError as error:
+            code, message = error.code, error.message
+        results.append(
+            {"user": asked["name"], "mechanism": asked["mechanism"], "error_code": code, "error_message": message}
+        )
+    return Decision({"results": results}, records)
+
+
 def _mechanism(image: MetadataImage, asked: Mapping[str, Any]) -> scram.ScramMechanism:
     """Raises KafkaError."""
     if not asked["name"]:
@@ -75,15 +104,34 @@ def _removed(image: MetadataImage, asked: Mapping[str, Any]) -> Record:
 
 def _stored(image: MetadataImage, asked: Mapping[str, Any]) -> Record:
     mechanism = _mechanism(image, asked)
-    iterations = asked["iterations"]
-    if iterations < scram.ITERATIONS_MIN:
-        raise KafkaError(ErrorCode.unacceptable_credential, "Too few iterations")
-    if iterations > scram.ITERATIONS_MAX:
-        raise KafkaError(ErrorCode.unacceptable_credential, "Too many iterations")
+    iterations = _iterations(asked)
     if not asked["salted_password"]:
         raise KafkaError(ErrorCode.unacceptable_credential, "The salted password must not be empty")
     stored = scram.credential(mechanism, asked["salted_password"], asked["salt"], iterations)
     return record_of(mechanism, asked["name"], stored)
+
+
+def _as_it_is(image: MetadataImage, asked: sent.StoredScramCredential) -> Record:
+    """The record of a credential that another cluster has stored. Raises KafkaError."""
+    mechanism = _mechanism(image, asked)
+    iterations = _iterations(asked)
+    if not asked["salt"]:
+        raise KafkaError(ErrorCode.unacceptable_credential, "The salt must not be empty")
+    if {len(asked["stored_key"]), len(asked["server_key"])} != {mechanism.digest_bytes}:
+        what = f"Keys of {mechanism.name} have {mechanism.digest_bytes} bytes"
+        raise KafkaError(ErrorCode.unacceptable_credential, what)
+    stored = scram.Credential(bytes(asked["salt"]), bytes(asked["stored_key"]), bytes(asked["server_key"]), iterations)
+    return record_of(mechanism, asked["name"], stored)
+
+
+def _iterations(asked: Mapping[str, Any]) -> int:
+    """Raises KafkaError."""
+    iterations: int = asked["iterations"]
+    if iterations < scram.ITERATIONS_MIN:
+        raise KafkaError(ErrorCode.unacceptable_credential, "Too few iterations")
+    if iterations > scram.ITERATIONS_MAX:
+        raise KafkaError(ErrorCode.unacceptable_credential, "Too many iterations")
+    return iterations
 
 
 def record_of(mechanism: scram.ScramMechanism, name: str, stored: scram.Credential) -> UserScramCredentialRecord:

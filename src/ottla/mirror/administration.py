@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.client.cluster import Cluster
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.security import PLAINTEXT, Security
 from ottla.errors import ErrorCode, KafkaError
-from ottla.mirror.carrying import ACLS, BROKER_CONFIGS, QUOTAS, READ_ACLS, Belongings, Change, Entity
+from ottla.mirror.carrying import ACLS, BROKER_CONFIGS, QUOTAS, READ_ACLS, USERS, Belongings, Change, Entity
+from ottla.mirror.credentials import number_of
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Binding
 
@@ -25,7 +26,21 @@ _ANY_ACL: Final = {
     "host_filter": None, "operation": ANY, "permission_type": ANY,
 }  # fmt: skip
 AT_ONCE: Final = 500
-"""ACLs of one request."""
+"""ACLs, or users, of one request."""
+SOFTWARE: Final = "ottla-mirror"
+"""By which an Ottla knows who may hear of its own APIs."""
+NO_KEYS: Final = "the destination cannot take keys, which only an Ottla does"
+NOT_SECURED: Final = "the destination takes keys only over TLS or SASL"
+
+
+class Refused(NamedTuple):
+    """A change that the cluster has refused."""
+
+    change: Change
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.change.kind} {self.change.name}: {self.why}"
 
 
 class Administration:
@@ -33,7 +48,8 @@ class Administration:
 
     def __init__(self, bootstrap: str, security: Security = PLAINTEXT) -> None:
         """Connects when first asked."""
-        self._client = Cluster(ClientConfig(parse_addresses(bootstrap), "ottla-mirror", security=security))
+        config = ClientConfig(parse_addresses(bootstrap), "ottla-mirror", security=security, software=SOFTWARE)
+        self._client = Cluster(config)
 
     def close(self) -> None:
         self._client.close()
@@ -41,10 +57,25 @@ class Administration:
     def belongings(self, what: Collection[str]) -> Belongings:
         """What of `carrying.KINDS` is asked for; users always."""
         acls = self._acls() if ACLS in what or READ_ACLS in what else frozenset()
+        users = self._users()
+        keys_refused = self._keys_refused() if USERS in what else ""
         return Belongings(
-            acls or frozenset(), self._quotas() if QUOTAS in what else {}, self._users(),
+            acls or frozenset(), self._quotas() if QUOTAS in what else {}, users,
             self._broker_configs() if BROKER_CONFIGS in what else {}, has_authorizer=acls is not None,
+            keys_refused=keys_refused,
         )  # fmt: skip
+
+    def cluster_id(self) -> str | None:
+        """What the cluster calls itself."""
+        values = {"topics": [], "allow_auto_topic_creation": False}
+        found: str | None = self._client.ask_any(ApiKey.METADATA, values).get("cluster_id")
+        return found
+
+    def _keys_refused(self) -> str:
+        """Why no keys of users can be stored here; empty: they can. To be called after another question."""
+        if not self._client.last_has(ApiKey.STORE_USER_SCRAM_CREDENTIALS):
+            return NO_KEYS
+        return NOT_SECURED if self._client.config.security.protocol == "PLAINTEXT" else ""
 
     def _acls(self) -> frozenset[Binding] | None:
         """None where there is no authorizer."""
@@ -72,7 +103,12 @@ class Administration:
         return found
 
     def _users(self) -> dict[str, dict[str, int]]:
-        answer = self._client.ask_any(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None})
+        try:
+            answer = self._client.ask_any(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None})
+        except KafkaError as error:
+            if error.code is ErrorCode.unsupported_version:  # before Kafka 2.7 (KIP-554)
+                return {}
+            raise
         _ensure_none(answer, "users")
         return {
             row["user"]: {
@@ -94,11 +130,11 @@ class Administration:
             if each["value"] is not None and not each["is_sensitive"] and each["config_source"] == DYNAMIC_DEFAULT
         }
 
-    def apply(self, changes: Iterable[Change]) -> list[str]:
-        """Changes of ACLs, quotas and settings of brokers, each kind in one request or a few. What the cluster refuses
-        does not hold up the rest; returns a sentence for each refusal."""
+    def apply(self, changes: Iterable[Change]) -> list[Refused]:
+        """Changes of ACLs, quotas, settings of brokers and users, each kind in one request or a few. What the cluster
+        refuses does not hold up the rest."""
         todo = list(changes)
-        failures: list[str] = []
+        failures: list[Refused] = []
         new = [each for each in todo if each.kind == "acl" and each.action == "create"]
         old = [each for each in todo if each.kind == "acl" and each.action == "delete"]
         for begin in range(0, len(new), AT_ONCE):
@@ -116,6 +152,23 @@ class Administration:
         for each in todo:  # one by one: a request with a wrong value changes nothing
             if each.kind == "broker-config":
                 failures += _refused([each], self._set_broker_configs(each.what))
+        return failures + self._apply_users([each for each in todo if each.kind == "user"])
+
+    def _apply_users(self, todo: list[Change]) -> list[Refused]:
+        failures: list[Refused] = []
+        new = [each for each in todo if each.action != "delete"]
+        for begin in range(0, len(new), AT_ONCE):
+            part = new[begin : begin + AT_ONCE]
+            rows = [_credential(each) for each in part]
+            answer = self._client.ask_any(ApiKey.STORE_USER_SCRAM_CREDENTIALS, {"credentials": rows})
+            failures += _refused(part, answer["results"])
+        for each in todo:  # one by one: Kafka refuses a request that names a user twice
+            if each.action == "delete":
+                user = each.subject.user
+                asked = {"deletions": [{"name": user.name, "mechanism": number_of(user)}], "upsertions": []}
+                answer = self._client.ask_any(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, asked)
+                rows = [row for row in answer["results"] if row["error_code"] != ErrorCode.resource_not_found]
+                failures += _refused([each] if rows else [], rows)
         return failures
 
     def _set_broker_configs(self, values: Mapping[str, str | None]) -> list[Mapping[str, Any]]:
@@ -128,9 +181,17 @@ class Administration:
         return list(self._client.ask_any(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked)["responses"])
 
 
-def _refused(asked: Iterable[Change], answered: Iterable[Mapping[str, Any]]) -> list[str]:
+def _credential(change: Change) -> dict[str, Any]:
+    user, found = change.subject
+    return {
+        "name": user.name, "mechanism": number_of(user), "iterations": found.iterations, "salt": found.salt,
+        "stored_key": found.stored_key, "server_key": found.server_key,
+    }  # fmt: skip
+
+
+def _refused(asked: Iterable[Change], answered: Iterable[Mapping[str, Any]]) -> list[Refused]:
     return [
-        f"{change.kind} {change.name}: {row.get('error_message') or ErrorCode(row['error_code']).name}"
+        Refused(change, row.get("error_message") or ErrorCode(row["error_code"]).name)
         for change, row in zip(asked, answered, strict=True)
         if row["error_code"]
     ]

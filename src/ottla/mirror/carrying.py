@@ -1,18 +1,21 @@
-"""What a mirror carries beside records: ACLs, client quotas, settings of all brokers. Decides, pure; `Change` is also
-a row of `ottla mirror plan`."""
+"""What a mirror carries beside records: ACLs, client quotas, settings of all brokers, SCRAM users. Decides, pure;
+`Change` is also a row of `ottla mirror plan`."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
+from ottla.mirror.credentials import Carried, Fingerprint, User
 from ottla.security.acls import WILDCARD, Binding, Operation, PatternType, Permission, ResourceType
+from ottla.security.sasl.scram import Credential
 
-ACLS, READ_ACLS, QUOTAS, BROKER_CONFIGS = "acls", "read-acls", "quotas", "broker-configs"
-KINDS: Final = (ACLS, READ_ACLS, QUOTAS, BROKER_CONFIGS)
+ACLS, READ_ACLS, QUOTAS, BROKER_CONFIGS, USERS = "acls", "read-acls", "quotas", "broker-configs", "users"
+KINDS: Final = (ACLS, READ_ACLS, QUOTAS, BROKER_CONFIGS, USERS)
 INTERNAL: Final = ("__", "mirror-offsets.")
 """Beginnings of names of topics that are each cluster's own."""
 OWN_BROKER_CONFIGS: Final = (
@@ -38,7 +41,7 @@ class Change(NamedTuple):
     """What is set, as far as it differs; None where it is removed."""
     why: str = ""
     subject: Any = None
-    """The ACL, or whom a quota is for."""
+    """The ACL, whom a quota is for, or what is `Carried` of a user. Not shown."""
 
     def as_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "name": self.name, "action": self.action, "what": dict(self.what), "why": self.why}
@@ -54,15 +57,25 @@ class Carry:
     """Whether what the mirror made is removed when it is gone at the source."""
     exclude: tuple[str, ...] = ()
     """Settings that stay the destination's own: regular expressions for whole names, of topics and brokers."""
+    exclude_users: tuple[str, ...] = ()
+    """Users that are not carried: regular expressions for whole names."""
 
     def excludes(self, name: str) -> bool:
         return any(re.fullmatch(each, name) for each in self.exclude)
 
+    def excludes_user(self, name: str) -> bool:
+        return any(re.fullmatch(each, name) for each in self.exclude_users)
 
-def carry_of(what: str, deletions: bool, exclude: str) -> Carry:
+    def without_users(self) -> Carry:
+        return replace(self, what=self.what - {USERS})
+
+
+def carry_of(what: str, deletions: bool, exclude: str, exclude_users: str = "") -> Carry:
     """The rules, from texts with commas."""
-    words, patterns = ([each for part in text.split(",") if (each := part.strip())] for text in (what, exclude))
-    return Carry(frozenset(words), deletions, tuple(patterns))
+    texts = (what, exclude, exclude_users)
+    words, *patterns = ([each for part in text.split(",") if (each := part.strip())] for text in texts)
+    settings, users = map(tuple, patterns)
+    return Carry(frozenset(words), deletions, settings, users)
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,10 @@ class Belongings:
     broker_configs: Mapping[str, str] = field(default_factory=dict)
     """Dynamic settings of all brokers, without secrets."""
     has_authorizer: bool = True
+    credentials: Mapping[User, Credential] = field(default_factory=dict, repr=False)
+    """Users with their keys, of a source whose users are carried."""
+    keys_refused: str = ""
+    """Why a destination does not take keys; empty: it does."""
 
 
 @dataclass(frozen=True)
@@ -93,16 +110,21 @@ def key_of(kind: str, name: Any) -> str:
 
 
 def changes(
-    source: Belongings, there: Belongings, carry: Carry, names: Names, made: Collection[str]
-) -> Iterator[Change]:
-    """Everything in order of kinds; `made` has the `key_of` of what the mirror has made before."""
+    source: Belongings, there: Belongings, carry: Carry, names: Names, made: Collection[str],
+    known: Mapping[User, Fingerprint] = MappingProxyType({}),
+) -> Iterator[Change]:  # fmt: skip
+    """Everything in order of kinds; `made` has the `key_of` of what the mirror has made before, `known` the
+    fingerprints of the credentials that it has carried."""
     if ACLS in carry.what or READ_ACLS in carry.what:
         yield from _acls(source, there, carry, names, made)
     if QUOTAS in carry.what:
         yield from _quotas(source, there, carry, made)
     if BROKER_CONFIGS in carry.what:
         yield from _broker_configs(source, there, carry, made)
-    yield from _users(source, there)
+    if USERS in carry.what:
+        yield from _users(source, there, carry, made, known)
+    else:
+        yield from _missing_users(source, there)
 
 
 def _acls(source: Belongings, there: Belongings, carry: Carry, names: Names, made: Collection[str]) -> Iterator[Change]:
@@ -203,17 +225,52 @@ def _gone(kind: str, name: str, what: Mapping[str, Any], carry: Carry, subject: 
     return Change(kind, name, "leave", why="it is gone at the source; deletions are not followed")
 
 
-def _users(source: Belongings, there: Belongings) -> Iterator[Change]:
-    """Kafka's protocol never gives a user's keys away, and takes salted passwords only, from which keys are made: a
-    mirror has neither."""
-    for user, mechanisms in sorted(source.users.items()):
+def _missing_users(source: Belongings, there: Belongings) -> Iterator[Change]:
+    """Users are carried only when that is asked for by name: their keys are read and written."""
+    for name, mechanisms in sorted(source.users.items()):
         for mechanism, iterations in sorted(mechanisms.items()):
-            if mechanism not in there.users.get(user, {}):
-                why = (
-                    "no protocol gives the keys of a user: create it with its password: "
-                    f"ottla user create {user} --mechanism {mechanism} --iterations {iterations}"
-                )
-                yield Change("user", user, "leave", {"mechanism": mechanism, "iterations": iterations}, why)
+            if mechanism not in there.users.get(name, {}):
+                why = f"users are carried if `carry` names them; or {_by_hand(User(name, mechanism), iterations)}"
+                yield Change("user", name, "leave", {"mechanism": mechanism, "iterations": iterations}, why)
+
+
+def _by_hand(user: User, iterations: int) -> str:
+    return (
+        f"create it with its password: ottla user create {user.name} --mechanism {user.mechanism} "
+        f"--iterations {iterations}"
+    )
+
+
+def _users(
+    source: Belongings, there: Belongings, carry: Carry, made: Collection[str], known: Mapping[User, Fingerprint]
+) -> Iterator[Change]:
+    """A user of the destination's own keeps its password, and gets no other way to log in either."""
+    own = {
+        name
+        for name, mechanisms in there.users.items()
+        if any(key_of("user", User(name, mechanism)) not in made for mechanism in mechanisms)
+    }
+    for user, credential in sorted(source.credentials.items()):
+        iterations = credential.iterations
+        what = {"mechanism": user.mechanism, "iterations": iterations}
+        has = there.users.get(user.name, {}).get(user.mechanism)
+        if carry.excludes_user(user.name):
+            yield Change("user", user.name, "leave", what, "it is excluded")
+        elif user.name in own:
+            yield Change("user", user.name, "leave", what, "the destination has a user of this name of its own")
+        elif has != iterations or user not in known or not known[user].fits(user, credential):
+            if there.keys_refused:
+                why = f"{there.keys_refused}: {_by_hand(user, iterations)}"
+                yield Change("user", user.name, "refuse", what, why)
+                continue
+            action: Action = "create" if has is None else "alter"
+            yield Change("user", user.name, action, what, subject=Carried(user, credential))
+    for name, mechanisms in sorted(there.users.items()):
+        for mechanism in sorted(mechanisms):
+            user = User(name, mechanism)
+            is_gone = key_of("user", user) in made and user not in source.credentials
+            if is_gone and not carry.excludes_user(name):
+                yield _gone("user", name, {"mechanism": mechanism}, carry, Carried(user))
 
 
 def made_keys(change: Change) -> Iterable[str]:
@@ -222,4 +279,6 @@ def made_keys(change: Change) -> Iterable[str]:
         return [key_of("acl", change.subject)]
     if change.kind == "quota":
         return [key_of("quota", [change.subject, key]) for key in change.what]
+    if change.kind == "user":
+        return [key_of("user", change.subject.user)]
     return [key_of(change.kind, change.name)]

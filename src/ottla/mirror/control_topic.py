@@ -5,7 +5,8 @@ that it is about: which offsets they had, and have. The mirror makes one block o
 `["through"|"origin"|"start"|"cut", topic, partition]`. `["role", topic]` is `mirror` or `owned`, of a topic by its name
 at the destination; elsewhere topics are named as at the source. `["id", topic]` is the source's topic id. `["moved",
 group]` says that a failover has moved a group, `["shift"]` which generation of copiers may write, and `["made", name]`
-that the mirror has made an ACL, a quota or a setting (`carrying.key_of`).
+that the mirror has made an ACL, a quota, a setting or a user (`carrying.key_of`). `["credential", user, mechanism]` is
+the fingerprint of what was carried of a user, never a key.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ottla.client.producer import Producer
 from ottla.client.security import PLAINTEXT, Security
 from ottla.client.transactions import init_producer
 from ottla.errors import ErrorCode, KafkaError
+from ottla.mirror.credentials import Fingerprint, User
 from ottla.mirror.mapping import Block, Place, Run
 from ottla.mirror.mapping import Mapping as Offsets
 from ottla.model import Offset, TopicPartition
@@ -71,7 +73,9 @@ class ControlTopic:
         self.ids: dict[str, str] = {}
         """Ids of topics at the source: a recreated topic has another id."""
         self.made: set[str] = set()
-        """Which ACLs, quotas and settings of brokers the mirror has made."""
+        """Which ACLs, quotas, settings of brokers and users the mirror has made."""
+        self.credentials: dict[User, Fingerprint] = {}
+        """Fingerprints of the credentials that the destination has got."""
         self.generation = Generation()
         self.records = 0
         """How many are in the runs that were loaded."""
@@ -139,12 +143,18 @@ class ControlTopic:
             (self.moved.add if value else self.moved.discard)(place[0])
         elif kind == "made":
             (self.made.add if value else self.made.discard)(place[0])
+        elif kind == "credential":
+            self.keep_credential(User(*place), None if value is None else Fingerprint(*value))
         elif kind == "shift":
             self.generation = Generation(*value)
         elif kind == "cut":
             self._set(self.cuts, (place[0], place[1]), value)
         elif value is not None:
             setattr(self.offsets.setdefault((place[0], place[1]), Offsets()), kind, value)
+
+    def keep_credential(self, user: User, value: Fingerprint | None) -> None:
+        """The fingerprint of what the destination has got of a user; None: nothing any more."""
+        self._set(self.credentials, user, value)
 
     @staticmethod
     def _set(where: dict[Any, Any], key: Any, value: Any) -> None:

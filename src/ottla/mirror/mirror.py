@@ -5,24 +5,28 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import secrets
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from confluent_kafka import KafkaException
 
 from ottla import arrow
+from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.security import PLAINTEXT, Security
 from ottla.errors import KafkaError
 from ottla.mirror.administration import Administration
-from ottla.mirror.carrying import KINDS, Carry, Change, Names, changes, made_keys
+from ottla.mirror.carrying import KINDS, USERS, Belongings, Carry, Change, Names, changes, made_keys
 from ottla.mirror.cluster import EXCLUDED_CONFIGS, Remote
 from ottla.mirror.control_topic import PREFIX, ControlTopic, MirrorError
+from ottla.mirror.credentials import Fingerprint, User, fingerprint
 from ottla.mirror.generations import EVERY_S, FAILURES_MAX, Generations, Way
 from ottla.mirror.mapping import Mapping as Offsets
 from ottla.mirror.mapping import Place
 from ottla.mirror.progress import Progress
+from ottla.mirror.users import SourceUsers
 from ottla.model import Offset
 
 if TYPE_CHECKING:
@@ -33,7 +37,9 @@ logger = logging.getLogger("ottla.mirror")
 Policy = Literal["identity", "prefix"]
 TIDY_EVERY_S: Final = 60.0
 CARRY_EVERY_S: Final = 5.0
-"""ACLs, quotas and settings of brokers are compared so often: it takes a few requests to either cluster."""
+"""ACLs, quotas, settings of brokers and users are compared so often: it takes a few requests to either cluster."""
+CONTROLLERS_TIMEOUT_S: Final = 10.0
+_SALT_BYTES: Final = 16
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -54,6 +60,8 @@ class Route:
     destination_security: Security = PLAINTEXT
     carry: Carry = field(default_factory=Carry)
     """What is carried beside records and groups."""
+    source_controllers: str = ""
+    """Addresses of the source's controllers, from which users are read."""
 
     def __post_init__(self) -> None:
         for name in (self.source, self.destination):
@@ -63,7 +71,9 @@ class Route:
             raise MirrorError(f"both clusters are named {self.source}")
         if others := sorted(self.carry.what.difference(KINDS)):
             raise MirrorError(f"{others[0]!r} cannot be carried: choose of {', '.join(KINDS)}")
-        for pattern in (self.topics, self.groups, *self.carry.exclude):
+        if USERS in self.carry.what and not self.source_controllers:
+            raise MirrorError("users are read from the source's controllers: give their addresses (from_controllers)")
+        for pattern in (self.topics, self.groups, *self.carry.exclude, *self.carry.exclude_users):
             try:
                 re.compile(pattern)
             except re.error as error:
@@ -78,12 +88,13 @@ class Route:
         return f"{self.source}." if self.policy == "prefix" else ""
 
     def reversed(self) -> Route:
-        """The way back. Raises MirrorError for a policy that has none."""
+        """The way back, without users. Raises MirrorError for a policy that has none."""
         if self.policy != "identity":
             raise MirrorError("only topics that keep their names (identity) can be mirrored back")
         return Route(
             self.destination, self.destination_bootstrap, self.source, self.source_bootstrap, self.topics, self.groups,
-            "identity", self.excluded_configs, self.destination_security, self.source_security, self.carry,
+            "identity", self.excluded_configs, self.destination_security, self.source_security,
+            self.carry.without_users(),
         )  # fmt: skip
 
 
@@ -108,6 +119,7 @@ class Mirror:
         self.generations = Generations(way, self.control, spark, every_s)
         self.progress = Progress(self.generations.stop)
         self._administration = Administration(route.destination_bootstrap, route.destination_security)
+        self._users: SourceUsers | None = None
         self._others: dict[str, ControlTopic] = {}
         """Control topics at the source: of mirrors to there."""
         self._failures = 0
@@ -289,34 +301,76 @@ class Mirror:
         has = self.destination.committed(group)
         return {at: offset for at, offset in translated.items() if offset > has.get(at, -1)}
 
-    # -- ACLs, quotas, settings of brokers
+    # -- ACLs, quotas, settings of brokers, users
 
     def sync_rest(self, topics: Iterable[str]) -> list[Change]:
-        """Do what `rest` says; returns what was done."""
+        """Do what `rest` says; returns what was done. Users whose keys cannot be read hold up nothing else."""
         if not self.route.carry.what:
             return []
-        done = [each for each in self.rest(topics) if each.action in ("create", "alter", "delete")]
-        made = [each for each in done if each.action != "delete"]
+        found = self.rest(topics, are_users_needed=False)
+        for each in found:
+            if each.action == "refuse":
+                logger.warning("not carried from %s: %s %s: %s", self.route.source, each.kind, each.name, each.why)
+        todo = [each for each in found if each.action in ("create", "alter", "delete")]
+        made = [each for each in todo if each.action != "delete"]
         self._note_made(made, True)  # before: what a killed mirror has made must not stay for ever
-        for refused in self._administration.apply(done):
-            logger.warning("not carried from %s: %s", self.route.source, refused)
+        refused = self._administration.apply(todo)
+        for one in refused:
+            logger.warning("not carried from %s: %s", self.route.source, one)
+        failed = [one.change for one in refused]
+        # Somebody may create it by hand now: then it is the destination's own.
+        self._note_made([each for each in failed if (each.kind, each.action) == ("user", "create")], None)
+        done = [each for each in todo if each not in failed]
+        self._note_credentials(each for each in done if each.kind == "user")
         self._note_made([each for each in done if each.action == "delete"], None)
         return done
 
-    def rest(self, topics: Iterable[str]) -> list[Change]:
-        """What is to be done beside topics and groups, and what is left, with why."""
-        what = self.route.carry.what
+    def rest(self, topics: Iterable[str], *, are_users_needed: bool = True) -> list[Change]:
+        """What is to be done beside topics and groups, and what is left, with why. Where users cannot be read, they are
+        left out unless they are needed."""
+        carry = self.route.carry
         there = Administration(self.route.source_bootstrap, self.route.source_security)
         names = Names(sorted(topics), self.route.groups, self.route.prefix)
         with contextlib.closing(there):
-            found = there.belongings(what)
-        return [*changes(found, self._administration.belongings(what), self.route.carry, names, self.control.made)]
+            found = there.belongings(carry.what)
+            if USERS in carry.what:
+                try:
+                    found = self._with_users(found, there)
+                except (KafkaError, OSError) as error:
+                    if are_users_needed:
+                        raise
+                    logger.warning("users of %s cannot be read: %s", self.route.source, error)
+                    carry = carry.without_users()
+        has = self._administration.belongings(carry.what)
+        return [*changes(found, has, carry, names, self.control.made, self.control.credentials)]
+
+    def _with_users(self, found: Belongings, there: Administration) -> Belongings:
+        """Raises KafkaError, OSError."""
+        if self._users is None:
+            config = ClientConfig(
+                parse_addresses(self.route.source_controllers), "ottla-mirror", security=self.route.source_security,
+                request_timeout_s=CONTROLLERS_TIMEOUT_S,
+            )  # fmt: skip
+            self._users = SourceUsers(config, there.cluster_id())
+        return replace(found, credentials=self._users.read())
 
     def _note_made(self, of: Iterable[Change], value: bool | None) -> None:
         keys = [key for each in of for key in made_keys(each) if (key in self.control.made) != bool(value)]
         if keys:
             self.control.note((["made", key], value) for key in keys)
             (self.control.made.update if value else self.control.made.difference_update)(keys)
+
+    def _note_credentials(self, of: Iterable[Change]) -> None:
+        """Behind the change: until then it is done again."""
+        new: dict[User, Fingerprint | None] = {}
+        for change in of:
+            user, credential = change.subject
+            salt = secrets.token_hex(_SALT_BYTES)
+            new[user] = None if credential is None else fingerprint(user, credential, salt)
+        if new:
+            self.control.note((["credential", *user], value) for user, value in new.items())
+            for user, value in new.items():
+                self.control.keep_credential(user, value)
 
     def _translated(self, at: Place, offset: Offset) -> Offset | None:
         mapping = self.control.offsets.get(at)

@@ -27,12 +27,16 @@ SETTINGS = (
     Setting(
         "carry",
         "",
-        "what is kept alike beside topics and groups, by commas: acls (or read-acls), quotas, broker-configs",
+        "what is kept alike beside topics and groups, by commas: acls (or read-acls), quotas, broker-configs, users",
     ),
     Setting(
-        "deletions", False, "also remove ACLs, quotas and broker settings that the mirror made, when they are gone"
+        "deletions",
+        False,
+        "also remove ACLs, quotas, broker settings and users that the mirror made, when they are gone",
     ),
     Setting("exclude", "", "settings that stay the destination's own: regular expressions for whole names, by commas"),
+    Setting("exclude_users", "", "users that are not carried: regular expressions for whole names, by commas"),
+    Setting("from_controllers", "", "addresses of the source's controllers, from which users are read"),
     Setting(
         "every", 0.02, "minimum seconds between transactions: records are visible when their transaction has ended"
     ),
@@ -48,7 +52,8 @@ def build(job: Job) -> None:
             job["source"], job["from"], job["destination"], job.bootstrap, job["topics"], job["groups"],
             cast(Policy, job["policy"]), source_security=job.options.source_security,
             destination_security=job.security,
-            carry=carry_of(job["carry"], job["deletions"], job["exclude"]),
+            carry=carry_of(job["carry"], job["deletions"], job["exclude"], job["exclude_users"]),
+            source_controllers=job["from_controllers"],
         )  # fmt: skip
     except MirrorError as error:
         raise PipelineError(str(error)) from None

@@ -119,6 +119,7 @@ class ApiKey(enum.IntEnum):
     LIST_CLIENTS = 20_000
     DISCONNECT_CLIENTS = 20_001
     DESCRIBE_LOST_LETTERS = 20_002
+    STORE_USER_SCRAM_CREDENTIALS = 20_003
 
 
 class MalformedRequest(ValueError):

@@ -520,9 +520,9 @@ class QuorumCore:
         return self._ready()
 
     def on_fetch(self, key: ReplicaKey, end_offset: Offset, now: Millis) -> Ready:
-        """Another replica fetches after `end_offset`, so it has all records below on its disk."""
+        """Another replica fetches after `end_offset`: it has all below on its disk. One without an id only reads."""
         leadership = self.leadership
-        if leadership is None:
+        if leadership is None or key.node_id < 0:
             return self._ready()
         if end_offset > self.end_offset:
             raise ValueError(f"replica {key.node_id} claims {end_offset}, the log ends at {self.end_offset}")
@@ -533,7 +533,7 @@ class QuorumCore:
 
     def on_snapshot_fetch(self, key: ReplicaKey, now: Millis) -> None:
         """Another replica asks for a part of a snapshot."""
-        if self.leadership is not None:
+        if self.leadership is not None and key.node_id >= 0:
             self.leadership.replica(key, self.voters, now).last_fetch_ms = now
             self._heard_voter(self.leadership, key, now)
 

@@ -30,7 +30,7 @@ from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.connections.outbox import EncodedResponse as EncodedResponse
 from ottla.server.connections.outbox import Slice
-from ottla.server.controller_handlers import CONTROLLER_TABLE
+from ottla.server.controller_handlers import CONTROLLER_TABLE, OWN_FORWARDED
 from ottla.server.handlers import OWN, TABLE, Served
 
 if TYPE_CHECKING:
@@ -419,7 +419,7 @@ def load(key: int) -> Api:
 @cache
 def load_for_controller(key: int) -> Api:
     """The same of the APIs of a controller's listener."""
-    return _load("ottla.server", key, CONTROLLER_TABLE[key])
+    return _load("ottla.server", key, OF_CONTROLLERS.table[key])
 
 
 def _load(package: str, key: int, served: Served) -> Api:
@@ -446,10 +446,12 @@ class ApiSet:
         self.table = table
         self.load = load
         self.advertised = table if advertised is None else advertised
-        """What ApiVersions says to anybody but Ottla's own commands."""
+        """What ApiVersions says to anybody but Ottla's own commands, mirrors and nodes."""
         self.of_clients = of_clients
         """Whether anybody may send large requests, which then wait for room."""
 
 
 OF_BROKERS = ApiSet({**TABLE, **OWN}, lambda key: load(key), advertised=TABLE, of_clients=True)
-OF_CONTROLLERS = ApiSet(CONTROLLER_TABLE, load_for_controller)
+OF_CONTROLLERS = ApiSet(
+    {**CONTROLLER_TABLE, **OWN_FORWARDED}, lambda key: load_for_controller(key), advertised=CONTROLLER_TABLE
+)

@@ -85,6 +85,6 @@ def test_names_that_nobody_gives_are_the_pipelines_too() -> None:
         for name, parameter in inspect.signature(command).parameters.items():
             setting = {"name": "destination"}.get(name, name)
             if setting in settings:
-                assert parameter.default == settings[setting], (command, name)
+                assert ("" if parameter.default is None else parameter.default) == settings[setting], (command, name)
                 walked += 1
     assert walked >= 19

@@ -36,7 +36,7 @@ def test_a_refusal_is_of_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
         Change("quota", "user b", "alter", {"producer_byte_rate": None}, subject=(("user", "b"),)),
         Change("broker-config", "x", "alter", {"x": "1"}), Change("broker-config", "y", "delete", {"y": None}),
     ])  # fmt: skip
-    assert failures == [
+    assert [str(each) for each in failures] == [
         "acl acl 0: no", f"acl acl {AT_ONCE}: no", "acl old: no", "quota user a: no", "broker-config x: no",
         "broker-config y: no",
     ]  # fmt: skip

@@ -178,7 +178,7 @@ def test_requests_that_brokers_forward_and_controllers_serve(tmp_path: Path) -> 
                 asked += 1
 
         for key in sorted(FORWARDABLE - {ApiKey.UNREGISTER_BROKER}):
-            version = min(TABLE[key].max_version, CONTROLLER_TABLE[key].max_version)
+            version = min(of.table[key].max_version for of in (api.OF_BROKERS, api.OF_CONTROLLERS))
             walk(broker_port, key, version, "forwarded")
         for key in OWN:
             walk(controller_port, key, CONTROLLER_TABLE[key].max_version, "of a controller")

@@ -2152,6 +2152,27 @@ class ShareGroupHeartbeatResponseTopicPartitions(Message):
     topic_id: UUID
     partitions: tuple[int, ...]
 
+class StoreUserScramCredentialsRequest(Message):
+    credentials: tuple[StoredScramCredential, ...]
+
+class StoredScramCredential(Message):
+    name: str
+    mechanism: int
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+class StoreUserScramCredentialsResponse(Message):
+    throttle_time_ms: int
+    results: tuple[StoreUserScramCredentialsResult, ...]
+
+class StoreUserScramCredentialsResult(Message):
+    user: str
+    mechanism: int
+    error_code: int
+    error_message: str | None
+
 class StreamsGroupDescribeRequest(Message):
     group_ids: tuple[str, ...]
     include_authorized_operations: bool

@@ -2154,6 +2154,27 @@ class ShareGroupHeartbeatResponseTopicPartitions(TypedDict, total=False):
     topic_id: UUID
     partitions: Sequence[int]
 
+class StoreUserScramCredentialsRequest(TypedDict, total=False):
+    credentials: Sequence[StoredScramCredential]
+
+class StoredScramCredential(TypedDict, total=False):
+    name: str
+    mechanism: int
+    iterations: int
+    salt: Buffer
+    stored_key: Buffer
+    server_key: Buffer
+
+class StoreUserScramCredentialsResponse(TypedDict, total=False):
+    throttle_time_ms: int
+    results: Sequence[StoreUserScramCredentialsResult]
+
+class StoreUserScramCredentialsResult(TypedDict, total=False):
+    user: str
+    mechanism: int
+    error_code: int
+    error_message: str | None
+
 class StreamsGroupDescribeRequest(TypedDict, total=False):
     group_ids: Sequence[str]
     include_authorized_operations: bool

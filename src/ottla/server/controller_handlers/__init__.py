@@ -55,6 +55,11 @@ CONTROLLER_TABLE: dict[int, Served] = {
     ApiKey.UNREGISTER_CONTROLLER: Served("handlers.cluster.unregister_controller", 0, 0),
 }
 
+OWN_FORWARDED: dict[int, Served] = {
+    ApiKey.STORE_USER_SCRAM_CREDENTIALS: Served("handlers.security.store_user_scram_credentials", 0, 0),
+}
+"""APIs that Kafka does not have and that brokers forward. Only Ottla's nodes, commands and mirrors hear of them."""
+
 FORWARDABLE = frozenset(
     {
         ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.CREATE_PARTITIONS,
@@ -63,6 +68,7 @@ FORWARDABLE = frozenset(
         ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.CREATE_ACLS,
         ApiKey.DELETE_ACLS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.CREATE_DELEGATION_TOKEN,
         ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN, ApiKey.UNREGISTER_CONTROLLER,
+        *OWN_FORWARDED,
     }
 )  # fmt: skip
-"""APIs allowed in an Envelope (`forwardable` in Kafka's `ApiKeys`) among those served."""
+"""APIs allowed in an Envelope (`forwardable` in Kafka's `ApiKeys`) among those served, and Ottla's own."""

@@ -24,8 +24,9 @@ OWN: dict[int, Served] = {
     ApiKey.LIST_CLIENTS: Served("cluster.list_clients", 0, 0),
     ApiKey.DISCONNECT_CLIENTS: Served("cluster.disconnect_clients", 0, 0),
     ApiKey.DESCRIBE_LOST_LETTERS: Served("share.describe_lost_letters", 0, 0),
+    ApiKey.STORE_USER_SCRAM_CREDENTIALS: Served("security.store_user_scram_credentials", 0, 0),
 }
-"""APIs that Kafka does not have. Only Ottla's own commands hear of them."""
+"""APIs that Kafka does not have. Only Ottla's own commands and mirrors hear of them."""
 
 TABLE: dict[int, Served] = {
     ApiKey.PRODUCE: Served("records.produce", 0, 13),

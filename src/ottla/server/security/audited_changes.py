@@ -99,6 +99,7 @@ ROWS: Final[Mapping[int, Callable[[Mapping[str, Any], Mapping[str, Any]], Iterat
     ApiKey.CREATE_ACLS: _new_acls,
     ApiKey.DELETE_ACLS: _old_acls,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _named("USER", "results", "user"),
+    ApiKey.STORE_USER_SCRAM_CREDENTIALS: _named("USER", "results", "user"),
     ApiKey.ALTER_CLIENT_QUOTAS: _quotas,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _reassigned,
     ApiKey.UNREGISTER_BROKER: _broker,

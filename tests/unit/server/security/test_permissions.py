@@ -105,9 +105,9 @@ def declared(loaded: Api, version: int) -> set[tuple[Operation, ResourceType]]:
 
 AFTER_LOGIN = {
     ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN,
-    ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN, ApiKey.STORE_USER_SCRAM_CREDENTIALS,
 }  # fmt: skip
-"""Refused on PLAINTEXT to everybody: `test_delegation_tokens.py` asks whom else."""
+"""Refused on PLAINTEXT to everybody: `test_delegation_tokens.py` and `test_stored_users.py` ask whom else."""
 
 
 def served(controller: bool) -> Iterator[tuple[ApiKey, int, Api]]:

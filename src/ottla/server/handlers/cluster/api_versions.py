@@ -2,10 +2,10 @@
 
 Answers are derived from the table of the listener's handlers; of what a broker forwards, the versions that its active
 controller serves too, once that is known; client telemetry once there is a subscription; APIs that Kafka does not have
-to Ottla's own commands only. From version 3 on the client names its software; odd names are refused as Kafka does
-(INVALID_REQUEST). Version 3 hides features whose lowest level is 0, which old clients cannot parse. From version 5 on
-the client may name the cluster and the node that it means (KIP-1242); another node answers REBOOTSTRAP_REQUIRED. A
-controller's listener does so too, where Kafka's answers anybody.
+to Ottla's own commands and mirrors, and to nodes at a controller. From version 3 on the client names its software; odd
+names are refused as Kafka does (INVALID_REQUEST). Version 3 hides features whose lowest level is 0, which old clients
+cannot parse. From version 5 on the client may name the cluster and the node that it means (KIP-1242); another node
+answers REBOOTSTRAP_REQUIRED. A controller's listener does so too, where Kafka's answers anybody.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from ottla.protocol.messages import ApiKey
 from ottla.server.api import OF_BROKERS, RequestContext, api
 from ottla.server.connections.client_facts import introduced
 from ottla.server.controller_handlers import FORWARDABLE
-from ottla.server.handlers import TABLE
 from ottla.server.listeners.listener import UNKNOWN
 from ottla.server.security.permissions import Open
 
@@ -32,8 +31,11 @@ if TYPE_CHECKING:
 
 TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
-OWN_COMMANDS = "ottla-cli"
+OWN_SOFTWARE = frozenset({"ottla-cli", "ottla-mirror"})
 """Software that is told of the APIs that Kafka does not have."""
+
+NODE_SOFTWARE = "ottla"
+"""How nodes introduce themselves (`NodeConnection`): a broker forwards some of those APIs."""
 
 NO_NODE = -1
 """The node that a client names that means no certain one."""
@@ -57,9 +59,12 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
         return {"error_code": ErrorCode.rebootstrap_required}
     image = context.node.image
     apis = OF_BROKERS if context.session is None else context.session.apis
-    is_own = version >= 3 and request.client_software_name == OWN_COMMANDS
+    of_broker = ApiKey.PRODUCE in apis.table
+    is_own = version >= 3 and (
+        request.client_software_name in OWN_SOFTWARE
+        or (not of_broker and request.client_software_name == NODE_SOFTWARE)
+    )
     table = apis.table if is_own else apis.advertised
-    of_broker = ApiKey.PRODUCE in table
     ranges = ((key, served.min_version, served.max_version) for key, served in table.items())
     if not offers_telemetry(context.node):
         ranges = (each for each in ranges if each[0] not in TELEMETRY)
@@ -101,7 +106,7 @@ def _served_by_both(
     if key not in FORWARDABLE:
         return key, low, high
     other_low, other_high = elsewhere.get(key, (0, -1))
-    if other_low > TABLE[key].min_version:  # what is below is removed, and forwarded as the first that is not
+    if other_low > low:  # what is below is removed, and forwarded as the first that is not
         low = other_low
     high = min(high, other_high)
     return (key, low, high) if low <= high else None
