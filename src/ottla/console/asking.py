@@ -104,6 +104,7 @@ class Site:
 
     def rights_of(self, user: User) -> Rights:
         return self.roles.of(user.identity, self.masks)
+
     registry_options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """How the registry is asked by a query, which is a process of its own."""
     pipelines: Path | None = None

@@ -136,7 +136,9 @@ def _answer(query: Query, tables: dict[str, TopicTable]) -> None:
     try:
         for name, topic in named(duckdb, connection, query.statement, cluster.topics()):
             if query.allowed is not None and topic not in query.allowed:
-                raise Mistake(f"a mask or your roles hide topic {topic} or parts of it, so no query of yours can read it")
+                raise Mistake(
+                    f"a mask or your roles hide topic {topic} or parts of it, so no query of yours can read it"
+                )
             tables[topic] = TopicTable(_slice(query, cluster, topic, read), _options(query, topic))
             connection.register(name, tables[topic])
     except KafkaError as error:

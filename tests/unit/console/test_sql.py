@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ottla.console.access.roles import Forbidden, parse_roles
 from ottla.console.asking import QUERIES_AT_ONCE, Asking, Invalid, NotFound, Site
 from ottla.console.masks import Masks, Rule
 from ottla.console.routes import PAGES, QUERIED
@@ -66,13 +67,24 @@ def test_what_is_asked(asked: list[Query], caplog: pytest.LogCaptureFixture) -> 
         page = PAGE.view(asking(site=Site(Masks((rule,))), name="bob", sql="from t", seconds="3", rows="9"))
         PAGE.view(asking(site=Site(Masks((rule,))), name="ann", sql="from t", **{"from": "last", "last": "4"}))
     bob, ann = asked
-    assert (bob.statement, bob.seconds, bob.rows_max, bob.allowed) == ("from t", 3.0, 9, ("cards", "t", "__hidden"))
-    assert (ann.allowed, ann.start, ann.last) == (("t", "__hidden"), "last", 4)
+    assert (bob.statement, bob.seconds, bob.rows_max, bob.allowed) == ("from t", 3.0, 9, ("__hidden", "t"))
+    assert (ann.allowed, ann.start, ann.last) == (("__hidden", "cards", "t"), "last", 4)
     assert page.records_read == "7"
     assert page.command.startswith("ottla sql 'from t' --key-format string")
     lines = [record.__dict__ for record in caplog.records]
     assert [each["message"] for each in lines] == ["records queried"] * 2
     assert "bob" in str(lines[0]) and "from t" in str(lines[0])
+
+
+def test_roles_say_what_may_be_read(asked: list[Query]) -> None:
+    """What no role gives is not in the list, whether it is there or made later."""
+    given = {"name": "r", "users": ["*"], "data": ["c*", "new"], "mask": [{"topics": ["cards"], "key": True}]}
+    site = Site(Masks(), roles=parse_roles({"role": [given, {"name": "s", "users": ["bob"], "data": ["t"]}]}, "f", ()))
+    PAGE.view(asking(site=site, name="bob", sql="from t"))
+    PAGE.view(asking(site=site, name="ann", sql="from t"))
+    assert [each.allowed for each in asked] == [("t",), ()]
+    with pytest.raises(Forbidden):
+        QUERIED.view(asking(QUERIED, site=site, name="ann", sql="from t"))
 
 
 def test_files_have_all_values(asked: list[Query]) -> None:

@@ -164,7 +164,8 @@ def _query(asking: Asking, rows_max: int) -> Query:
     if not site.registry_options and any(each in BY_REGISTRY for each in options.values()):
         raise Invalid("this format needs a schema registry: start the console with --registry URL")
     return Query(
-        asking.text("sql"), ",".join(config.bootstrap), config.security.as_of_now(), config.client_id or "ottla-console",
+        asking.text("sql"), ",".join(config.bootstrap), config.security.as_of_now(),
+        config.client_id or "ottla-console",
         asking.text("from"), asking.number("last"),
         moment_of(asking.text("time")) if asking.text("from") == "time" else 0, False, options,
         site.registry_options, _allowed(asking), rows_max, float(asking.number("seconds")),
