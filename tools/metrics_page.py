@@ -105,7 +105,7 @@ Levels change while a node runs, for all loggers (`root`) or for one, as Kafka's
 | `ottla.console` | logins, and who read which records |
 | `ottla.spark` | unknown options of the Spark source, and options without effect |
 | `ottla.cleaner` | compaction of logs |
-| `ottla.groups` | rebalances, loading of groups |
+| `ottla.groups` | rebalances, loading of groups; new epochs within a second are one line, with `times` |
 | `ottla.nodes` | another node, or one of another cluster, that answers at a node's address |
 | `ottla.transactions` | new producers, transactions that time out, coordinators and partitions that do not answer |
 | `ottla.share` | what the share coordinator loads, prunes and cannot prune |

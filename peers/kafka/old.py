@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import weakref
@@ -31,7 +32,7 @@ def old_home(release: str) -> Path:
 
 
 def install_old(release: str) -> None:
-    """Fetch the jars once. Raises RuntimeError with what Maven said where it cannot."""
+    """Fetch the jars once; who comes meanwhile waits. Raises RuntimeError with what Maven said where it cannot."""
     home = old_home(release)
     home.mkdir(parents=True, exist_ok=True)
     log4j = home / "log4j.properties"
@@ -41,6 +42,13 @@ def install_old(release: str) -> None:
         return
     if shutil.which("mvn") is None:
         raise RuntimeError("Maven is missing: it fetches Apache Kafka's jars; install the package maven")
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of threads, too: each has opened the file itself
+        if not (home / "libs").is_dir():
+            _fetch(home, release)
+
+
+def _fetch(home: Path, release: str) -> None:
     part = home / "libs.part"
     command = [
         "mvn", "-q", "-B", "-f", str(Path(__file__).with_name("old.xml")), f"-Dkafka.version={OLD_RELEASES[release]}",

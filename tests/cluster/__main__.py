@@ -14,6 +14,8 @@ with rolling changes: `mixed.py`.
 
 `python -m tests.cluster walk [--secured] [--separate] [--dynamic] [--kill]` does so by `ottla migrate walk`: `walk.py`.
 
+`python -m tests.cluster restarts [--by kafka|walk]` counts records that rolling restarts double: `restarts.py`.
+
 `python -m tests.cluster securing` secures an open cluster by rolling restarts under load, and opens it: `securing.py`.
 
 `python -m tests.cluster check [--side kafka|ottla]` kills a leader of a safe cluster under `ottla check`: `safe.py`.
@@ -56,6 +58,10 @@ def main() -> None:
         from tests.cluster import walk
 
         sys.exit(walk.main(sys.argv[2:]))
+    if sys.argv[1:2] == ["restarts"]:
+        from tests.cluster import restarts
+
+        sys.exit(restarts.main(sys.argv[2:]))
     if sys.argv[1:2] == ["securing"]:
         from tests.cluster import securing
 

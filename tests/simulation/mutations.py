@@ -295,7 +295,7 @@ MUTATIONS = (
     Mutation("keys-are-not-waited-for", "queues", "ottla.replication.share.key_order",
              "        return False\n", "        return True\n"),
     Mutation("a-released-record-frees-its-key", "queues", "ottla.replication.share.selection",
-             "                if run.is_done:\n                    self._leave(",
+             "                if may_close(run):\n                    self._leave(",
              "                if run:\n                    self._leave("),
     Mutation("times-of-delivery-are-not-read", "queues", "ottla.replication.share.selection",
              "            index += 1\n            is_behind",
@@ -429,6 +429,13 @@ MUTATIONS = (
              "        is_assigned |= assignment(before) != assignment(partition)\n", "", first=17),
     Mutation("states-of-new-partitions-not-kept", "in zookeeper", "ottla.znodes.changes",
              "        yield state(number, partition, Kind.NEW, 1)\n", "", first=24),
+    Mutation("in-sync-sets-kept-with-an-election-only", "in zookeeper", "ottla.znodes.changes",
+             "        if times := partition.partition_epoch - before.partition_epoch:\n",
+             "        times = partition.partition_epoch - before.partition_epoch\n"
+             "        if times and partition.leader_epoch != before.leader_epoch:\n"),
+    Mutation("producer-ids-not-kept", "in zookeeper", "ottla.znodes.changes",
+             "    if delta.next_producer_id is not None and delta.next_producer_id > 0:\n",
+             "    if delta.next_producer_id == 0:\n"),
 )  # fmt: skip
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
 
 from ottla.cli import client_security
 from ottla.cli.client_security import ClientFile
@@ -18,6 +20,14 @@ if TYPE_CHECKING:
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
 
+PipelinesDirectory = Annotated[
+    FilePath | None,
+    Parameter(
+        env_var="OTTLA_PIPELINES",
+        help="Where pipelines of this machine keep their status. Default: ~/.local/state/ottla/pipelines.",
+    ),
+]
+
 
 def console(
     *,
@@ -26,16 +36,19 @@ def console(
     listen: Text = DEFAULT_LISTEN,
     registry: RegistryUrls = None,
     masks: FilePath | None = None,
+    roles: FilePath | None = None,
+    oidc: FilePath | None = None,
     host_name: list[Text] | None = None,
     http_config: FilePath | None = None,
     behind_proxy: Flag = False,
     read_only: Flag = False,
+    pipelines: PipelinesDirectory = None,
 ) -> int:
     """Serve a web page that shows and changes a cluster, of Ottla or of Kafka; Ctrl-C or SIGTERM stops it.
 
     Where the client's settings have a login (security.protocol=SASL_...), everyone who opens the page logs in as a user
-    of the cluster, by SCRAM or PLAIN, and sees and does what its ACLs allow. Without one it listens at loopback
-    addresses only.
+    of the cluster, by SCRAM or PLAIN or at an identity provider, and sees and does what its ACLs allow. Without one it
+    listens at loopback addresses only.
 
     Parameters
     ----------
@@ -45,6 +58,11 @@ def console(
         URL of a schema registry, to show its subjects and to decode records.
     masks
         A file of rules that say which fields and headers of records are hidden, and from whom.
+    roles
+        A file of roles that say which users may read which records, act and see the audit log; who has none sees
+        nothing.
+    oidc
+        A file of identity providers (OpenID Connect) where users log in; their tokens are shown to the brokers.
     host_name
         A further name by which browsers call this console where it asks for no login. Can be given several times.
     http_config
@@ -65,8 +83,8 @@ def console(
     servers = ",".join(addresses(bootstrap))
     return run(
         Options(
-            servers, host, port, client_security.current(), _registry(registry), masks, tuple(host_name or ()),
-            port_settings(http_config), behind_proxy, read_only,
+            servers, host, port, client_security.current(), _registry(registry), masks, roles, oidc,
+            tuple(host_name or ()), port_settings(http_config), behind_proxy, read_only, pipelines,
         )
     )  # fmt: skip
 

@@ -9,9 +9,12 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ottla.config.units import bytes_field as bytes_field
 from ottla.config.units import human_bytes as human_bytes
 from ottla.config.units import iso_time as iso_time
 from ottla.config.units import plural as plural
+from ottla.config.units import printable as printable
+from ottla.config.units import visible as visible
 
 WIDE = 10_000
 """Width that tables are laid out for: a terminal wraps a long row by itself, and what is copied from it stays whole."""
@@ -73,29 +76,3 @@ def dim(text: str) -> str:
 def _styled() -> bool:
     """Whether to use styles: on a terminal that supports them, unless NO_COLOR is set (no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def bytes_field(name: str, value: bytes | None) -> dict[str, Any]:
-    """A JSON member for bytes: text where it is UTF-8, otherwise base64 under `NAME_base64`: nothing is lost."""
-    if value is None:
-        return {name: None}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        import base64
-
-        return {f"{name}_base64": base64.b64encode(value).decode()}
-
-
-def printable(value: bytes | None) -> str:
-    """Bytes for a person to read on one line; control characters and broken UTF-8 as escapes."""
-    if value is None:
-        return "null"
-    return visible(value.decode("utf-8", "backslashreplace"))
-
-
-def visible(text: str) -> str:
-    """Text from others on one line, without what a terminal would obey: control characters as escapes."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

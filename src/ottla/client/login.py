@@ -71,6 +71,8 @@ def mechanism_of(login: Login, address: str) -> ClientMechanism:
 
     if login.mechanism == "PLAIN":
         return client.PlainClient(login.username, login.password)
+    if login.bearer is not None:
+        return client.OAuthBearerClient(login.bearer.token(), {})
     if login.mechanism == "OAUTHBEARER":
         assert login.endpoint is not None
         return client.OAuthBearerClient(oauth.token(login.endpoint), dict(login.endpoint.extensions))
@@ -90,7 +92,9 @@ def _refused(address: str, login: Login, code: ErrorCode, message: str | None) -
     who = f" as {login.username}" if login.username else ""
     why = f" ({message.strip().rstrip('.')})" if message else ""
     advice = {
-        "OAUTHBEARER": "the token of sasl.oauthbearer.token.endpoint.url is not accepted there",
+        "OAUTHBEARER": "the token of sasl.oauthbearer.token.endpoint.url is not accepted there"
+        if login.bearer is None
+        else "the token of the identity provider is not accepted there",
         "GSSAPI": "the broker's log says why it does not accept the Kerberos ticket",
     }.get(
         login.mechanism,

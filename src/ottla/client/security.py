@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.config.secret import Secret
 from ottla.errors import ErrorCode, KafkaError
@@ -138,6 +138,24 @@ class Kerberos:
     renewal_seconds_min: float = 60.0
 
 
+class Bearer(Protocol):
+    """A user's own token for OAUTHBEARER, which the console got when the user logged in."""
+
+    def token(self) -> str:
+        """The token as it is now. Raises SecurityFailure where it has ended."""
+        ...
+
+
+@dataclass(frozen=True)
+class FixedBearer:
+    """A token as it was, for a process that lives shorter than it does."""
+
+    value: str = field(repr=False)
+
+    def token(self) -> str:
+        return self.value
+
+
 NO_PASSWORD: Final = Secret("")
 
 
@@ -152,6 +170,8 @@ class Login:
     """Where OAUTHBEARER gets its tokens."""
     kerberos: Kerberos | None = None
     """Not None with GSSAPI."""
+    bearer: Bearer | None = field(default=None, repr=False)
+    """A user's own token, instead of an endpoint."""
     by_token: bool = False
     """Whether name and password are the id and the HMAC of a delegation token (KIP-48)."""
 
@@ -173,6 +193,13 @@ class Security:
         if login is not None and login.endpoint is not None and login.endpoint.trusted is not None:
             login = replace(login, endpoint=replace(login.endpoint, trusted=login.endpoint.trusted.carried()))
         return replace(self, tls=self.tls and self.tls.carried(), login=login)
+
+    def as_of_now(self) -> Security:
+        """The same for a process that ends soon: with the user's token as it is now, which is not renewed there. Raises
+        SecurityFailure where the token has ended."""
+        if self.login is None or self.login.bearer is None:
+            return self
+        return replace(self, login=replace(self.login, bearer=FixedBearer(self.login.bearer.token())))
 
 
 PLAINTEXT: Final = Security()

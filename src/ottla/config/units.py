@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 _NAMES = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"), (1, "millisecond"))
@@ -62,3 +63,29 @@ def plural(count: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{count:,} {noun[:-1]}ies"
     return f"{count:,} {noun}{'es' if noun.endswith(('ch', 's', 'x')) else 's'}"
+
+
+def bytes_field(name: str, value: bytes | None) -> dict[str, Any]:
+    """A JSON member for bytes: text where it is UTF-8, otherwise base64 under `NAME_base64`: nothing is lost."""
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        import base64
+
+        return {f"{name}_base64": base64.b64encode(value).decode()}
+
+
+def printable(value: bytes | None) -> str:
+    """Bytes for a person to read on one line; control characters and broken UTF-8 as escapes."""
+    if value is None:
+        return "null"
+    return visible(value.decode("utf-8", "backslashreplace"))
+
+
+def visible(text: str) -> str:
+    """Text from others on one line, without what a terminal would obey: control characters as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -23,12 +23,14 @@ from starlette.staticfiles import StaticFiles
 
 from ottla.client.security import SecurityFailure
 from ottla.console import live, openapi
+from ottla.console.access.logins import Logins
+from ottla.console.access.roles import Forbidden, Identity
 from ottla.console.acts import serving
 from ottla.console.asking import Asking, Invalid, NotFound, Site, User
 from ottla.console.brokers import Refused
 from ottla.console.pages import Renderer
 from ottla.console.requests import body_of, is_own
-from ottla.console.routes import API, DOWNLOAD, EVENTS, PAGES, Page
+from ottla.console.routes import API, EVENTS, FILES, PAGES, Page
 from ottla.console.sessions import COOKIE, LIFE_S, Session, Sessions, WrongLogin
 from ottla.errors import KafkaError
 from ottla.logs import fields
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _LOG = logging.getLogger("ottla.console")
-_AUDIT = _LOG.getChild("audit")
 
 STATIC: Final = Path(__file__).parent / "static"
 FORM_BYTES_MAX: Final = 8 * 1024
@@ -106,10 +107,11 @@ class Application:
 
     def __init__(
         self, site: Site, *, sessions: Sessions | None = None, anonymous: User | None = None,
-        hosts: frozenset[str] | None = None, is_secure: bool = False,
+        hosts: frozenset[str] | None = None, is_secure: bool = False, logins: Logins | None = None,
+        takes_passwords: bool = True,
     ) -> None:  # fmt: skip
         """`hosts` are the names by which the console may be called; None for all. `is_secure`: it is reached by
-        https."""
+        https. `logins` are those at identity providers."""
         if (sessions is None) == (anonymous is None):
             raise ValueError("a console has logins or one user for all, not both")
         site = dataclasses.replace(site, has_login=sessions is not None)
@@ -117,7 +119,11 @@ class Application:
         self._hosts, self._is_secure = hosts, is_secure
         self._tails = live.Tails()
         acts = serving.served(site)
-        self.renderer = Renderer(has_login=sessions is not None, has_registry=site.registry is not None, acts=acts)
+        self._logins, self._takes_passwords = logins, takes_passwords
+        self.renderer = Renderer(
+            has_login=sessions is not None, has_registry=site.registry is not None, acts=acts,
+            providers=[] if logins is None else logins.links, takes_passwords=takes_passwords,
+        )  # fmt: skip
         self.limit = anyio.CapacityLimiter(PAGES_AT_ONCE)
         self._logins_limit = anyio.CapacityLimiter(LOGINS_AT_ONCE)
 
@@ -127,19 +133,20 @@ class Application:
             Route("/login", self.log_in, methods=["POST"]),
             Route("/logout", self.log_out, methods=["POST"]),
             Route(f"{API}/openapi.json", self.openapi_document, methods=["GET"]),
-            Route(DOWNLOAD.path, self._download, methods=["GET"]),
-            Route(DOWNLOAD.api_path, self._download, methods=["GET"]),
             Route(EVENTS.path, self._events, methods=["GET"]),
             Route(EVENTS.api_path, self._events, methods=["GET"]),
-            Route("/searches/{run}", self._search, methods=["GET"]),
-            Route("/searches/{run}/stop", self._search, methods=["POST"]),
+            *(Route(f"{at}/searches/{{run}}", self._search, methods=["GET"]) for at in ("", API)),
+            *(Route(f"{at}/searches/{{run}}/stop", self._search, methods=["POST"]) for at in ("", API)),
             Mount("/static", StaticFiles(directory=STATIC)),
         ]
+        for page in FILES:
+            routes += [Route(path, self._download(page), methods=["GET"]) for path in (page.path, page.api_path)]
         for page in PAGES:
             routes.append(Route(page.path, self._endpoint(page, as_json=False), methods=["GET"], name=page.name))
             path = page.path if page.path != "/" else f"/{page.name}"
             routes.append(Route(API + path, self._endpoint(page, as_json=True), methods=["GET"]))
         routes += serving.routes(self)
+        routes += [] if self._logins is None else self._logins.routes(self)
         routes.append(Route("/{path:any}", self._nothing, methods=["GET"]))
         return SecurityHeaders(Starlette(routes=routes))
 
@@ -149,16 +156,21 @@ class Application:
 
         return answer
 
-    async def _download(self, request: Request) -> Response:
-        async def answer(user: User) -> Response:
-            asking = self._asking(request, DOWNLOAD, user)
-            found = await anyio.to_thread.run_sync(DOWNLOAD.view, asking, limiter=self.limit)
+    def _download(self, page: Page) -> Callable[[Request], Any]:
+        async def found(request: Request, user: User) -> Response:
+            asking = self._asking(request, page, user)
+            work = lambda: anyio.to_thread.run_sync(page.view, asking, limiter=self.limit)  # noqa: E731
+            found = await live.heeding(request, asking, work)
             disposition = f"attachment; filename*=UTF-8''{quote(found.name, safe='')}"
             return Response(
                 found.data, media_type="application/octet-stream", headers={"content-disposition": disposition}
             )
 
-        return await self.guarded(request, request.url.path.startswith(API), answer)
+        async def answer(request: Request) -> Response:
+            as_json = request.url.path.startswith(API)
+            return await self.guarded(request, as_json, lambda user: found(request, user))
+
+        return answer
 
     async def _events(self, request: Request) -> Response:
         as_json = request.url.path.startswith(API)
@@ -178,12 +190,13 @@ class Application:
         async def answer(user: User) -> Response:
             asking, run = Asking(user, self.site, {}), request.path_params["run"]
             if request.method == "GET":
-                return live.progress(asking, run)
+                return await anyio.to_thread.run_sync(live.progress, asking, run, self.renderer.record)
             if not is_own(request):
                 raise Invalid("a reading is stopped from the console's own page")
             return live.stop(asking, run)
 
-        return await self.guarded(request, True, answer)
+        is_change = request.method == "POST" and request.url.path.startswith(API)
+        return await self.guarded(request, True, answer, by_password=is_change)
 
     def end_tails(self) -> None:
         """Answers without an end have one now; on the event loop."""
@@ -229,6 +242,7 @@ class Application:
         try:
             self._ensure_host(request)
             user = await self._user(request, as_json, by_password=by_password)
+            self.site.rights_of(user).ensure_any()
             return await answer(user)
         except NotLoggedIn:
             if as_json:
@@ -239,6 +253,8 @@ class Application:
             return Response(status_code=499)
         except Exception as error:
             status, sentence = serving.refusal_of(error) or _explained(error)
+            if isinstance(error, Forbidden) and user is not None:
+                self.site.trail.note("refused", user.identity, "refused", path=request.url.path, why=str(error))
             if status == 500:
                 _LOG.error("a request failed", exc_info=error, extra=fields(path=request.url.path))
             if as_json:
@@ -261,6 +277,13 @@ class Application:
             assert self._anonymous is not None
             return self._anonymous
         if as_json and (given := request.headers.get("authorization")) is not None:
+            scheme, _, token = given.partition(" ")
+            if scheme.lower() == "bearer" and self._logins is not None:
+                of_token, shown = self._logins.of_program, token.strip()
+                session = await anyio.to_thread.run_sync(of_token, shown, limiter=self._logins_limit)
+                return session.user
+            if not self._takes_passwords:
+                raise NotLoggedIn
             name, password = _basic(given)
             session = await anyio.to_thread.run_sync(
                 self._sessions.of_password, name, password, limiter=self._logins_limit
@@ -269,6 +292,14 @@ class Application:
         found = None if by_password else self._session(request)
         if found is None:
             raise NotLoggedIn
+        bearer = found.user.bearer
+        if bearer is not None and bearer.is_due:
+            await anyio.to_thread.run_sync(bearer.renew, limiter=self._logins_limit)
+            if bearer.is_over:
+                self.site.trail.note("logout", bearer.identity, "ended", why="the identity provider ended it")
+                assert self._sessions is not None
+                self._sessions.end(found)
+                raise NotLoggedIn
         return found.user
 
     def _session(self, request: Request) -> Session | None:
@@ -280,11 +311,17 @@ class Application:
             return RedirectResponse("/", 303)
         return self.renderer.login(_inside(request.query_params.get("next", "/")), "", "")
 
+    def inside(self, path: str) -> str:
+        """A path of this console, else the first page."""
+        return _inside(path)
+
     async def log_in(self, request: Request) -> Response:
         if self._sessions is None:
             return RedirectResponse("/", 303)
         if not is_own(request):
             return self.renderer.error(403, "A login is sent from the console's own page.", None)
+        if not self._takes_passwords:
+            return self.renderer.error(403, "Users log in at the identity provider here.", None)
         try:
             form = await _form(request)
         except Invalid as error:
@@ -296,17 +333,28 @@ class Application:
                 self._sessions.log_in, name, password, limiter=self._logins_limit
             )
         except WrongLogin as error:
-            _AUDIT.info("login", extra=fields(user=name[:200], outcome="refused", client=client))
+            self.site.trail.note("login", Identity(name), "refused", client=client)
             return self.renderer.login(there, name, f"The login was refused: {error}.", 401)
         except (OSError, KafkaError) as error:
             _LOG.warning("a login cannot be checked", extra=fields(error=str(error)))
             return self.renderer.login(there, name, f"The brokers could not be asked: {error}.", 503)
-        _AUDIT.info("login", extra=fields(user=name, outcome="accepted", client=client))
+        return self._in(request, session, cookie, RedirectResponse(there, 303))
+
+    def entered(self, request: Request, session: Session, cookie: str, there: str) -> Response:
+        """After a login at an identity provider. What follows a redirect from elsewhere comes without the cookie, so
+        a page leads on."""
+        answer = self.renderer.elsewhere("Logged in", "You are logged in.", there, "Go on")
+        return self._in(request, session, cookie, answer)
+
+    def _in(self, request: Request, session: Session, cookie: str, answer: Response) -> Response:
+        assert self._sessions is not None
+        client = request.client.host if request.client is not None else None
+        roles = self.site.rights_of(session.user).names
+        self.site.trail.note("login", session.user.identity, "accepted", client=client, roles=roles)
         old = self._session(request)
         if old is not None:
             self._sessions.end(old)
         self._warm(session.user)
-        answer = RedirectResponse(there, 303)
         answer.set_cookie(
             COOKIE, cookie, max_age=int(LIFE_S), httponly=True, samesite="strict", secure=self._is_secure, path="/"
         )
@@ -327,12 +375,25 @@ class Application:
         session = self._session(request)
         if not is_own(request):
             return self.renderer.error(403, "A logout is sent from the console's own page.", None)
+        answer: Response = RedirectResponse("/login", 303)
         if session is not None and self._sessions is not None:
-            _AUDIT.info("logout", extra=fields(user=session.user.name))
+            self.site.trail.note("logout", session.user.identity, "done")
             self._sessions.end(session)
-        answer = RedirectResponse("/login", 303)
+            answer = await self._out(session) or answer
         answer.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict", secure=self._is_secure)
         return answer
+
+    async def _out(self, session: Session) -> Response | None:
+        """The page that leads to the provider's own logout, if there is one."""
+        bearer = session.user.bearer
+        if bearer is None or self._logins is None:
+            return None
+        leave = functools.partial(self._logins.logout_url, bearer)
+        url = await anyio.to_thread.run_sync(leave, limiter=self._logins_limit)
+        if url is None:
+            return None
+        title = bearer.provider.settings.title
+        return self.renderer.elsewhere("Logged out", "You are logged out here.", url, f"Log out of {title} too")
 
 
 def _explained(error: Exception) -> tuple[int, str]:
@@ -343,7 +404,7 @@ def _explained(error: Exception) -> tuple[int, str]:
         return 404, str(error)
     if isinstance(error, WrongLogin):
         return 401, f"The login was refused: {error}."
-    if isinstance(error, Refused):
+    if isinstance(error, Refused | Forbidden):
         return 403, f"This is not shown: {error}."
     if isinstance(error, SecurityFailure):
         return 503, f"The brokers refuse this user: {error}."

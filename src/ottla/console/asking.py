@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.client.security import SecurityFailure
 from ottla.console import groups as groups_of
+from ottla.console.access.bearer import Bearer
+from ottla.console.access.roles import Identity, Rights, Roles
+from ottla.console.access.trail import Trail
 from ottla.console.brokers import Brokers, Refused
 from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.groups import Groups, Progress
@@ -21,7 +26,7 @@ from ottla.errors import KafkaError
 
 if TYPE_CHECKING:
     from ottla.console.decoding import Schemas
-    from ottla.console.masks import Masks
+    from ottla.console.masks import Masks, TopicMask
     from ottla.schemas.client import Registry
 
 CLUSTER_FRESH_S: Final = 5.0
@@ -30,6 +35,8 @@ PROGRESS_FRESH_S: Final = 15.0
 """Lag of all groups: the largest thing that pages ask for."""
 SOON_S: Final = 0.15
 """How long a page waits for what may take long, before it is shown without."""
+QUERIES_AT_ONCE: Final = 3
+"""Queries in SQL of all users: each has a process with memory of its own."""
 
 T = TypeVar("T")
 
@@ -63,6 +70,17 @@ class User:
     tokens: Tokens = field(default_factory=Tokens)
     """Tokens of the forms that this user was given."""
 
+    @property
+    def bearer(self) -> Bearer | None:
+        """Tokens of an identity provider; None with a password."""
+        login = self.brokers.config.security.login
+        return login.bearer if login is not None and isinstance(login.bearer, Bearer) else None
+
+    @property
+    def identity(self) -> Identity:
+        """As it is now: claims change when tokens are renewed."""
+        return Identity(self.name) if self.bearer is None else self.bearer.identity
+
 
 @dataclass(frozen=True)
 class Site:
@@ -80,6 +98,17 @@ class Site:
     bootstrap: str = ""
     """For the commands that a page shows."""
     has_login: bool = False
+    roles: Roles = field(default_factory=Roles)
+    trail: Trail = field(default_factory=Trail)
+    """The audit log."""
+
+    def rights_of(self, user: User) -> Rights:
+        return self.roles.of(user.identity, self.masks)
+    registry_options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """How the registry is asked by a query, which is a process of its own."""
+    pipelines: Path | None = None
+    """Where pipelines keep their status; None for their default."""
+    queries: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(QUERIES_AT_ONCE))
 
 
 @dataclass
@@ -105,6 +134,17 @@ class Asking:
     def trends(self) -> Trends:
         """Rates and lags of the last minutes, which are sampled while somebody looks."""
         return self.user.trends.look()
+
+    @functools.cached_property
+    def rights(self) -> Rights:
+        """What the roles of this user give."""
+        return self.site.rights_of(self.user)
+
+    def mask(self, topic: str) -> TopicMask:
+        """What is hidden of the records of a topic. Whatever shows records asks here first. Raises Forbidden where
+        none may be seen."""
+        self.rights.ensure_read(topic)
+        return self.rights.mask(topic)
 
     def text(self, name: str) -> str:
         return str(self.parameters.get(name, ""))

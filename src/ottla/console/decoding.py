@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.console.masks import HIDDEN, TopicMask
+from ottla.console.masks import HIDDEN, How, TopicMask
 
 if TYPE_CHECKING:
     from ottla.schemas.client import Registry, Schema
@@ -77,27 +77,36 @@ class Schemas:
             raise ValueError(f"schema {schema_id}: {error}") from error
 
 
-def shown(data: bytes | None, how: str, mask: TopicMask, decode: Decode | None, *, hidden: bool = False) -> Shown:
-    """A part of a record. `hidden` hides it whole."""
+def shown(
+    data: bytes | None, how: str, mask: TopicMask, decode: Decode | None, *, hidden: How | None = None
+) -> Shown:  # fmt: skip
+    """A part of a record. `hidden` hides it whole. The size of what is masked is that of what is shown: the length of
+    a secret would tell of it."""
     if data is None:
         return Shown("null", "", 0)
-    if hidden:
-        return Shown("masked", HIDDEN, len(data), note="hidden by a mask")
+    if hidden is not None:
+        return _masked("masked", hidden.shown(data), "hidden by a mask")
     if not data:
         return Shown("empty", "", 0)
     kind, text, value, note = _parsed(data, how, decode)
     if mask.fields:
-        if value is None:
-            return Shown("masked", HIDDEN, len(data), note="hidden by a mask: its fields are not known")
-        text = _json(mask.masked(value[0]))
-    elif value is not None and how != "text":
+        # A number or a text alone has no fields either.
+        if value is None or not isinstance(value[0], dict | list):
+            return _masked("masked", HIDDEN, "hidden by a mask: its fields are not known")
+        return _masked("json" if kind in ("text", "hex") else kind, _json(mask.masked(value[0])), note)
+    if value is not None and how != "text":
         text = _json(value[0])
-    if how == "hex" and not mask.fields:
+    if how == "hex":
         kind, text = "hex", hex_rows(data[:HEX_BYTES_MAX])
         return Shown(kind, text, len(data), len(data) > HEX_BYTES_MAX, note)
     if kind == "hex":
         return Shown(kind, hex_rows(data[:HEX_BYTES_MAX]), len(data), len(data) > HEX_BYTES_MAX, note)
     return Shown(kind, text[:SHOWN_MAX], len(data), len(text) > SHOWN_MAX, note)
+
+
+def _masked(kind: str, text: str, note: str) -> Shown:
+    """Nothing in it is of the bytes themselves, whatever format was asked for."""
+    return Shown(kind, text[:SHOWN_MAX], len(text.encode(errors="replace")), len(text) > SHOWN_MAX, note)
 
 
 def _parsed(data: bytes, how: str, decode: Decode | None) -> tuple[str, str, tuple[Any] | None, str]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TAILS_MAX: Final = 50
 """Open tails of all users."""
 TAILS_OF_A_USER: Final = 12
+"""Where users log in: else all people are one user."""
 ROUNDS_AT_ONCE: Final = 8
 """Threads that read for tails, apart from those of pages."""
 PAUSE_S: Final = 0.5
@@ -77,7 +78,8 @@ class Tails:
         """A stream of the records that come. `row` makes of a record what the browser gets; `last_event` is where the
         browser was, when it connects again. Raises Invalid where there are too many, NotFound."""
         mine = sum(user is asking.user for user, _ in self._open.values())
-        if len(self._open) >= TAILS_MAX or mine >= TAILS_OF_A_USER:
+        is_many = asking.user.name is not None and mine >= TAILS_OF_A_USER
+        if len(self._open) >= TAILS_MAX or is_many:
             raise Invalid(f"{len(self._open)} live tails are open: close one")
         if last_event is not None and _PLACES.fullmatch(last_event):
             asking.parameters = {**asking.parameters, "at": last_event}
@@ -153,12 +155,14 @@ class _Stream(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def progress(asking: Asking, run: str) -> Response:
-    """How far a reading of this user is."""
+def progress(asking: Asking, run: str, row: Callable[[Asking, Any], Any]) -> Response:
+    """How far a reading of this user is, and the first records that it found. `row` makes of a record what the
+    browser gets."""
     found = asking.site.searches.find(asking.user.name, run)
     if found is None:
         return JSONResponse({"error": "this reading is over"}, 404)
-    return JSONResponse(found.as_json())
+    asking.parameters = {"topic": found.topic}
+    return JSONResponse({**found.as_json(), "rows": [row(asking, each) for each in found.first()]})
 
 
 def stop(asking: Asking, run: str) -> Response:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from ottla.console.acts.act import Act, Outcome
 from ottla.console.asking import Problem
 from ottla.console.parameters import Parameter
-from ottla.console.routes import API, DOWNLOAD, EVENTS, PAGES, Page
+from ottla.console.routes import API, EVENTS, FILES, PAGES, Page
 from ottla.console.tokens import NAME_MAX
 from ottla.console.views.messages import Message
 
@@ -23,7 +23,8 @@ _PLAIN: Final = {str: "string", int: "integer", float: "number", bool: "boolean"
 def document(version: str, acts: Sequence[Act] = ()) -> dict[str, Any]:
     schemas: dict[str, Any] = {}
     paths: dict[str, Any] = {each.api_path: {"get": _operation(each, schemas)} for each in PAGES}
-    paths[DOWNLOAD.api_path] = {"get": _download()}
+    paths |= {each.api_path: {"get": _download(each)} for each in FILES}
+    paths |= _searches()
     paths[EVENTS.api_path] = {"get": _events(schemas)}
     paths |= {API + each.path: {"post": _act(each, schemas)} for each in acts}
     return {
@@ -33,14 +34,18 @@ def document(version: str, acts: Sequence[Act] = ()) -> dict[str, Any]:
             "version": version,
             "description": "What the console's pages show, as JSON. Offsets and counts of records are texts, as they "
             "may be larger than a number of JavaScript. Where the cluster asks for a login, send name and "
-            "password by HTTP Basic; the cluster's ACLs decide what is answered.",
+            "password by HTTP Basic, or a token of an identity provider; the cluster's ACLs and the console's roles "
+            "decide what is answered.",
         },
         "paths": paths,
         "components": {
             "schemas": schemas,
-            "securitySchemes": {"basic": {"type": "http", "scheme": "basic"}},
+            "securitySchemes": {
+                "basic": {"type": "http", "scheme": "basic"},
+                "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+            },
         },
-        "security": [{}, {"basic": []}],
+        "security": [{}, {"basic": []}, {"bearer": []}],
     }
 
 
@@ -98,12 +103,12 @@ def _ok(kind: type, schemas: dict[str, Any]) -> dict[str, Any]:
     return {"description": "OK", "content": {"application/json": {"schema": answer}}}
 
 
-def _download() -> dict[str, Any]:
+def _download(page: Page) -> dict[str, Any]:
     binary = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
     return {
-        "operationId": DOWNLOAD.name,
-        "summary": DOWNLOAD.what,
-        "parameters": _parameters(DOWNLOAD),
+        "operationId": page.name,
+        "summary": page.what,
+        "parameters": _parameters(page),
         "responses": {"200": {"description": "The bytes", "content": binary}, **_errors()},
     }
 
@@ -122,14 +127,52 @@ def _events(schemas: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _searches() -> dict[str, Any]:
+    """How far a reading is, and its end."""
+    run = {
+        "name": "run", "in": "path", "required": True, "description": "The id that the reading was begun with.",
+        "schema": {"type": "string", "minLength": 8, "maxLength": 64},
+    }  # fmt: skip
+    progress = {
+        "type": "object", "required": ["scanned", "bytes", "seconds"], "additionalProperties": False,
+        "properties": {
+            "scanned": {"type": "string", "description": "Records that were read."},
+            "bytes": {"type": "string", "description": "Bytes that were read; 0 for a query in SQL."},
+            "seconds": {"type": "number", "description": "For how long."},
+        },
+    }  # fmt: skip
+    found = {"description": "OK", "content": {"application/json": {"schema": progress}}}
+    over = {"404": {**_errors()["404"], "description": "There is no such reading, or it is over."}}
+    return {
+        f"{API}/searches/{{run}}": {
+            "get": {
+                "operationId": "search_progress", "summary": "How far a search or a query of yours is.",
+                "parameters": [run], "responses": {"200": found, **_errors(), **over},
+            },
+        },
+        f"{API}/searches/{{run}}/stop": {
+            "post": {
+                "operationId": "search_stop",
+                "summary": "End a search or a query of yours: its answer has what was found until then.",
+                "parameters": [run],
+                "responses": {"204": {"description": "It ends, or it is over."}, **_errors()},
+            },
+        },
+    }  # fmt: skip
+
+
 def _errors() -> dict[str, Any]:
-    properties = {"error": {"type": "string"}, "code": {"type": "string", "description": "The protocol's error code."}}
+    properties = {
+        "error": {"type": "string"},
+        "code": {"type": "string", "description": "The protocol's error code."},
+        "field": {"type": "string", "description": "The parameter of an act that the error is about."},
+    }
     schema = {"type": "object", "required": ["error"], "properties": properties}
     content = {"application/json": {"schema": schema}}
     return {
         "400": {"description": "A parameter has a value that cannot be.", "content": content},
         "401": {"description": "The cluster asks for a login.", "content": content},
-        "403": {"description": "The user lacks a right, which the error names.", "content": content},
+        "403": {"description": "The user lacks a right or a role, which the error names.", "content": content},
         "404": {"description": "There is no such thing, or the user may not see it.", "content": content},
         "503": {"description": "No broker answers.", "content": content},
     }

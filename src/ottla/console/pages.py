@@ -61,10 +61,17 @@ def _environment() -> Environment:
 class Renderer:
     """Renders pages of one console."""
 
-    def __init__(self, *, has_login: bool, has_registry: bool, acts: Sequence[Act] = ()) -> None:
+    def __init__(
+        self, *, has_login: bool, has_registry: bool, acts: Sequence[Act] = (),
+        providers: Sequence[tuple[str, str]] = (), takes_passwords: bool = True,
+    ) -> None:  # fmt: skip
+        """`providers` are (path of the login, title)."""
         self._environment = _environment()
+        self._acts = {each.name: each for each in acts}
         self._shared = {
-            "acts": {each.name: each for each in acts},
+            "acts": self._acts,
+            "providers": providers,
+            "takes_passwords": takes_passwords,
             "sections": [(name, path, title) for name, path, title in SECTIONS if has_registry or path != "/schemas"],
             "version": VERSION,
             "has_login": has_login,
@@ -91,13 +98,14 @@ class Renderer:
         return self._rendered(
             page.template, 200, section=page.section, page=data, problems=asking.problems, age=asking.age_s, user=user,
             here=here, given=asking.parameters, query=query, api=url(_api(page, path), **query),
+            acts={name: each for name, each in self._acts.items() if asking.rights.may_act(name)},
         )  # fmt: skip
 
     def record(self, asking: Asking, row: Any) -> str:
         """One record of a live tail, as it is on the page."""
         topic = asking.text("topic")
-        is_masked = not asking.site.masks.of(topic, asking.user.name).is_empty
-        return str(self._environment.get_template("record.html").module.one(row, topic, is_masked))  # type: ignore[attr-defined]
+        is_whole = asking.rights.may_download and asking.mask(topic).is_empty
+        return str(self._environment.get_template("record.html").module.one(row, topic, not is_whole))  # type: ignore[attr-defined]
 
     def act(
         self, act: Act, user: User, values: Mapping[str, str], *, plan: Plan | None = None,
@@ -131,8 +139,15 @@ class Renderer:
             "login.html", status, section="", there=there, name=name, problem=problem, user=None
         )  # fmt: skip
 
+    def elsewhere(self, title: str, sentence: str, address: str, link: str) -> HTMLResponse:
+        """A page that leads to another one at once. A redirect would not do: after a login elsewhere browsers send
+        cookies of SameSite=strict only with what a page of this console begins, and `form-action` stops forms."""
+        return self._rendered(
+            "elsewhere.html", 200, section="", title=title, sentence=sentence, address=address, link=link, user=None
+        )  # fmt: skip
+
     def _rendered(self, template: str, status: int, **values: Any) -> HTMLResponse:
-        return HTMLResponse(self._environment.get_template(template).render(**self._shared, **values), status)
+        return HTMLResponse(self._environment.get_template(template).render(**{**self._shared, **values}), status)
 
 
 def _curl(act: Act, given: Mapping[str, str], *, has_login: bool) -> str:

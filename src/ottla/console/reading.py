@@ -5,6 +5,7 @@ Nothing is read for ever: a search ends at its limits and says how far it came, 
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -20,13 +21,19 @@ from ottla.model import TopicPartition
 from ottla.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.aborted_transactions import Aborted
-from ottla.protocol.records.record_batch import iterate_batches, iterate_records
+from ottla.protocol.records.record_batch import iterate_batches, iterate_records, records_section
 
 FETCH_BYTES: Final = 1024 * 1024
+SEARCH_FETCH_BYTES: Final = 256 * 1024
+"""A broker is kept by each Fetch of a search for as long as it takes to send so much."""
 WAIT_MS: Final = 100
 WINDOW_MAX: Final = 20_000
 """Offsets that are gone through at once when reading backward."""
 SEARCH_WINDOW: Final = 1_000
+PASSED_OVER: Final = 4
+"""A batch that is passed over counts as this part of one that is read, for the limits: it takes no memory."""
+FIRST_MAX: Final = 10
+"""Matches that are kept to be shown before a reading ends."""
 
 
 class Record(NamedTuple):
@@ -53,6 +60,9 @@ class Limits:
     """Whether nobody waits for the records any more."""
     records_read: int = 0
     bytes_read: int = 0
+    matches: int = 0
+    first: list[Record] = field(default_factory=list)
+    """The first records that matched, for those who look before the reading ends."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -66,12 +76,19 @@ class Limits:
             return "records"
         return "bytes" if self.bytes_left <= 0 else ""
 
-    def use(self, records: int, size: int) -> None:
+    def use(self, records: int, size: int, passed_records: int = 0, passed_size: int = 0) -> None:
+        """What was fetched; the last two are what was passed over of it."""
         with self._lock:
-            self.records_left -= records
-            self.bytes_left -= size
+            self.records_left -= records - passed_records + passed_records // PASSED_OVER
+            self.bytes_left -= size - passed_size + passed_size // PASSED_OVER
             self.records_read += records
             self.bytes_read += size
+
+    def matched(self, record: Record) -> None:
+        with self._lock:
+            self.matches += 1
+            if len(self.first) < FIRST_MAX:
+                self.first.append(record)
 
 
 @dataclass
@@ -101,6 +118,10 @@ class Reader:
     match: Match | None = None
     is_committed: bool = True
     """Whether records of open and aborted transactions are left out."""
+    turns: threading.Semaphore | None = None
+    """Fetches that searches may have at brokers at a time: producers wait behind no more than those. None: no limit."""
+    sieve: bytes = b""
+    """Every record that matches has these bytes: batches without them are passed over. Empty for none."""
 
     def forward(self, starts: Mapping[int, tuple[int, int]], wanted: int) -> list[Part]:
         """Up to `wanted` records of each partition from its first offset up to before its second one."""
@@ -139,8 +160,11 @@ class Reader:
                     part.reached = record.offset
                     return
                 part.scanned += 1
-                if self.match is None or self.match(record):
+                if self.match is None:
                     part.found.append(record)
+                elif self.match(record):
+                    part.found.append(record)
+                    self.limits.matched(record)
             if part.reached == before:  # nothing is committed there yet
                 return
 
@@ -171,13 +195,18 @@ class Reader:
         data = memoryview(row.records) if row.records else memoryview(b"")  # type: ignore[arg-type]
         aborted = Aborted(row.aborted_transactions) if self.is_committed else None
         found: list[Record] = []
-        start, seen = part.reached, 0
+        start, seen, passed, passed_size = part.reached, 0, 0, 0
         for position, header in iterate_batches(data):
             batch = data[position : position + header.size]
             seen += header.count
             is_aborted = aborted is not None and aborted.covers(header, batch)
             part.reached = max(part.reached, header.next_offset)
             if header.is_control or is_aborted or header.last_offset < start:
+                continue
+            if self.sieve and self.sieve not in bytes(records_section(batch, header)):
+                inside = min(stop, header.next_offset) - max(start, header.base_offset)
+                part.scanned += max(0, min(header.count, inside))
+                passed, passed_size = passed + header.count, passed_size + header.size
                 continue
             for each in iterate_records(batch):
                 if start <= each.offset < stop:
@@ -186,7 +215,7 @@ class Reader:
             if part.reached >= stop:
                 break
         part.reached = min(part.reached, stop)
-        self.limits.use(seen, len(data))
+        self.limits.use(seen, len(data), passed, passed_size)
         return found
 
     def _row(self, part: Part) -> FetchedPartition:
@@ -195,11 +224,13 @@ class Reader:
         leader = leader_of(self.cluster, at)
         if leader < 0:
             raise KafkaError(ErrorCode.leader_not_available, f"{at.topic}-{at.partition} has no leader")
-        rows = [FetchPartition(part.number, part.reached, FETCH_BYTES)]
+        size = FETCH_BYTES if self.turns is None else SEARCH_FETCH_BYTES
+        rows = [FetchPartition(part.number, part.reached, size)]
         request = FetchRequest(
-            WAIT_MS, 1, FETCH_BYTES, [FetchTopic(self.topic.name, self.topic.id, rows)], int(self.is_committed)
+            WAIT_MS, 1, size, [FetchTopic(self.topic.name, self.topic.id, rows)], int(self.is_committed)
         )
-        response = self.brokers.fetch(leader, request)
+        with contextlib.nullcontext() if self.turns is None else self.turns:
+            response = self.brokers.fetch(leader, request)
         if response.error_code:
             raise failure(ApiKey.FETCH, response.error_code, self.topic.name)
         if not response.topics or not response.topics[0].partitions:

@@ -7,20 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ottla.console.access.trail import KINDS as KINDS_OF_LINES
 from ottla.console.asking import Asking, Invalid
 from ottla.console.decoding import FORMATS
 from ottla.console.groups import KINDS
 from ottla.console.parameters import Parameter
 from ottla.console.views import (
+    all_settings,
+    audit,
     brokers,
     groups,
     hanging,
     messages,
     moves,
     overview,
+    pipelines,
+    plots,
     rights,
     schemas,
     security,
+    sql,
     tail,
     topic,
     topics,
@@ -95,6 +101,16 @@ _MESSAGES: Final = (
     Parameter("run", "An id of 8 to 64 letters and digits, by which the reading can be looked at and stopped."),
 )  # fmt: skip
 _TAIL: Final = tuple(each for each in _MESSAGES if each.name in ("partition", "q", "in", "format", "isolation"))
+_SQL: Final = (
+    Parameter("sql", "A statement that reads, in DuckDB's SQL; each topic is a table.", length_max=sql.STATEMENT_MAX),
+    Parameter("from", "Where to begin in every topic.", sql.STARTS, "begin"),
+    Parameter("last", "With from=last: how many records of each partition.", default=10_000, low=1, high=10**12),
+    Parameter("time", "With from=time: an ISO time, in UTC unless it has a zone."),
+    Parameter("keys", "The format of keys.", sql.FORMATS, "string"),
+    Parameter("values", "The format of values; fields are columns such as value.name.", sql.FORMATS, "json"),
+    Parameter("seconds", "How long to run at most.", default=10, low=1, high=30),
+    Parameter("run", "An id of 8 to 64 letters and digits, by which the query can be looked at and stopped."),
+)  # fmt: skip
 
 PAGES: Final = (
     Page("overview", "/", "The cluster's health and its nodes.", overview.overview, overview.Overview,
@@ -122,7 +138,9 @@ PAGES: Final = (
     Page("subjects", "/schemas", "Subjects of the schema registry.", schemas.subjects, schemas.Subjects,
          "subjects.html", (_SEARCH, _PAGE), "schemas"),
     Page("subject", "/schemas/{subject:any}", "Versions of one subject.", schemas.subject, schemas.Subject,
-         "subject.html", section="schemas"),
+         "subject.html",
+         (Parameter("before", "The version that another is compared with; the one before it.", low=1, high=2**31 - 1),
+          Parameter("after", "The version that is compared; the newest.", low=1, high=2**31 - 1)), "schemas"),
     # What is watched:
     Page("tail", "/topics/{topic}/tail", "The newest records of a topic; its events tell of further ones.", tail.tail,
          tail.TailPage, "tail.html",
@@ -139,9 +157,30 @@ PAGES: Final = (
           Parameter("operation", "What the user asks for.", tuple(rights.OPERATIONS), "read"),
           Parameter("resource", "The kind of resource.", tuple(KINDS_OF_RESOURCES), "topic"),
           Parameter("name", "The resource's name; not for the cluster."),
-          Parameter("host", "The client's address.")), "security"),
+          Parameter("host", "The client's address."),
+          Parameter("line", "A line of an authorizer's log or of the audit log, in place of the others.",
+                    length_max=4_000)), "security"),
+    Page("audit", "/audit", "The audit log: who logged in, read records and acted. Without the right to see all lines, "
+         "those of the user.", audit.audit, audit.AuditPage, "audit.html",
+         (Parameter("q", "Only lines that have this text."), Parameter("user", "Only lines of this user."),
+          Parameter("kind", "Only lines of this kind.", ("", *KINDS_OF_LINES)),
+          Parameter("outcome", "Only lines with this outcome."), _PAGE), "security"),
     Page("moves", "/moves", "Partitions whose replicas are being moved.", moves.moves, moves.Moves, "moves.html",
          (_PAGE,), "overview"),
+    Page("sql", "/sql", "A query in SQL over topics, which the console runs beside the brokers.", sql.sql, sql.SqlPage,
+         "sql.html",
+         (*_SQL, Parameter("rows", "How many rows.", default=100, low=1, high=sql.ROWS_MAX),
+          Parameter("plot", "How a column is drawn over another.", plots.KINDS, "auto"),
+          Parameter("x", "The column across; one that fits if it is empty."),
+          Parameter("y", "The column with the heights; one that fits if it is empty.")), "sql"),
+    Page("pipelines", "/pipelines", "Pipelines that have run on the console's machine.", pipelines.pipelines,
+         pipelines.PipelinesPage, "pipelines.html", section="pipelines"),
+    Page("mirror", "/mirror", "What this cluster mirrors of another one.", pipelines.mirror, pipelines.MirrorPage,
+         "mirror.html",
+         (Parameter("source", "The other cluster's name; the first one if it is empty."), _SEARCH, _PAGE), "pipelines"),
+    Page("settings", "/settings", "Settings of all brokers, and which differ.", all_settings.all_settings,
+         all_settings.SettingsPage, "settings.html",
+         (_SEARCH, Parameter("show", "set: what was set or differs.", all_settings.SHOWN, "set"), _PAGE), "settings"),
 )  # fmt: skip
 
 DOWNLOAD: Final = Page(
@@ -152,6 +191,11 @@ DOWNLOAD: Final = Page(
      Parameter("part", "Which part of it.", ("key", "value"), "value"), _SECONDS),
     "topics",
 )  # fmt: skip
+QUERIED: Final = Page(
+    "sql_file", "/sql/file", "The rows of a query in SQL, as a file.", sql.file, messages.Content, "",
+    (*_SQL, Parameter("form", "CSV, or an object a line.", ("csv", "json"), "csv")), "sql",
+)  # fmt: skip
+FILES: Final = (DOWNLOAD, QUERIED)
 EVENTS: Final = Page(
     "tail_events", "/topics/{topic}/tail/events", "Records of a topic as they are written, as server-sent events.",
     tail.tail, tail.TailPage, "",
@@ -161,6 +205,6 @@ EVENTS: Final = Page(
 )  # fmt: skip
 SECTIONS: Final[Sequence[tuple[str, str, str]]] = (
     ("overview", "/", "Overview"), ("topics", "/topics", "Topics"), ("groups", "/groups", "Groups"),
-    ("transactions", "/transactions", "Transactions"), ("security", "/security", "Security"),
-    ("schemas", "/schemas", "Schemas"),
+    ("transactions", "/transactions", "Transactions"), ("sql", "/sql", "SQL"), ("pipelines", "/pipelines", "Pipelines"),
+    ("security", "/security", "Security"), ("schemas", "/schemas", "Schemas"), ("settings", "/settings", "Settings"),
 )  # fmt: skip

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.console.reading import Limits
+from ottla.console.reading import Limits, Record
 
+FETCHES_AT_ONCE: Final = 1
+"""Fetches of all searches together that brokers have at a time. With two, a producer's p99 is a quarter longer."""
 RUNNING_MAX: Final = 1_000
 """Beyond, a further reading has no progress and ends with its page."""
 _ID: Final = re.compile(r"[0-9A-Za-z-]{8,64}")
@@ -23,13 +25,20 @@ class Running:
     halt: threading.Event
     began: float
     """By the monotonic clock."""
+    topic: str
+    show: Callable[[Record], Any]
+    """A record as this user may see it."""
 
     def as_json(self) -> dict[str, Any]:
         """How far it is. Counts are texts, as everywhere."""
         return {
             "scanned": str(self.limits.records_read), "bytes": str(self.limits.bytes_read),
-            "seconds": round(time.monotonic() - self.began, 1),
+            "seconds": round(time.monotonic() - self.began, 1), "matches": str(self.limits.matches),
         }  # fmt: skip
+
+    def first(self) -> list[Any]:
+        """The first matches, as they are shown."""
+        return [self.show(each) for each in list(self.limits.first)]
 
 
 class Searches:
@@ -37,13 +46,17 @@ class Searches:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.turns = threading.BoundedSemaphore(FETCHES_AT_ONCE)
         self._running: dict[tuple[str | None, str], Running] = {}
 
     @contextmanager
-    def running(self, user: str | None, run: str, limits: Limits, halt: threading.Event) -> Iterator[None]:
+    def running(
+        self, user: str | None, run: str, limits: Limits, halt: threading.Event, topic: str = "",
+        show: Callable[[Record], Any] = lambda record: record,
+    ) -> Iterator[None]:  # fmt: skip
         """While the block reads, others may ask for it by `run`; an id that cannot be is passed over."""
         key = user, run
-        mine = Running(limits, halt, time.monotonic())
+        mine = Running(limits, halt, time.monotonic(), topic, show)
         if _ID.fullmatch(run):
             with self._lock:
                 if len(self._running) < RUNNING_MAX:

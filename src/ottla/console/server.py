@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.security import PLAINTEXT, Security
+from ottla.console.access.provider_settings import Oidc, read_oidc
+from ottla.console.access.roles import Roles, read_roles
 from ottla.console.asking import Asking, Site, User
 from ottla.console.brokers import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Brokers
 from ottla.console.masks import Masks, read_masks
@@ -23,6 +25,7 @@ from ottla.logs import fields
 from ottla.registry.port_settings import CannotStart
 
 if TYPE_CHECKING:
+    from ottla.console.access.logins import Logins
     from ottla.console.sessions import Sessions
     from ottla.registry.guarded import GuardedProtocol
 
@@ -53,6 +56,10 @@ class Options:
     registry: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Options of a client of the schema registry, `schema.registry.url` among them; empty for none."""
     masks: Path | None = None
+    roles: Path | None = None
+    """A file of roles; None: the cluster's ACLs alone decide."""
+    oidc: Path | None = None
+    """A file of identity providers."""
     host_names: tuple[str, ...] = ()
     """Further names by which browsers call it."""
     http: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -61,6 +68,8 @@ class Options:
     """A proxy before it speaks TLS."""
     is_read_only: bool = False
     """Whether nothing can be changed."""
+    pipelines: Path | None = None
+    """Where pipelines of this machine keep their status; None for their default."""
 
     @property
     def asks_for_login(self) -> bool:
@@ -81,9 +90,12 @@ class Console:
         self._door = Door(options)
         ensure_guarded(options, is_secured=self._door.is_secured)
         masks = Masks() if options.masks is None else read_masks(options.masks)
+        oidc = read_oidc(options.oidc) if options.oidc is not None else None
+        ensure_oidc(options, oidc)
+        roles = _roles(options, oidc)
         self._requests = ThreadPoolExecutor(REQUESTS_AT_ONCE, "console request")
         self._ahead = ThreadPoolExecutor(READS_AHEAD, "console ahead")
-        self._site = _site(options, masks)
+        self._site = replace(_site(options, masks), roles=roles)
         self._server = HttpServer(self._door, options.host, options.port, stop_s=_STOP_S)
         self.port = self._server.port
         config = ClientConfig(
@@ -93,17 +105,21 @@ class Console:
         self._sampler = Sampler(self._site)
         self._sessions: Sessions | None = None
         self._anonymous: User | None = None
+        logins = None
+        is_secure = self._door.is_secured or options.is_behind_proxy
         if options.asks_for_login:
             from ottla.console.sessions import Sessions
 
             self._sessions = Sessions(config, self._user)
+            if oidc is not None:
+                logins = _logins(oidc, oidc.url or self.url, self._site, self._sessions, is_secure=is_secure)
             hosts = None
         else:
             self._anonymous = self._user(None, config)
             hosts = frozenset((*_LOOPBACK_NAMES, options.host, *options.host_names))
         self._application = Application(
             self._site, sessions=self._sessions, anonymous=self._anonymous, hosts=hosts,
-            is_secure=self._door.is_secured or options.is_behind_proxy,
+            is_secure=is_secure, logins=logins, takes_passwords=oidc is None or oidc.takes_passwords,
         )  # fmt: skip
 
     def _user(self, name: str | None, config: ClientConfig) -> User:
@@ -200,6 +216,46 @@ def ensure_guarded(options: Options, *, is_secured: bool) -> None:
         )
 
 
+def ensure_oidc(options: Options, oidc: Oidc | None) -> None:
+    """Raises CannotStart for logins at an identity provider that cannot be."""
+    if oidc is None:
+        return
+    if not options.asks_for_login:
+        raise CannotStart(
+            "the brokers ask for no login, so they could not tell the users of an identity provider apart\n"
+            "  set security.protocol=SASL_SSL and sasl.mechanism in the file of --config (docs/console.md)"
+        )
+    try:
+        import cryptography  # noqa: F401
+        import jwt  # noqa: F401
+    except ImportError as error:
+        raise CannotStart(f"{error.name} is not installed: pip install 'ottla[console,security]'") from error
+    from ottla.server.listeners.exposure import is_loopback
+
+    if not oidc.url and (options.is_behind_proxy or not is_loopback(options.host)):
+        raise CannotStart(
+            "the identity provider sends browsers back to the console by a URL that it knows\n"
+            f'  say it in {options.oidc}: url = "https://console.example.com"'
+        )
+
+
+def _roles(options: Options, oidc: Oidc | None) -> Roles:
+    """Raises OttlaError."""
+    if options.roles is None:
+        return Roles()
+    from ottla.console.acts.table import BY_NAME
+
+    return read_roles(options.roles, BY_NAME, [] if oidc is None else [each.id for each in oidc.providers])
+
+
+def _logins(oidc: Oidc, url: str, site: Site, sessions: Sessions, *, is_secure: bool) -> Logins:
+    from ottla.console.access.logins import Logins
+    from ottla.console.access.provider import Provider
+
+    providers = [Provider(each, f"{url}/oidc/{each.id}/callback", claims=site.roles.claims) for each in oidc.providers]
+    return Logins(providers, sessions, site.trail, url, is_secure=is_secure)
+
+
 def registry_options(url: str, security: Security) -> Mapping[str, str]:
     """Options of the registry's client, for one that is known by its address. Raises CannotStart."""
     try:
@@ -214,7 +270,7 @@ def registry_options(url: str, security: Security) -> Mapping[str, str]:
 
 
 def _site(options: Options, masks: Masks) -> Site:
-    site = Site(masks, is_read_only=options.is_read_only, bootstrap=options.bootstrap)
+    site = Site(masks, is_read_only=options.is_read_only, bootstrap=options.bootstrap, pipelines=options.pipelines)
     if not options.registry:
         return site
     try:
@@ -224,4 +280,6 @@ def _site(options: Options, masks: Masks) -> Site:
         raise CannotStart(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
     registry = client.Registry.of_options(options.registry, REGISTRY_RETRY_S)
     url = client.shown(options.registry[access.URL])
-    return replace(site, registry=registry, schemas=Schemas(registry), registry_url=url)
+    return replace(
+        site, registry=registry, schemas=Schemas(registry), registry_url=url, registry_options=options.registry
+    )

@@ -1,7 +1,7 @@
 """Logins: a session on the server for each, and a signed cookie that names it.
 
-A login is right if a broker takes it, and from then on the brokers are asked as that user. The password stays in the
-session's memory, for connections are made again.
+A login is right if a broker takes it, and from then on the brokers are asked as that user. The password, or the tokens
+of an identity provider, stay in the session's memory, for connections are made again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from itsdangerous import BadSignature, Signer
 from ottla.client.config import ClientConfig
 from ottla.client.security import Login, SecurityFailure
 from ottla.config.secret import Secret
+from ottla.console.access.bearer import Bearer
 from ottla.console.asking import User
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
@@ -46,7 +47,7 @@ class Session:
     used: float
     """Both by the monotonic clock."""
     digest: bytes | None = None
-    """Name and password of a program, which sends them with each request."""
+    """Name and password, or the token, of a program, which sends them with each request."""
 
 
 class Sessions:
@@ -69,6 +70,24 @@ class Sessions:
         session = self._add(user, None)
         return session, self._signer.sign(session.id).decode()
 
+    def log_in_with(self, bearer: Bearer) -> tuple[Session, str]:
+        """The same for the tokens of an identity provider. Raises WrongLogin, OSError."""
+        session = self._add(self._shown(bearer), None)
+        return session, self._signer.sign(session.id).decode()
+
+    def of_token(self, token: str) -> Session | None:
+        """The session of a program that has shown this token before."""
+        with self._lock:
+            known = self._by_digest.get(self._digest_of_token(token))
+        return None if known is None else self._used(known)
+
+    def add_token(self, token: str, bearer: Bearer) -> Session:
+        """Raises WrongLogin, OSError."""
+        return self._add(self._shown(bearer), self._digest_of_token(token))
+
+    def _digest_of_token(self, token: str) -> bytes:
+        return hmac.digest(self._key, f"token:{token}".encode(), hashlib.sha256)
+
     def of_cookie(self, value: str) -> Session | None:
         try:
             found = self._signer.unsign(value).decode()
@@ -78,7 +97,7 @@ class Sessions:
 
     def of_password(self, name: str, password: str) -> Session:
         """The session of a program that shows name and password with each request. Raises as `log_in`."""
-        digest = hmac.digest(self._key, f"{len(name)}:{name}{password}".encode(), hashlib.sha256)
+        digest = hmac.digest(self._key, f"password:{len(name)}:{name}{password}".encode(), hashlib.sha256)
         with self._lock:
             known = self._by_digest.get(digest)
         session = None if known is None else self._used(known)
@@ -88,6 +107,8 @@ class Sessions:
         with self._lock:
             if session.id in self._by_id:
                 self._drop(session.id)
+        if session.user.bearer is not None:
+            session.user.bearer.end()
         session.user.brokers.close()
 
     def close(self) -> None:
@@ -117,6 +138,25 @@ class Sessions:
                 raise
             return user
         raise ConnectionError("the brokers offer no login by name and password that this console may use")
+
+    def _shown(self, bearer: Bearer) -> User:
+        """A user whom a broker takes by the token."""
+        name, title = bearer.identity.name, bearer.provider.settings.title
+        login = Login("OAUTHBEARER", name or "", bearer=bearer)
+        user = self._make(name, replace(self._config, security=replace(self._config.security, login=login)))
+        try:
+            user.brokers.ask_any(ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False})
+        except SecurityFailure as failure:
+            user.brokers.close()
+            if failure.code is ErrorCode.unsupported_sasl_mechanism:
+                raise WrongLogin("the brokers offer no login by tokens (OAUTHBEARER)") from None
+            if failure.code is ErrorCode.sasl_authentication_failed:
+                raise WrongLogin(f"the brokers do not take the token of {title}") from None
+            raise ConnectionError(failure.sentence) from None
+        except BaseException:
+            user.brokers.close()
+            raise
+        return user
 
     def _add(self, user: User, digest: bytes | None) -> Session:
         now = time.monotonic()
@@ -156,6 +196,8 @@ class Sessions:
 
 
 def _is_over(session: Session, now: float) -> bool:
+    if session.user.bearer is not None and session.user.bearer.is_over:
+        return True
     return now - session.began > LIFE_S or now - session.used > IDLE_S
 
 

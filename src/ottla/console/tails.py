@@ -69,7 +69,7 @@ class Tail:
         self._topic = found_topic(asking)
         self._numbers = numbers_of(asking, self._topic)
         self._places = {number: at for number, at in places_of(asking, "at").items() if number in self._numbers}
-        self._mask = asking.site.masks.of(self._topic.name, asking.user.name)
+        self._mask = asking.mask(self._topic.name)
         self._decode = decode_of(asking)
         self._match = match_of(asking, self._mask, self._decode)
         self._failures = 0

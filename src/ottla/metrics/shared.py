@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ottla.metrics.instruments import LOOP_SECONDS, REQUEST_SECONDS, Histogram
 
@@ -40,16 +40,17 @@ class ShareMetrics:
         self._fetch_ratio: dict[str, Histogram] = {}
         self._acquire_seconds: dict[str, Histogram] = {}
 
-    def acknowledge(self, first_offset: int, last_offset: int, types: Sequence[int]) -> None:
-        """One type for all of these offsets, or one for each."""
+    def acknowledge(self, ranges: Iterable[tuple[int, int, Sequence[int]]]) -> None:
+        """Count ranges of offsets, each with one type for all of it, or one for each offset."""
         counts = self.acknowledged
-        if len(types) == 1:
-            if types[0] in counts:
-                counts[types[0]] += last_offset - first_offset + 1
-            return
-        for each in types:
-            if each in counts:
-                counts[each] += 1
+        for first_offset, last_offset, types in ranges:
+            if len(types) == 1:
+                if types[0] in counts:
+                    counts[types[0]] += last_offset - first_offset + 1
+                continue
+            for each in types:
+                if each in counts:
+                    counts[each] += 1
 
     def fetched(self, group_id: str, found: int, wanted: int, seconds: float) -> None:
         """Count a fetch that got `found` of `wanted` partitions, after a time."""

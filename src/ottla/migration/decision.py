@@ -43,13 +43,15 @@ class Decision:
     rolled_back: tuple[int, ...] = ()
     written: tuple[int, int] = (-1, -1)
     """Epoch and end of the metadata log from which the znodes were written back."""
+    voters: tuple[int, ...] = ()
+    """The controllers that vote by that log, if it says so itself."""
 
     def encode(self) -> bytes:
         return to_json({
             "version": 1, "state": self.state, "cluster_id": self.cluster_id, "seed": self.seed.hex(),
             "timestamp": self.timestamp_ms, "controller_epoch": self.controller_epoch, "with_ids": self.with_ids,
             "digest": self.digest, "nodes": list(self.nodes), "rolled_back": list(self.rolled_back),
-            "written": list(self.written),
+            "written": list(self.written), **({"voters": list(self.voters)} if self.voters else {}),
         })  # fmt: skip
 
 
@@ -69,6 +71,7 @@ def decode_decision(path: str, data: bytes) -> Decision:
         fields.text("cluster_id"), seed, fields.integer("timestamp"), fields.integer("controller_epoch"),
         bool(json.loads(data)["with_ids"]), state, fields.text("digest"), fields.integers("nodes"),
         fields.integers("rolled_back"), (written[0], written[1]),
+        fields.integers("voters", ()),
     )  # fmt: skip
 
 

@@ -169,6 +169,16 @@ def is_imported(fs: FileSystem, node: Node) -> bool:
     return any(fs.exists(posixpath.join(path, BEFORE_IMPORT_FILE)) for path in node.paths)
 
 
+def is_of_import(fs: FileSystem, node: Node, decided: Decision) -> bool:
+    """Whether the metadata log of a controller is that of the imported cluster: it was imported, or joined later."""
+    if is_imported(fs, node):
+        return True
+    meta = read_meta_properties(fs, node.metadata_log_dir)
+    return meta is not None and meta.version == 1 and (meta.cluster_id, meta.node_id) == (
+        decided.cluster_id, node.node_id,
+    )  # fmt: skip
+
+
 def decision_of(fs: FileSystem, node: Node) -> Decision | None:
     """What was decided, by the node's own directories. Raises BadZnode."""
     for path in node.paths:

@@ -12,8 +12,9 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.loader import MetadataLoader
 from ottla.metadata.replay import ReplayError
-from ottla.model import LeaderEpoch, Offset
+from ottla.model import LeaderEpoch, NodeId, Offset
 from ottla.protocol.internal.codec import MalformedRecord
+from ottla.protocol.internal.quorum_records import VotersRecord
 from ottla.protocol.records.record_batch import iterate_batches
 from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches, read_snapshot
 
@@ -23,6 +24,8 @@ class Loaded(NamedTuple):
     epoch: LeaderEpoch
     """Epoch of the last batch, also of one without metadata."""
     end: Offset
+    voters: tuple[NodeId, ...] = ()
+    """The controllers that vote by the log itself (`kraft.version` 1); empty where the settings say it."""
 
 
 def load_image(fs: FileSystem, metadata_log_dir: str, cluster_id: str) -> Loaded:
@@ -37,7 +40,8 @@ def load_image(fs: FileSystem, metadata_log_dir: str, cluster_id: str) -> Loaded
         epoch, end = _replayed(fs, directory, loader, snapshots[-1] if snapshots else None)
     except (MalformedRecord, ReplayError) as error:
         raise OttlaError(f"{directory}: {error}") from error
-    return Loaded(loader.image(), epoch, end)
+    voters = loader.voter_records.get(VotersRecord)
+    return Loaded(loader.image(), epoch, end, () if voters is None else tuple(each.voter_id for each in voters.voters))
 
 
 def _replayed(

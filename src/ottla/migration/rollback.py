@@ -1,7 +1,8 @@
 """The way back: the image as znodes again, and the directories as brokers with ZooKeeper had them.
 
 Each controller's host writes what its metadata log has, unless another one had more. What the quorum has committed is
-in the log of one of any majority, so the controller's place is given back once a majority of the voters has been here.
+in the log of one of any majority, so the controller's place is given back once a majority of the voters has been here:
+those of the settings, or of the log, where the quorum has become a dynamic one since.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, Final
 from ottla.drivers.metadata.directories import METADATA_DIRECTORY
 from ottla.filesystem import FileSystem
 from ottla.migration.decision import IMPORTING, ROLLING_BACK, Decision, decision_in, keep, release
-from ottla.migration.directories import Node, decision_of, is_imported, lock_all, stray_logs, undo_directories
+from ottla.migration.directories import Node, decision_of, is_of_import, lock_all, stray_logs, undo_directories
 from ottla.migration.importing import Refused, Report
 from ottla.migration.metadata_image import Loaded, load_image
 from ottla.migration.trees import Client, read_tree
@@ -56,7 +57,7 @@ async def way_back(client: Client, fs: FileSystem, nodes: Sequence[Node], secret
     loaded = None
     for node in nodes:
         metadata = posixpath.join(node.metadata_log_dir, METADATA_DIRECTORY)
-        if decided is not None and node.is_controller and fs.exists(metadata) and is_imported(fs, node):
+        if decided is not None and node.is_controller and fs.exists(metadata) and is_of_import(fs, node, decided):
             found = await fs.run(partial(load_image, fs, node.metadata_log_dir, decided.cluster_id))
             if loaded is None or (found.epoch, found.end) > (loaded.epoch, loaded.end):
                 loaded = found
@@ -115,14 +116,14 @@ async def _write(client: Client, back: WayBack, decided: Decision, report: Repor
     acls: dict[str, Any] = {}
     for batch in batches(ops):
         await client.multi([await _with_acl(client, op, acls) for op in batch])
-    return await keep(client, decided, written=here)
+    return await keep(client, decided, written=here, voters=back.loaded.voters)
 
 
 async def _finish(client: Client, decided: Decision, nodes: Sequence[Node], report: Report) -> Decision | None:
     done = tuple(sorted({*decided.rolled_back, *(node.node_id for node in nodes)}))
     if done != decided.rolled_back:
         decided = await keep(client, decided, rolled_back=done)
-    voters = frozenset().union(*(node.voters for node in nodes))
+    voters = frozenset(decided.voters) or frozenset().union(*(node.voters for node in nodes))
     seen = voters.intersection(done)
     began = bool(decided.digest)  # else no host has any metadata
     if began and len(seen) <= len(voters) // 2:

@@ -124,7 +124,9 @@ class Fields:
             raise BadZnode(self.path, f"is damaged: {name} is no text")
         return value
 
-    def integers(self, name: str) -> tuple[int, ...]:
+    def integers(self, name: str, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        if default is not None and name not in self._content:
+            return default
         return integers(self.path, name, self._content.get(name))
 
     def objects(self, name: str) -> list[Fields]:

@@ -34,6 +34,7 @@ class NodesInZooKeeper:
                 "broker.id": str(number),
                 "zookeeper.connect": self.connect,
                 "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+                "zookeeper.connection.timeout.ms": "60000",  # the machine has other things to do
                 "listeners": f"PLAINTEXT://{self.address(number)}",
                 "log.dirs": str(directory / f"data-{number}"),
                 "ottla.http.listener": f"127.0.0.1:{self._port(number, 1)}",

@@ -3,18 +3,27 @@ was acknowledged is lost while controllers, servers of the ensemble and all of i
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
+from ottla.drivers.zookeeper.tree import read_tree
+from ottla.filesystem import OsFileSystem
+from ottla.migration.metadata_image import load_image
+from ottla.network import SystemNetwork
+from ottla.simulation.checks.tree_and_image import differences
+from ottla.znodes.tree import Znode
+from ottla.zookeeper.client import ZooKeeper
 from peers.kafka.old import old_tool
 from tests.cluster.zookeeper.nodes import OTTLA, NodesInZooKeeper
 
@@ -183,3 +192,30 @@ def test_nothing_acknowledged_is_lost(nodes: NodesInZooKeeper, tmp_path: Path) -
             check.kill()
             check.wait()
     assert nodes.ottla("topic", "create", "afterwards").returncode == 0
+
+
+def test_the_tree_and_all_metadata_are_the_same_at_the_end(nodes: NodesInZooKeeper) -> None:
+    """After what the tests before have done, whichever of them ran. What only this finds: a change that a real ensemble
+    has in another version, or another order, than the copies that brokers follow."""
+    nodes.await_whole()
+
+    async def read_ensemble() -> dict[str, Znode]:
+        async with ZooKeeper(SystemNetwork(), nodes.connect, random=Random(1)) as client:
+            return await read_tree(client)
+
+    def compared() -> list[str]:
+        tree = asyncio.run(read_ensemble())
+        cluster_id = json.loads(tree["/cluster/id"].data)["id"]
+        images = [load_image(OsFileSystem(), str(nodes.directory / f"data-{each}"), cluster_id) for each in nodes.held]
+        return [line for each in images for line in differences(tree, each.image)]
+
+    found: list[str] = []
+
+    def none_differs() -> bool:
+        found[:] = compared()
+        return not found
+
+    try:
+        nodes.await_that(none_differs, "agreement")
+    except AssertionError:
+        raise AssertionError(found[:5]) from None

@@ -36,7 +36,7 @@ SERVES = re.compile(
 LOOKS = 50
 LOADED_LONG = (
     "duckdb", "httpx", "pyarrow.compute",
-    "ottla.cli.sql.topics", "ottla.pipelines.runner", "ottla.registry.server", "ottla.schemas.client",
+    "ottla.sql.topics", "ottla.pipelines.runner", "ottla.registry.server", "ottla.schemas.client",
     "ottla.simulation",
 )  # fmt: skip
 """Extras and what stands on them: it takes longer to load than most commands to run."""

@@ -1,7 +1,7 @@
 """The console in Chromium: nothing that the content policy forbids, no page wider than a phone, keyboard, no script.
 
 Only a browser lays pages out and obeys the policy. The cluster is in memory. OTTLA_TEST_PICTURES=DIRECTORY keeps a
-picture of every page in both themes, to look at; console.png of it is the one in docs.
+picture of every page in both themes, to look at; those in DOCUMENTED are copied to docs by hand.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from ottla.console.app import Application
 from ottla.console.asking import Site, User
 from ottla.console.masks import Masks
 from ottla.console.sessions import Sessions
+from ottla.pipelines.runner.state import Directory, QueryStatus, Status
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_records
+from ottla.sql import queries
+from ottla.sql.queries import Answer, Column
 from tests.conformance.clients import build
 from tests.conformance.console.demo_cluster import DemoBrokers
 from tests.unit.console.acting import ChangingRegistry
@@ -41,8 +44,16 @@ PAGES = {
     "messages": "/topics/orders/messages?partition=0&limit=20", "groups": "/groups", "group": "/groups/mailer",
     "share": "/groups/warehouse", "transactions": "/transactions", "security": "/security", "broker": "/brokers/1",
     "tail": "/topics/orders/tail", "by id": "/group?group=mailer", "hanging": "/hanging?older=0",
-    "rights": "/rights?user=alice&name=orders", "moves": "/moves", "none": "/topics/none", "empty": "/topics?q=nothing",
+    "rights": "/rights?user=alice&name=orders", "sql": "/sql", "result": "/sql?sql=from+orders",
+    "points": "/sql?sql=from+orders&plot=points&x=total&y=n", "pipelines": "/pipelines", "mirror": "/mirror",
+    "settings": "/settings?show=all", "moves": "/moves", "none": "/topics/none", "empty": "/topics?q=nothing",
 }  # fmt: skip
+DOCUMENTED = {
+    "console.png": ("light", PAGES["topics"], 1000),
+    "console-messages.png": ("dark", "/topics/orders/messages?partition=0&q=A-41", 1000),
+    "console-phone.png": ("light", PAGES["overview"], 320),
+}
+"""The pictures of docs/console.md: theme, page and width."""
 WIDTHS = (320, 1200)
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
@@ -73,9 +84,21 @@ def running(server: Served) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    server = Served(Application(Site(Masks()), anonymous=user(DemoBrokers())))
-    with running(server):
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    directory = tmp_path_factory.mktemp("pipelines")
+    runs = Directory(directory, "totals")
+    runs.path.mkdir()
+    query = QueryStatus("totals", 1_204_118, 311, 5_120.0, 1.2, lag_records=40, lag_s=0.8, state_rows=12_000)
+    runs.write(Status("totals", "running", 1, "2026-11-28T09:00:00Z", bootstrap="kafka-1:9092", queries=[query]))
+    columns = [
+        Column("customer", "string", "text"),
+        Column("total", "double", "number"),
+        Column("n", "int64", "number"),
+    ]
+    rows: list[list[str | None]] = [[f"customer-{number}", f"{12.5 * number}", str(40 - number)] for number in range(9)]
+    server = Served(Application(Site(Masks(), pipelines=directory), anonymous=user(DemoBrokers())))
+    with pytest.MonkeyPatch.context() as patch, running(server):
+        patch.setattr(queries, "run", lambda *_: Answer(columns, [*rows], ["orders"], 60))
         yield server.url
 
 
@@ -93,7 +116,7 @@ def browser() -> Iterator[Browser]:
 def opened(browser: Browser, url: str, theme: Literal["light", "dark"] = "light", **options: Any) -> Page:
     """A tab in Berlin."""
     context = browser.new_context(
-        base_url=url, color_scheme=theme, timezone_id="Europe/Berlin", locale="en-GB", **options
+        base_url=url or None, color_scheme=theme, timezone_id="Europe/Berlin", locale="en-GB", **options
     )
     context.set_default_timeout(60_000)
     return context.new_page()
@@ -115,15 +138,55 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
                 page.screenshot(path=str(Path(PICTURES) / f"{name}-{width}-{theme}.png"))
         assert page.locator("h1").count() == 1
         backgrounds.add(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
-    if PICTURES and theme == "light":
-        page.set_viewport_size({"width": 1000, "height": 620})
-        page.goto(PAGES["topics"])
-        page.screenshot(path=str(Path(PICTURES) / "console.png"))
+    for file, (shade, path, width) in DOCUMENTED.items():
+        if PICTURES and theme == shade:
+            page.set_viewport_size({"width": width, "height": 620})
+            page.goto(path)
+            page.screenshot(path=str(Path(PICTURES) / file))
     page.context.close()
     # The pages that are not there say so by their status, which Chromium writes to its console.
     assert [each for each in said if "404 (Not Found)" not in each] == []
     assert len(backgrounds) == 1
     assert (backgrounds == {"rgb(246, 247, 248)"}) == (theme == "light")
+
+
+PRINTED = """() => {
+  const shown = each => each.checkVisibility({visibilityProperty: true}) && each.getBoundingClientRect().width > 0;
+  const unwanted = [...document.querySelectorAll("nav a, form, button, input, select, textarea, .act")].filter(shown);
+  const dull = [...document.querySelectorAll("main *, footer *")].filter(shown).filter(each => {
+    const [red, green, blue] = getComputedStyle(each).color.match(/[0-9]+/g).map(Number);
+    return Math.max(red, green, blue) > 100;
+  });
+  const plain = [...document.querySelectorAll("main a")].filter(shown)
+    .filter(each => !getComputedStyle(each).textDecorationLine.includes("underline"));
+  const cut = [...document.querySelectorAll(".table, pre")].filter(shown)
+    .filter(each => getComputedStyle(each).overflowY !== "visible" && each.scrollHeight > each.clientHeight + 1);
+  const told = elements => elements.map(each => each.outerHTML.slice(0, 120));
+  return {
+    unwanted: told(unwanted), dull: told(dull), plain: told(plain), cut: told(cut),
+    back: getComputedStyle(document.documentElement).backgroundColor,
+  };
+}"""
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_print(browser: Browser, url: str, theme: Literal["light", "dark"]) -> None:
+    """Dark text on white whatever the theme, links that can be told from text, nothing to click, nothing cut off."""
+    page = opened(browser, url, theme)
+    page.set_viewport_size({"width": 720, "height": 1000})
+    for name, path in PAGES.items():
+        page.goto(path)
+        page.emulate_media(media="print")
+        expected = {"unwanted": [], "dull": [], "plain": [], "cut": [], "back": "rgb(255, 255, 255)"}
+        assert page.evaluate(PRINTED) == expected, name
+        page.emulate_media(media="screen")
+    page.emulate_media(media="print")
+    page.goto(PAGES["topic"])
+    assert page.locator("h1").is_visible()
+    assert page.get_by_role("link", name="mailer").is_visible()
+    if PICTURES:
+        page.screenshot(path=str(Path(PICTURES) / f"print-{theme}.png"))
+    page.context.close()
 
 
 @pytest.fixture(scope="module")

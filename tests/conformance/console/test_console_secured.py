@@ -185,6 +185,19 @@ def test_no_page_shows_what_the_protocol_would_not(url: str, node: SecuredNode, 
         assert {row["name"] for row in rows} == may_see
 
 
+@pytest.mark.parametrize("name", ["nobody", "lister", "reader"])
+def test_a_query_reads_as_its_user(url: str, node: SecuredNode, name: str) -> None:
+    with logged_in(url, name) as client:
+        for topic in ("orders", "concealed"):
+            query = {"sql": f"select value from {topic}", "values": "string", "seconds": "30"}
+            answer = client.get(f"{API}/sql", params=query)
+            assert answer.status_code == 200, answer.text
+            is_read = name == "reader" and topic == "orders"
+            assert bool(answer.json()["data"]["rows"]) == is_read, answer.text
+            assert (SECRET in answer.text) == is_read
+            assert PASSWORD not in answer.text
+
+
 # Acts: done by whom a client of another make may do the same
 
 

@@ -217,6 +217,10 @@ def logs_in(bootstrap: str, user: str, password: str) -> bool:
         return False
 
 
+GROUP_MS = 100_000
+"""What a tool may take to describe a group: the machine has other things to do."""
+
+
 def described(bootstrap: str, *, release: str = "3.9") -> dict[str, list[str]]:
     """What tools of 3.9 say of a cluster of a release, with what differs between any two starts left out."""
     at = ("--bootstrap-server", bootstrap)
@@ -230,7 +234,15 @@ def described(bootstrap: str, *, release: str = "3.9") -> dict[str, list[str]]:
         "brokers": (*config, "brokers"),
         "acls": ("kafka.admin.AclCommand", *at, "--list"),
         "offsets": ("org.apache.kafka.tools.GetOffsetShell", *at),
-        "group": ("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *at, "--describe", "--group", GROUP),
+        "group": (
+            "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+            *at,
+            "--describe",
+            "--group",
+            GROUP,
+            "--timeout",
+            str(GROUP_MS),  # it has five seconds by itself, and ends with 0 when they are over
+        ),
     }
     if release != "2.8":  # which cannot say
         asked["open"] = (
@@ -238,6 +250,7 @@ def described(bootstrap: str, *, release: str = "3.9") -> dict[str, list[str]]:
         )  # fmt: skip
     with ThreadPoolExecutor(2) as pool:
         said = dict(zip(asked, pool.map(lambda command: old_tool("3.9", *command), asked.values()), strict=True))
+    assert not any(text.lstrip().startswith("Error") for text in said.values()), said
     return {name: sorted(_comparable(text)) for name, text in said.items()}
 
 

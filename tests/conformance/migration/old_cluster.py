@@ -107,14 +107,15 @@ class OldCluster:
         files = [part for path in (self.configs if configs is None else configs) for part in ("--config", str(path))]
         command = [*self._page_command(arguments[0])]
         arguments = arguments[1:]
-        done = subprocess.run(
-            [*command, *arguments, *files],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-            env=self.nodes[0].environment(),
-        )
+        return self._run([*command, *arguments, *files], rc)
+
+    def ottla(self, text: str) -> str:
+        """What a command prints that asks the cluster."""
+        return self._run([sys.executable, "-m", "ottla.cli.main", *text.split(), "-b", self.bootstrap], 0)
+
+    def _run(self, command: Sequence[str], rc: int) -> str:
+        environment = self.nodes[0].environment()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
         assert done.returncode == rc, done.stdout + done.stderr
         return done.stdout + (done.stderr if rc else "")
 

@@ -61,7 +61,8 @@ class Acting:
         self.brokers, self.registry = ChangingBrokers(), ChangingRegistry()
         site = Site(masks or Masks(), self.registry, None, "http://r", is_read_only=read_only, bootstrap="b:1")
         self.user = user(self.brokers)
-        self.app = Application(site, anonymous=self.user).asgi()
+        made = Application(site, anonymous=self.user)
+        self.site, self.app = made.site, made.asgi()
 
     def ask(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         (answer,) = self.ask_all([(method, path, arguments)])

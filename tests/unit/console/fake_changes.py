@@ -23,7 +23,14 @@ GOOD: Final[Mapping[str, Mapping[str, str]]] = {
     "add-partitions": {"topic": TOPIC, "partitions": "4"},
     "delete-records": {"topic": TOPIC, "before": "3"},
     "delete-topic": {"topic": TOPIC},
-    "produce": {"topic": TOPIC, "key": "a", "value": "b", "headers": "h=1"},
+    "produce": {
+        "topic": TOPIC,
+        "key": "a",
+        "value": "b",
+        "headers": "h=1",
+        "compression": "gzip",
+        "timestamp": "2026-01-31T12:30",
+    },
     "copy-record": {"topic": TOPIC, "partition": "0", "offset": "1", "to": OTHER},
     "configure-topic": {"topic": TOPIC, "name": "retention.ms", "value": "5"},
     "configure-group": {"group": GROUP, "name": "consumer.heartbeat.interval.ms", "value": "5000"},
@@ -43,6 +50,7 @@ GOOD: Final[Mapping[str, Mapping[str, str]]] = {
     "elect-leaders": {"topic": TOPIC},
     "move-partition": {"topic": TOPIC, "partition": "0", "replicas": "1"},
     "cancel-move": {"topic": TOPIC, "partition": "0"},
+    "move-partitions": {"how": "as typed", "moves": f"{OTHER}-0=1"},
     "register-schema": {"subject": "s", "schema": '{"type": "string"}'},
     "set-compatibility": {"subject": "s", "level": "FULL"},
     "delete-subject": {"subject": "s"},
@@ -59,6 +67,7 @@ CHANGES: Final[Mapping[str, ApiKey]] = {
     "create-acl": ApiKey.CREATE_ACLS, "delete-acl": ApiKey.DELETE_ACLS, "set-quota": ApiKey.ALTER_CLIENT_QUOTAS,
     "remove-quota": ApiKey.ALTER_CLIENT_QUOTAS, "elect-leaders": ApiKey.ELECT_LEADERS,
     "move-partition": ApiKey.ALTER_PARTITION_REASSIGNMENTS, "cancel-move": ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    "move-partitions": ApiKey.ALTER_PARTITION_REASSIGNMENTS,
 }  # fmt: skip
 """The request that each act makes; those that are not here ask the registry."""
 

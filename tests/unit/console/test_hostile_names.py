@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -20,8 +21,12 @@ from ottla.console.live import event_of
 from ottla.console.masks import Masks
 from ottla.console.routes import EVENTS, PAGES
 from ottla.console.tails import Tail
+from ottla.console.views import pipelines
+from ottla.pipelines.runner.state import Directory, QueryStatus, Status
 from ottla.protocol.records.record_batch import SimpleRecord
 from ottla.schemas.client import Registered, Registry, Schema
+from ottla.sql import queries
+from ottla.sql.queries import Answer, Column
 from tests.unit.console.fake_cluster import NOW_MS, FakeBrokers, user
 
 HOSTILE = (
@@ -43,12 +48,13 @@ TAGS = {
     "html", "head", "meta", "title", "link", "script", "body", "a", "header", "div", "img", "nav", "form", "span",
     "button", "main", "footer", "h1", "h2", "p", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "ul",
     "li", "label", "input", "select", "option", "details", "summary", "pre", "article", "time", "code", "strong", "br",
-    "section", "noscript", "svg", "polyline",
+    "section", "noscript", "svg", "polyline", "textarea", "figure", "figcaption", "line", "rect",
 }  # fmt: skip
 ATTRIBUTES = {
     "lang", "charset", "name", "content", "rel", "href", "type", "src", "class", "alt", "aria-label", "aria-current",
     "aria-sort", "method", "action", "id", "role", "tabindex", "scope", "value", "placeholder", "selected", "min",
-    "step", "datetime", "open", "autocomplete", "autofocus", "required",
+    "step", "datetime", "open", "autocomplete", "autofocus", "required", "download",
+    "rows", "maxlength", "spellcheck", "x", "y", "x1", "x2", "y1", "y2", "width", "height",
     "viewbox", "preserveaspectratio", "points", "data-search", "data-events", "hidden", "http-equiv",
 }  # fmt: skip
 
@@ -117,12 +123,27 @@ def paths(word: str) -> list[str]:
     short = quote(word[:800], safe="")
     found += [f"/group?group={quote(f'g classic{word}'[:900], safe='')}", f"/hanging?older=0&topic={name}",
               f"/rights?user={short}&name={short}&host={short}"]  # fmt: skip
+    found += [f"/sql?sql={short}&plot={kind}" for kind in ("bars", "line", "points")]
     found += [f"/topics/{name}/messages?format={how}&from=begin" for how in ("json", "text", "hex")]
     found += [f"/{quote(word[:900], safe='')}", f"/topics?sort={quote(word[:900], safe='')}"]
     return found
 
 
-def application(word: str) -> Application:
+def run_pipelines(directory: Path, word: str) -> None:
+    """A pipeline has run there, whose every text is hostile."""
+    made = Directory(directory, "mirror")
+    made.path.mkdir(parents=True)
+    query = QueryStatus(f"q{word}", running_s=2.0, error=f"e{word}")
+    made.write(Status(f"mirror {word}", f"s{word}", 1, f"a{word}", f"u{word}", f"b{word}", waits_for=[f"w{word}"],
+                      error=f"f{word}", queries=[query]))  # fmt: skip
+
+
+def mirrored(word: str) -> pipelines._Known:
+    row = pipelines.MirroredTopic(f"t{word}", f"m{word}", f"r{word}", 1, ["7"])
+    return pipelines._Known([row], [f"g{word}"], [f"c{word}"])
+
+
+def application(word: str, directory: Path | None = None) -> Application:
     short = word[:890]
     headers = ((f"h{short}", f"v{short}".encode()), (short, b"\xff\xfe"), ("empty", None))
     records = [
@@ -131,8 +152,9 @@ def application(word: str) -> Application:
         SimpleRecord(NOW_MS, b"\xff" + short.encode(), b"\0\0\0\0\1" + short.encode()),
     ]
     groups = [(f"g {kind}{word}"[:900], kind) for kind in KINDS]
-    brokers = FakeBrokers([f"t{word}"[:900]], groups, short, records)
-    return Application(Site(Masks(), FakeRegistry(short), None, f"http://r{short}"), anonymous=user(brokers, short))
+    brokers = FakeBrokers([f"t{word}"[:900], f"mirror-offsets.{word}"[:900]], groups, short, records)
+    site = Site(Masks(), FakeRegistry(short), None, f"http://r{short}", pipelines=directory)
+    return Application(site, anonymous=user(brokers, short))
 
 
 def answers(application: Application, paths: list[str]) -> list[httpx.Response]:
@@ -144,11 +166,20 @@ def answers(application: Application, paths: list[str]) -> list[httpx.Response]:
     return asyncio.run(ask())
 
 
+def queried(word: str) -> Answer:
+    """The result of a query, in which every text is hostile."""
+    columns = [Column(f"{word}x", word, "text"), Column(f"{word}y", word, "number"), Column(word, word, "json")]
+    return Answer(columns, [[f"a{word}", "1", f"{word}\n"], [word, "-2", None]], [word], 2)
+
+
 @pytest.mark.parametrize("word", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_text_is_text(word: str) -> None:
+def test_hostile_text_is_text(word: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run_pipelines(tmp_path, word[:800])
+    monkeypatch.setattr(pipelines, "read_mirror", lambda *_: mirrored(word[:800]))
+    monkeypatch.setattr(queries, "run", lambda query, *_: queried(word[:800]))
     asked = paths(word)
     shown = 0
-    for path, answer in zip(asked, answers(application(word), asked), strict=True):
+    for path, answer in zip(asked, answers(application(word, tmp_path), asked), strict=True):
         assert answer.status_code in (200, 400, 404), (path, answer.text[:500])
         seen = Seen(answer.text)
         assert seen.tags <= TAGS, (path, seen.tags - TAGS)

@@ -52,7 +52,7 @@ def test_the_document_is_of_the_routes() -> None:
     document = openapi.document("1", serving.served(Site(Masks())))
     assert set(document["paths"]) == routed() - {f"{API}/openapi.json"}
     for path, operations in document["paths"].items():
-        operation = operations["post" if "/acts/" in path else "get"]
+        operation = operations["post" if "/acts/" in path or path.endswith("/stop") else "get"]
         named = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "path"}
         assert named == {each.strip("{}") for each in path.split("/") if each.startswith("{")}
     names = [each["operationId"] for operations in document["paths"].values() for each in operations.values()]

@@ -362,7 +362,7 @@ def test_a_search_says_how_far_it_is_and_is_stopped() -> None:
         await asyncio.to_thread(brokers.fetched.wait, 30)
         seen = json.loads((await ask(f"/searches/{run}")).body)
         assert int(seen["scanned"]) >= 0
-        assert set(seen) == {"scanned", "bytes", "seconds"}
+        assert set(seen) == {"scanned", "bytes", "seconds", "matches", "rows"}
         assert (await ask("/searches/another-1")).status == 404
         foreign = await ask(f"/searches/{run}/stop", "POST", ((b"sec-fetch-site", b"cross-site"),))
         assert foreign.status == 400

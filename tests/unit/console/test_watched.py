@@ -141,7 +141,31 @@ def test_why(brokers: Ruled, may: bool, because: str) -> None:
     assert page.may is may
     assert because in page.because
     assert page.sentence == f"User:alice {'may' if may else 'may not'} read topic:t"
-    assert page.remedy == ("" if may else "ottla acl add User:alice read topic:t")
+    removal = "ottla acl remove 'User:*' read topic:t"
+    assert page.remedy == ("" if may else removal if page.decider else "ottla acl add User:alice read topic:t")
+
+
+def test_a_denial_goes_before_what_allows() -> None:
+    brokers = Ruled(("User:alice", 3, 2), ("User:*", 2, 2), ("User:bob", 3, 3))
+    page, _ = shown(brokers, "rights", user="alice", name="t")
+    assert sorted(page.remedy.splitlines()[:2]) == [
+        "ottla acl remove 'User:*' all topic:t", "ottla acl remove User:alice read topic:t",
+    ]  # fmt: skip
+    assert page.remedy.splitlines()[2] == "ottla acl add User:alice read topic:t"
+    assert page.decider.permission == "deny"
+
+
+LINE = ("Principal = User:alice is Denied operation = READ from host = 10.0.0.7 on resource = Topic:LITERAL:t for "
+        "request = Fetch with resourceRefCount = 1 based on rule DefaultDeny")  # fmt: skip
+
+
+def test_why_by_a_line_of_a_log() -> None:
+    page, asking = shown(Ruled(), "rights", line=LINE)
+    assert page.sentence == "User:alice may not read topic:t from 10.0.0.7"
+    assert (page.rule, asking.text("user"), asking.text("name")) == ("DefaultDeny", "User:alice", "t")
+    for line in ("nothing", "{", '{"principal": "User:a"}', LINE.replace("READ", "EAT")):
+        with pytest.raises(Invalid, match="audit log"):
+            shown(Ruled(), "rights", line=line)
 
 
 def test_super_users_that_are_hidden() -> None:

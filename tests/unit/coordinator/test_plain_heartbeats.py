@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.effects import Write
+from ottla.coordinator.group.consumer.heartbeat import Step
 from ottla.coordinator.group.consumer.plain_heartbeat import plain_heartbeat
 from ottla.coordinator.group.requests import PlainHeartbeat
 from ottla.errors import ErrorCode
@@ -130,7 +131,7 @@ def _compare(groups: Groups, name: str, rng: Random) -> bool:
 
 
 def advance(groups: Groups, member_id: str, epoch: int, instance_id: str | None) -> Any:
-    """The answer of the short way to a new epoch; None where it leaves the heartbeat to the long one."""
+    """The answer of the short way to a member that moves; None where it leaves the heartbeat to the long one."""
     heard, driver = PlainHeartbeat("g", member_id, instance_id, epoch, "c", "/h"), groups.driver
     before, decisions = len(driver.replies), driver.shard.state.decisions
     decide = partial(plain_heartbeat, heard=heard, is_settled=False, waiter=lambda: member_id)
@@ -153,6 +154,9 @@ def seen(groups: Groups) -> dict[str, Any]:
         "members": group and group.members,
         "owners": group and group.partition_epochs,
         "state": group and group.shown_state,
+        "hash": group and (group.epoch, group.metadata_hash),
+        "counts": group and (group.subscriptions, group.patterns, group.assignors, group.static_members),
+        "by topic": {topic: found for topic, found in state.groups_by_topic.items() if found},
         "soft": group and (group.refresh_deadline_ms, group.refresh_epoch, group.fence_epochs),
     }
 
@@ -164,7 +168,7 @@ def test_members_that_advance_by_the_short_way_do_so_as_by_the_long_one(seed: in
     short, long = (Groups(consumer_assignment_interval_ms=interval_ms) for _ in range(2))
     for groups in (short, long):
         groups.create(t=6, u=3)
-    advanced = 0
+    advanced, moved = 0, 0
     for turn in range(500):
         happens, name = rng.random(), rng.choice("abcdef")
         topics = rng.sample(["t", "u", "v"], rng.randint(1, 3))
@@ -196,13 +200,79 @@ def test_members_that_advance_by_the_short_way_do_so_as_by_the_long_one(seed: in
                 instance_id = member.instance_id if brings_instance else None
                 driver.next_failure = ErrorCode.not_enough_replicas if fails else None
                 answer = advance(groups, name, member.epoch, instance_id) if groups is short else None
+                moved += isinstance(answer, dict) and answer["assignment"] is not None
                 ways.append(answer is not None and driver.log[-1][0].key.type == 8)
                 if answer is None:
                     groups.send(name, member.epoch, instance_id=instance_id)
                 driver.next_failure = None
         advanced += ways[:1] == [True]
         assert seen(short) == seen(long), f"turn {turn}"
-    assert advanced >= 20
+    assert advanced >= 20 and moved >= 10, (advanced, moved)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_records_of_one_member_count_as_if_each_was_replayed(seed: int, monkeypatch: Any) -> None:
+    """The same happens to two groups; in one of them all records of heartbeats are replayed one by one."""
+    rng, counted = Random(seed), 0
+    quick, replayed = (Groups(consumer_assignment_interval_ms=(1000, 5000)[seed % 2]) for _ in range(2))
+    has_made = Step.has_made
+
+    def asked(step: Step, records: Any) -> bool:
+        nonlocal counted
+        found = has_made(step, records) and step._state is quick.driver.shard.state
+        counted += found and len(records) > 1
+        return found
+
+    monkeypatch.setattr(Step, "has_made", asked)
+    for groups in (quick, replayed):
+        groups.create(t=6, u=3)
+    for turn in range(400):
+        happens, name = rng.random(), rng.choice("abcdefgh")
+        topics = rng.sample(["t", "u", "v"], rng.randint(1, 3))
+        named: dict[str, Any] = {"instance_id": "i"} if name in "gh" else {}
+        if rng.random() < 0.3:
+            named["assignor"] = rng.choice(["uniform", "range"])
+        elif rng.random() < 0.1:
+            named["pattern"] = rng.choice(["t.*", "u|v", ""])
+        wait, grown, fails = rng.choice([100, 1000, 20_000]), {rng.choice("tuv"): 6 + turn // 100}, rng.random() < 0.2
+        for groups in (quick, replayed):
+            driver = groups.driver
+            members = groups.group().members if "g" in driver.shard.state.groups else {}
+            driver.next_failure = ErrorCode.not_enough_replicas if fails and happens < 0.5 else None
+            if happens < 0.3:
+                groups.join(name, *topics, **named)
+            elif happens < 0.35:
+                groups.send(name, -1, instance_id=named.get("instance_id"))
+            elif happens < 0.4 and "instance_id" in named:
+                groups.send(name, -2, instance_id="i")
+            elif happens < 0.5 and name in members:
+                groups.poll(name, topics=topics)
+            elif happens < 0.52:
+                groups.create(**grown)
+            elif happens < 0.54 and "v" in groups.topics:
+                groups.delete("v")
+            elif happens < 0.6:
+                driver.wait(wait)
+            elif happens < 0.605:
+                driver.restart()
+            elif name in members:
+                groups.poll(name)
+            driver.next_failure = None
+        assert seen(quick) == seen(replayed), f"turn {turn}"
+        assert quick.driver.shard.state.decisions == replayed.driver.shard.state.decisions
+    assert counted >= 50, counted
+
+
+def test_a_topic_that_a_second_member_brings_is_watched() -> None:
+    groups = Groups(consumer_assignment_interval_ms=1000)
+    groups.create(t=4)
+    groups.join("a", "t")
+    groups.join("b", "u")
+    epoch = groups.group().epoch
+    groups.create(u=2)
+    assert beat(groups, "a", groups.group().members["a"].epoch) is None
+    groups.poll("a")
+    assert groups.group().epoch == epoch + 1
 
 
 def test_what_a_short_way_answers_waits_for_what_was_written_before() -> None:
@@ -233,6 +303,7 @@ def test_a_topic_that_is_gone_is_not_kept_with_an_older_target() -> None:
     groups.poll("a")
     assert groups.group().epoch > groups.group().assignment_epoch > before.epoch
     assert groups.group().target("b").keys() == before.assigned.keys()
-    assert advance(groups, "b", before.epoch, None) is None
+    answer = advance(groups, "b", before.epoch, None)
+    assert answer["member_epoch"] == before.epoch and answer["assignment"] == {}, "it has to give up what is gone"
     groups.send("b", before.epoch, owned=groups.owned())
     assert groups.group().members["b"].assigned == {}

@@ -12,10 +12,8 @@ def bucket(of: Histogram) -> list[tuple[float, int]]:
 
 def test_records_are_counted_by_what_became_of_them() -> None:
     metrics = ShareMetrics()
-    metrics.acknowledge(10, 14, [1])
-    metrics.acknowledge(0, 3, [1, 2, 3, 4])
-    metrics.acknowledge(5, 6, [0])
-    metrics.acknowledge(5, 6, [0, 9])
+    metrics.acknowledge([(10, 14, [1]), (0, 3, [1, 2, 3, 4])])
+    metrics.acknowledge([(5, 6, [0]), (5, 6, [0, 9])])
     assert metrics.acknowledged == {1: 6, 2: 1, 3: 1, 4: 1}
 
 

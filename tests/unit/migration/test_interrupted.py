@@ -20,6 +20,7 @@ from ottla.migration.metadata_image import load_image
 from ottla.migration.rollback import roll_back
 from ottla.migration.verifying import differences
 from ottla.protocol.internal import metadata_records as r
+from ottla.storage.checkpoints.meta_properties import MetaProperties, encode_meta_properties
 from ottla.znodes import cluster
 from ottla.znodes.checking import IMPORT
 from ottla.znodes.reading import Reader, image_of, made_up_id
@@ -201,3 +202,28 @@ def test_the_longest_log_of_a_majority_is_written_back(longest_first: bool) -> N
     assert IMPORT not in tree
     found = Reader(tree).read()
     assert len(found.topic_configs) + len(found.broker_configs) == len(later.configs)
+
+
+def test_a_majority_of_a_dynamic_quorum_is_that_of_its_log() -> None:
+    """After the import the quorum became a dynamic one, a controller joined, and another one left: two of the three in
+    the settings are no majority any more, and the log of the one that joined counts."""
+    world = World(1, with_ids=True)
+    _run(_import, world)
+    later = _later(world, True)
+    joined = replace(
+        NODES[0], settings="n4.properties", node_id=4, is_broker=False, log_dirs=(), metadata_log_dir="/n4/a"
+    )
+    world.disk.makedirs("/n4/a/__cluster_metadata-0")
+    world.disk.write_atomic("/n4/a/meta.properties", encode_meta_properties(MetaProperties(CLUSTER, 4, "d" * 22)))
+    voters = (2, 3, 4)
+    world.ran(replace(later, configs=later.configs.delete(next(iter(later.configs)))), 8, NODES[:2], voters)
+    world.ran(later, 9, (NODES[2], joined), voters)
+    files = {path: data for path, data in world.files().items() if path.startswith("/n4/")}
+    asyncio.run(_back(world, [NODES[:1], NODES[1:2]]))  # type: ignore[arg-type]
+    assert IMPORT in world.zookeeper.tree(), "3 and 4 alone may have what is committed"
+    asyncio.run(_back(world, [(joined,)]))  # type: ignore[arg-type]
+    tree = world.zookeeper.tree()
+    assert IMPORT not in tree and cluster.CONTROLLER not in tree
+    found = Reader(tree).read()
+    assert len(found.topic_configs) + len(found.broker_configs) == len(later.configs)
+    assert {path: data for path, data in world.files().items() if path.startswith("/n4/")} == files

@@ -15,6 +15,7 @@ from ottla.migration.directories import Node
 from ottla.model import TopicPartition
 from ottla.protocol.internal import metadata_records as r
 from ottla.quorum.snapshot import SnapshotId, write_snapshot
+from ottla.quorum.voters import Configuration, ReplicaKey, VoterSet, voter
 from ottla.storage.checkpoints.meta_properties import MetaProperties, encode_meta_properties
 from ottla.storage.checkpoints.partition_metadata import write_partition_metadata
 from ottla.testing.disk import SimulatedCrash, SimulatedFileSystem
@@ -204,12 +205,14 @@ class World:
         found = self.disk.files()
         return {path: data for path, data in found.items() if not path.endswith((".lock", ".tmp"))}
 
-    def ran(self, image: MetadataImage, epoch: int, nodes: Sequence[Node] = NODES) -> None:
-        """As if the imported nodes had run since, and now had this image."""
+    def ran(self, image: MetadataImage, epoch: int, nodes: Sequence[Node] = NODES, voters: Sequence[int] = ()) -> None:
+        """As if the imported nodes had run since, and now had this image. With `voters` the quorum is a dynamic one."""
         level = features.METADATA_VERSION_4_4
         values = [encode(record, level) for record in image_records(image)]
         snapshot = SnapshotId(1000 + len(values), epoch)
-        data = b"".join(write_snapshot(values, epoch=epoch, last_timestamp=1, now=1))
+        chosen = VoterSet(voter(ReplicaKey(each, UUID(int=each))) for each in voters)
+        control = Configuration(0, 1, chosen).records() if voters else ()
+        data = b"".join(write_snapshot(values, epoch=epoch, last_timestamp=1, now=1, voters=control))
         for node in nodes:
             self.disk.write_atomic(f"{node.metadata_log_dir}/__cluster_metadata-0/{snapshot.filename}", data)
         self.disk.fsync_all()

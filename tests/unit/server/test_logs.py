@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from ottla import logs
+from ottla.coordinator.group.consumer.group import ConsumerGroup
+from ottla.drivers.coordinators.group_coordinator import EpochLog
 from ottla.protocol.messages import ApiKey
 from ottla.server.log_levels import alter_log_levels
 from tests.unit.server.http.test_http_metrics import commit, join
@@ -121,6 +123,34 @@ def test_what_a_node_logs_of_its_life(tmp_path: Any, caplog: Any) -> None:
     assert groups[1][1]["generation"] == groups[1][1]["members"] == 1
     assert groups[2][1]["reason"] == "members left"
     assert not [each for each in caplog.records if each.levelno > logging.INFO]
+
+
+def test_members_that_join_together_are_one_line_more(caplog: Any) -> None:
+    """A large group of KIP-848 has a new epoch with each member that joins."""
+    caplog.set_level(logging.INFO)
+    group = ConsumerGroup("g")
+
+    async def test() -> list[int]:
+        log, seen = EpochLog(), []
+        for number in range(2, 100):
+            group.set_epoch(number, 0)
+            log.add("rebalances", group, f"epoch {number}")
+            seen.append(len(events(caplog, "ottla.groups")))
+        log.add("assigned", group, "for epoch 99")
+        log.flush()
+        log.flush()
+        log.add("rebalances", group, "epoch 100")
+        log.flush()
+        return seen
+
+    assert run(test()) == [1] * 98, "the first is logged at once"
+    found = [(event, each["reason"], each.get("times")) for event, each in events(caplog, "ottla.groups")]
+    assert found == [
+        ("group rebalances", "epoch 2", None),
+        ("group assigned", "for epoch 99", None),
+        ("group rebalances", "epoch 99", 97),
+        ("group rebalances", "epoch 100", None),
+    ]
 
 
 def test_slow_requests_and_what_is_no_request(tmp_path: Any, caplog: Any) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ottla.cli import wire
 from ottla.cli.cluster.members import members
-from ottla.cli.cluster.move_board import Broker, Partition
 from ottla.cli.exits import CommandFailed
+from ottla.client.move_board import Broker, Partition
 from ottla.protocol.messages import ApiKey
 
 Key = tuple[str, int]

@@ -14,15 +14,6 @@ from ottla.cli import interrupts, wire
 from ottla.cli.client_security import ClientFile
 from ottla.cli.cluster.facts import Facts, facts
 from ottla.cli.cluster.members import members
-from ottla.cli.cluster.move_board import Partition
-from ottla.cli.cluster.move_plan import (
-    Move,
-    PlanImpossible,
-    plan_balance,
-    plan_drain,
-    plan_replicate,
-    summary,
-)
 from ottla.cli.cluster.reassign import POLL_S, Mover, ask, cancel, ensure_none_under_way, under_way
 from ottla.cli.cluster.up import mark_removed
 from ottla.cli.cluster.voters import let_go
@@ -31,6 +22,15 @@ from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, asked_
 from ottla.cli.output import human_bytes, plural, print_json, print_table
 from ottla.cli.status_line import StatusLine
 from ottla.cli.values import BrokerId, ByteRate, ReplicaCount, Seconds, TopicName, parse_byte_rate
+from ottla.client.move_board import Partition
+from ottla.client.move_plan import (
+    Move,
+    PlanImpossible,
+    plan_balance,
+    plan_drain,
+    plan_replicate,
+    summary,
+)
 from ottla.protocol.messages import ApiKey
 
 SAMPLE_S = 2.0

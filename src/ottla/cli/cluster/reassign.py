@@ -9,13 +9,13 @@ from typing import Any
 
 from ottla.cli import interrupts, wire
 from ottla.cli.cluster.facts import Facts, Key, sizes_by_broker
-from ottla.cli.cluster.move_plan import Move
 from ottla.cli.config.command import Resource, change_at
 from ottla.cli.exits import CommandFailed
 from ottla.cli.options import asked_at
 from ottla.cli.output import human_bytes, plural
 from ottla.cli.status_line import StatusLine
 from ottla.cli.units import duration
+from ottla.client.move_plan import Move
 from ottla.config.explained import BROKER, TOPIC
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
@@ -22,7 +22,7 @@ from ottla.cli.schema.access import DEFAULT_URL, RegistryUrl, complaints
 from ottla.cli.values import Partition, Text
 
 if TYPE_CHECKING:
-    from ottla.cli.sql.topics import TopicTable
+    from ottla.sql.topics import TopicTable
 
 BATCH_ROWS = 4096
 """Rows that are taken from DuckDB at once; it stops reading topics soon after nobody takes more."""
@@ -124,8 +124,9 @@ def _run(statement: str, wanted: _Wanted, options: dict[str, str], registry: str
     try:
         import duckdb
 
+        from ottla.cli.sql.formats import by_registry, ensure_formats
         from ottla.cli.sql.output import FORMATS
-        from ottla.cli.sql.topics import Slice, TopicTable, by_registry, ensure_formats
+        from ottla.sql.topics import Slice, TopicTable
     except ImportError as error:
         raise CommandFailed(f"this needs DuckDB and pyarrow ({error})\n  pip install 'ottla[sql]'") from None
     try:
@@ -143,7 +144,8 @@ def _run(statement: str, wanted: _Wanted, options: dict[str, str], registry: str
         spans = {number: (starts[number], stop) for number, stop in (stops or {}).items()}
         with complaints():
             found = by_registry(options, registry, topic)
-        return TopicTable(Slice(wanted.bootstrap, topic, spans, reader.offsets, wanted.uncommitted), found)
+        security = client_security.current()
+        return TopicTable(Slice(wanted.bootstrap, topic, spans, reader.offsets, wanted.uncommitted, security), found)
 
     _Query(duckdb, statement, _topics(wanted.bootstrap), table).run(FORMATS[form])
 
@@ -208,23 +210,12 @@ class _Query:
         printed.end()
 
     def _named(self) -> list[tuple[str, str]]:
-        """(name, topic) for the topics that the statement names. Others may be files, or tables of DuckDB's own."""
+        from ottla.sql.names import Ambiguous, named
+
         try:
-            names: Iterable[str] = sorted(self._connection.get_table_names(self._statement))
-        except self._duckdb.ParserException:
-            raise
-        except self._duckdb.Error:  # it takes one SELECT only, no PIVOT, and no join with USING
-            words = {word.lower() for word in re.findall(r"[A-Za-z0-9._-]+|\w+", self._statement)}
-            names = [topic for topic in self._topics if topic.lower() in words]
-        found: dict[str, tuple[str, str]] = {}
-        for name in names:
-            # SQL's names have no case.
-            alike = [name] if name in self._topics else [t for t in self._topics if t.lower() == name.lower()]
-            if len(alike) > 1 or (alike and found.get(name.lower(), (name, alike[0]))[1] != alike[0]):
-                raise CommandFailed(f"SQL cannot distinguish topics whose names differ only in case: {name}", MISUSED)
-            if alike:
-                found[name.lower()] = (name, alike[0])
-        return list(found.values())
+            return named(self._duckdb, self._connection, self._statement, self._topics)
+        except Ambiguous as error:
+            raise CommandFailed(str(error), MISUSED) from None
 
     def _explained(self, error: Exception) -> CommandFailed:
         failures = [(topic, table.failure) for topic, table in self._tables.items() if table.failure is not None]

@@ -29,6 +29,14 @@ class Blocked(OttlaError):
     """The act cannot be done as things are now; the text says why, and what to do first."""
 
 
+class Misfit(Invalid):
+    """A value that does not fit; the form says so beside its field."""
+
+    def __init__(self, name: str, sentence: str) -> None:
+        super().__init__(f"{name}: {sentence}")
+        self.name = name
+
+
 class Partly(OttlaError):
     """Some of it was done; the text says what was not."""
 
@@ -161,6 +169,8 @@ class Result:
     back: tuple[str, str]
     error: str = ""
     code: str = ""
+    field: str = ""
+    """The field that the error is about, where it is about one."""
     is_final: bool = True
     """Whether the cluster may have been changed: then the same form does not act again."""
 

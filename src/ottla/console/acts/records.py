@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Mapping
 from typing import Final
 
-from ottla.console.acts.act import Act, Change, Field, Plan, chosen, command, found_topic, pairs, topic_page
+from ottla.config.units import iso_time
+from ottla.console.acts.act import Act, Change, Field, Misfit, Plan, chosen, command, found_topic, pairs, topic_page
 from ottla.console.acts.topics import TIMEOUT_MS, TOPIC
 from ottla.console.asking import Asking, Invalid, NotFound, now_ms
 from ottla.console.brokers import failure
 from ottla.console.cluster import Cluster, Topic, leader_of
 from ottla.console.reading import Limits, Reader, Record
-from ottla.console.views.messages import log_reading
+from ottla.console.views.messages import log_reading, moment_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from ottla.protocol.records._batch_rows import murmur2
+from ottla.protocol.records.compression import CODECS
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 
 DATA_MAX: Final = 1024 * 1024
@@ -26,27 +29,37 @@ DATA_MAX: Final = 1024 * 1024
 BODY_MAX: Final = 8 * DATA_MAX
 """A form writes a byte as up to three characters, and a key may be as long as a value."""
 READ_S: Final = 10.0
-FORMATS: Final = ("text", "hex", "null")
-_FORMAT_WHAT: Final = "How it is written: text, hex for any bytes, or null for none."
+BY_SCHEMA: Final = "schema"
+_WORDS: Final = {"AVRO": "avro", "JSON": "json-schema", "PROTOBUF": "protobuf"}
+"""What a registry calls a type, and what the command does."""
+FORMATS: Final = ("text", "hex", "null", BY_SCHEMA)
+_FORMAT_WHAT: Final = (
+    "How it is written: text, hex for any bytes, null for none, or schema: JSON that the registry's schema encodes."
+)
 
 
 def produce(asking: Asking) -> Plan:
     name = asking.text("topic")
-    key, value = _bytes(asking, "key"), _bytes(asking, "value")
+    key, key_note = _bytes(asking, "key")
+    value, value_note = _bytes(asking, "value")
+    codec, written_at = asking.text("compression"), _timestamp(asking)
     headers = tuple((each, text.encode()) for each, text in pairs(asking.text("headers"), "headers").items())
     cluster, topic = found_topic(asking, name)
     at = TopicPartition(name, _partition(asking, "partition", topic, key))
-    record = SimpleRecord(now_ms(), key, value, headers)
+    record = SimpleRecord(now_ms() if written_at is None else written_at, key, value, headers)
     size = len(key or b"") + len(value or b"")
     changes = [
         Change("partition", None, str(at.partition), "by the key's hash" if _is_by_key(asking, key) else ""),
-        Change("key", None, "null" if key is None else f"{len(key):,} bytes"),
-        Change("value", None, "null" if value is None else f"{len(value):,} bytes"),
+        Change("key", None, "null" if key is None else f"{len(key):,} bytes", key_note),
+        Change("value", None, "null" if value is None else f"{len(value):,} bytes", value_note),
         Change("headers", None, str(len(headers))),
-    ]
+        Change("timestamp", None, iso_time(record.timestamp) or str(record.timestamp),
+               "now" if written_at is None else "a topic with message.timestamp.type=LogAppendTime takes its own"),
+        *([Change("compression", None, codec)] if codec != "none" else []),
+    ]  # fmt: skip
     return Plan(
-        f"A record of {size:,} bytes is written to {name}.", lambda: _write(asking, cluster, at, record), changes,
-        _command(asking, name, at.partition),
+        f"A record of {size:,} bytes is written to {name}.", lambda: _write(asking, cluster, at, record, codec),
+        changes, _command(asking, name, at.partition, value_note.partition(",")[0]),
         ["A record without a value deletes its key in a compacted topic."] if value is None else [],
         pinned={"partition": str(at.partition)}, back=_messages(name),
     )  # fmt: skip
@@ -56,19 +69,64 @@ def _is_by_key(asking: Asking, key: bytes | None) -> bool:
     return asking.text("partition") == "" and key is not None
 
 
-def _bytes(asking: Asking, part: str) -> bytes | None:
-    """The key or value. Raises Invalid."""
+def _bytes(asking: Asking, part: str) -> tuple[bytes | None, str]:
+    """The key or value, and what it was encoded with. Raises Misfit."""
     text, how = asking.text(part), asking.text(f"{part}_format")
     if how == "null":
         if text:
-            raise Invalid(f"{part} must be empty where it is null")
-        return None
+            raise Misfit(part, "it must be empty where it is null")
+        return None, ""
     if how == "text":
-        return text.encode()
+        return text.encode(), ""
+    if how == BY_SCHEMA:
+        return _encoded(asking, part, text)
     try:
-        return bytes.fromhex(text)
+        return bytes.fromhex(text), ""
     except ValueError:
-        raise Invalid(f"{part} must be pairs of hexadecimal digits") from None
+        raise Misfit(part, "it must be pairs of hexadecimal digits") from None
+
+
+def _encoded(asking: Asking, part: str, text: str) -> tuple[bytes, str]:
+    """JSON by the newest schema of the subject, in the registry's wire format. Raises Misfit, OSError."""
+    registry = asking.site.registry
+    if registry is None:
+        raise Misfit(f"{part}_format", "this console was given no schema registry: start it with --registry URL")
+    from ottla.formats.errors import SchemaError
+    from ottla.schemas import wire
+    from ottla.schemas.client import NOT_FOUND, RegistryError, RegistryUnreachable
+    from ottla.schemas.json_codecs import codec_of
+
+    subject = asking.text(f"{part}_subject") or f"{asking.text('topic')}-{part}"
+    try:
+        found = registry.version(subject)
+        codec = codec_of(found.schema, registry.parts(found.schema))
+    except RegistryError as error:
+        why = f"the registry has no subject {subject}" if error.http_status == NOT_FOUND else str(error)
+        raise Misfit(f"{part}_subject", why) from error
+    except RegistryUnreachable:
+        raise
+    except SchemaError as error:
+        raise Misfit(f"{part}_subject", f"the schema of {subject} cannot be used: {error}") from error
+    try:
+        data = codec.to_bytes(text)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, character {error.colno}"
+        raise Misfit(part, f"it must be JSON, to be encoded by {subject}: {error.msg} ({place})") from error
+    except (ValueError, RecursionError) as error:
+        raise Misfit(part, f"it does not fit version {found.version} of {subject}: {error}") from error
+    note = f"{found.schema.type}, version {found.version} of {subject}, schema {found.id}"
+    return wire.prefix(found.id) + data, note
+
+
+def _timestamp(asking: Asking) -> int | None:
+    """Raises Misfit."""
+    text = asking.text("timestamp")
+    if not text:
+        return None
+    try:
+        return moment_of(text)
+    except Invalid as error:
+        raise Misfit("timestamp", str(error)) from None
 
 
 def _partition(asking: Asking, parameter: str, topic: Topic, key: bytes | None) -> int:
@@ -85,11 +143,13 @@ def _partition(asking: Asking, parameter: str, topic: Topic, key: bytes | None) 
     return (murmur2(key) & 0x7FFFFFFF) % len(numbers)
 
 
-def _write(asking: Asking, cluster: Cluster, at: TopicPartition, record: SimpleRecord) -> None:
+def _write(
+    asking: Asking, cluster: Cluster, at: TopicPartition, record: SimpleRecord, codec: str = "none"
+) -> None:  # fmt: skip
     leader = leader_of(cluster, at)
     if leader < 0:
         raise KafkaError(ErrorCode.leader_not_available, f"{at.topic}-{at.partition} has no leader")
-    part = ProducePartition(at.partition, bytes(build_batch([record])))
+    part = ProducePartition(at.partition, bytes(build_batch([record], codec=CODECS[codec])))
     topics = [ProduceTopic(at.topic, None, [part])]
     answer = asking.brokers.produce(leader, ProduceRequest(None, -1, TIMEOUT_MS, topics))
     for topic in answer.topics:
@@ -99,10 +159,14 @@ def _write(asking: Asking, cluster: Cluster, at: TopicPartition, record: SimpleR
                 raise failure(ApiKey.PRODUCE, row.error_code, at.topic, text)
 
 
-def _command(asking: Asking, name: str, partition: int) -> str:
+def _command(asking: Asking, name: str, partition: int, kind: str) -> str:
     """Without the record itself: a shell keeps what is typed. Standard input gives the value."""
     options: dict[str, str | int | None] = {"--file": "VALUE-FILE", "--partition": partition}
     options |= {"--key": "KEY"} if asking.text("key") else {}
+    options |= {"--compression": asking.text("compression")} if asking.text("compression") != "none" else {}
+    if kind:
+        subject = asking.text("value_subject") or f"{name}-value"
+        options |= {"--format": _WORDS[kind], "--subject": subject, "--registry": asking.site.registry_url}
     return command(asking, "produce", [name], options)
 
 
@@ -164,10 +228,9 @@ def copy(asking: Asking) -> Plan:
 
 
 def _record(asking: Asking, name: str, number: int, offset: int) -> tuple[Record, Topic]:
-    """One record, as this user reads it. Raises NotFound where a mask hides parts of it."""
+    """One record, as this user reads it. Raises Forbidden where a mask hides parts of it."""
     cluster, topic = found_topic(asking, name)
-    if not asking.site.masks.of(name, asking.user.name).is_empty:
-        raise NotFound(f"A mask hides parts of the records of {name}, so none can be sent again or copied.")
+    asking.rights.ensure_whole(name, "sent again or copied")
     if all(each.number != number for each in topic.partitions):
         raise NotFound(f"Topic {name} has no partition {number}.")
     limits = Limits(time.monotonic() + READ_S, 1_000_000, 256 * DATA_MAX)
@@ -181,11 +244,13 @@ def _record(asking: Asking, name: str, number: int, offset: int) -> tuple[Record
     return read.found[0], topic
 
 
-def _part(name: str, what: str) -> tuple[Field, Field]:
+def _part(name: str, what: str) -> tuple[Field, ...]:
     return (
         Field(name, what, length_max=2 * DATA_MAX, widget="area", is_private=True, is_data=True),
         Field(f"{name}_format", _FORMAT_WHAT, FORMATS, "text", widget="choice", label=f"{name.capitalize()} is"),
-    )
+        Field(f"{name}_subject", f"With the schema of this subject; TOPIC-{name} if left out.",
+              label=f"Subject of the {name}", hint=f"TOPIC-{name}"),
+    )  # fmt: skip
 
 
 _PARTITION: Final = Field("partition", "The partition; chosen by the key if left out.", low=0, high=2**31 - 1,
@@ -196,6 +261,9 @@ ACTS: Final = (
         (TOPIC, *_part("key", "The record's key."), *_part("value", "The record's value."),
          Field("headers", "Headers, as NAME=VALUE on each line.", length_max=DATA_MAX, widget="area", is_private=True,
                is_data=True), _PARTITION,
+         Field("timestamp", "Its time, in UTC unless it has a zone; the present if left out.",
+               hint="2026-01-31T12:30:00"),
+         Field("compression", "How the record is compressed.", tuple(CODECS), "none", widget="choice"),
          Field("from_partition", "Begin with the record of this partition ...", low=0, high=2**31 - 1, widget="hidden"),
          Field("from_offset", "... at this offset.", low=0, high=2**63 - 1, widget="hidden")),
         "topic", body_max=BODY_MAX, fill=fill),

@@ -20,7 +20,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from ottla.client.security import SecurityFailure
-from ottla.console.acts.act import Act, Blocked, Partly, Plan, Result, outcome_of
+from ottla.console.access.roles import Forbidden
+from ottla.console.acts.act import Act, Blocked, Misfit, Partly, Plan, Result, outcome_of
 from ottla.console.acts.table import ACTS
 from ottla.console.asking import Asking, Invalid, NotFound, Site, User
 from ottla.console.brokers import Refused, Unanswered
@@ -32,7 +33,6 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 
 _LOG = logging.getLogger("ottla.console")
-_AUDIT = _LOG.getChild("audit")
 
 QUERY_FIELDS_MAX: Final = 50
 AUDIT_CHARACTERS_MAX: Final = 200
@@ -82,6 +82,7 @@ def routes(host: Host) -> list[Route]:
 def _form(host: Host, act: Act) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         async def shown(user: User) -> Response:
+            host.site.rights_of(user).ensure_act(act.name)
             return await anyio.to_thread.run_sync(lambda: _shown(host, act, user, request), limiter=host.limit)
 
         return await host.guarded(request, False, shown, by_password=False)
@@ -114,6 +115,7 @@ def _posted(host: Host, act: Act) -> Callable[[Request], Awaitable[Response]]:
         async def sent(user: User) -> Response:
             if not is_own(request):
                 raise NotOwn
+            host.site.rights_of(user).ensure_act(act.name)
             form = {name: value.replace("\r\n", "\n") for name, value in _pairs(
                 (await body_of(request, act.body_max)).decode("ascii", "strict")).items()}  # fmt: skip
             return await anyio.to_thread.run_sync(lambda: _of_form(host, act, user, form), limiter=host.limit)
@@ -167,6 +169,7 @@ def _api(host: Host, act: Act) -> Callable[[Request], Awaitable[Response]]:
         async def sent(user: User) -> Response:
             if not is_own(request):
                 raise NotOwn
+            host.site.rights_of(user).ensure_act(act.name)
             kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":
                 raise Invalid("the body must be JSON, with content-type application/json")
@@ -222,7 +225,8 @@ def _of_api(host: Host, act: Act, user: User, values: Mapping[str, str], own: Ma
 
 def _as_json(result: Result) -> Response:
     if result.outcome is None or result.error:
-        body = {"error": result.error, **({"code": result.code} if result.code else {})}
+        more = {"code": result.code, "field": result.field}
+        body = {"error": result.error, **{name: each for name, each in more.items() if each}}
         return JSONResponse(body, result.status)
     return JSONResponse({"data": dataclasses.asdict(result.outcome), "problems": {}, "age_s": 0.0})
 
@@ -261,12 +265,13 @@ def _done(host: Host, act: Act, user: User, values: Mapping[str, str], confirm: 
         plan.run()
     except Exception as error:
         result = _failed(act, user, values, error, may_be_done=is_sent)
-        _log(act, user, values, "unknown" if result.is_final else "refused", f"{result.error} {result.code}".strip())
+        outcome = "unknown" if result.is_final else "refused"
+        _log(host.site, act, user, values, outcome, f"{result.error} {result.code}".strip())
         return result
     finally:
         if is_sent:
             user.snapshots.drop()
-    _log(act, user, values, "done", "")
+    _log(host.site, act, user, values, "done", "")
     return Result(200, outcome_of(plan, done=True), plan.back)
 
 
@@ -278,7 +283,15 @@ def _failed(act: Act, user: User, values: Mapping[str, str], error: Exception, *
     is_unknown = is_unknown or (isinstance(error, KafkaError) and error.code in _MAY_BE_DONE)
     if is_unknown and may_be_done and not isinstance(error, Partly):
         sentence += " It may have been done all the same: look before you repeat it."
-    return Result(status, None, ("/", "Overview"), sentence, code, is_final=is_unknown and may_be_done)
+    return Result(
+        status,
+        None,
+        ("/", "Overview"),
+        sentence,
+        code,
+        error.name if isinstance(error, Misfit) else "",
+        is_final=is_unknown and may_be_done,
+    )
 
 
 def _explained(error: Exception) -> tuple[int, str, str]:
@@ -287,6 +300,8 @@ def _explained(error: Exception) -> tuple[int, str, str]:
         return 400, f"This cannot be: {error}.", ""
     if isinstance(error, NotFound):
         return 404, str(error), ""
+    if isinstance(error, Forbidden):
+        return 403, f"It was not done: {error}.", ""
     if isinstance(error, Blocked):
         return 409, f"It was not done. {error}", ""
     if isinstance(error, Partly):
@@ -310,7 +325,7 @@ def _refusal(error: KafkaError | OSError) -> tuple[int, str, str]:
     return (403 if isinstance(error, Refused) else 409), f"It was not done: {words}.", code
 
 
-def _log(act: Act, user: User, values: Mapping[str, str], outcome: str, error: str) -> None:
+def _log(site: Site, act: Act, user: User, values: Mapping[str, str], outcome: str, error: str) -> None:
     """Which user changed what; of passwords and records only how long they are."""
     private = {each.name for each in act.fields if each.is_private}
     known = {each.name for each in act.fields}
@@ -319,10 +334,7 @@ def _log(act: Act, user: User, values: Mapping[str, str], outcome: str, error: s
         for name, value in sorted(values.items())
         if name in known and value
     )
-    more = {"error": error} if error else {}
-    _AUDIT.info(
-        "act", extra=fields(user=user.name or "ANONYMOUS", act=act.name, outcome=outcome, parameters=told, **more)
-    )
+    site.trail.note("act", user.identity, outcome, act=act.name, parameters=told, error=error)
 
 
 def _pairs(text: str) -> dict[str, str]:

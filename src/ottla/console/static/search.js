@@ -1,8 +1,12 @@
-// While a search is read: says how far it is, and a button ends it; the page then shows what was found until then.
+// While a search is read: says how far it is, shows the first matches, and a button ends it; the page then shows what was
+// found until then. The server makes the HTML of records, with everything escaped.
+import { addLocalTimes } from "./times.js";
+
 const form = document.querySelector("form[data-search]");
 const bar = document.getElementById("search-progress");
 const text = document.getElementById("search-text");
 const button = document.getElementById("search-stop");
+const list = document.getElementById("search-found");
 const address = new URL(location.href);
 if (address.searchParams.has("run")) {
   address.searchParams.delete("run");
@@ -16,13 +20,20 @@ function begin(run) {
     const answer = await fetch(`/searches/${run}`);
     if (answer.ok) {
       const found = await answer.json();
-      text.textContent = `Reading: ${Number(found.scanned).toLocaleString("en")} records in ${found.seconds} s`;
+      const [scanned, matches] = [found.scanned, found.matches].map((each) => BigInt(each).toLocaleString("en"));
+      text.textContent = `Reading: ${scanned} records in ${found.seconds} s, ${matches} found`;
+      if (found.rows.length > list.childElementCount) {
+        list.innerHTML = found.rows.join("");
+        list.hidden = false;
+        addLocalTimes(list);
+      }
     }
-  }, 500);
+  }, 300);
   button.onclick = () => fetch(`/searches/${run}/stop`, { method: "POST" });
   addEventListener("pageshow", () => {
     clearInterval(timer);
     bar.hidden = true;
+    list.hidden = true;
   });
 }
 

@@ -1,4 +1,5 @@
-// Adds the time of the browser's own zone to every moment of the page, which is in UTC.
+// Adds the time of the browser's own zone to every moment of the page, which is in UTC. On a phone, where the sections are
+// one line that moves sideways, it also shows the one that the page is in.
 const zone = new Intl.DateTimeFormat(undefined, {
   dateStyle: "medium",
   timeStyle: "medium",
@@ -17,3 +18,5 @@ export function addLocalTimes(root) {
 }
 
 addLocalTimes(document);
+const current = document.querySelector("header nav [aria-current]");
+current?.parentElement.scrollTo({ left: current.offsetLeft - current.parentElement.clientWidth / 3 });

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -11,17 +10,15 @@ from datetime import UTC, datetime
 from typing import Final
 
 from ottla.config.units import iso_time
+from ottla.console.access.roles import Forbidden
 from ottla.console.asking import Asking, Invalid, NotFound, problem_of
 from ottla.console.cluster import EARLIEST, LATEST, Topic, read_offsets
 from ottla.console.decoding import Decode, Shown, shown
-from ottla.console.masks import TopicMask
+from ottla.console.masks import NOTHING_HIDDEN, TopicMask
 from ottla.console.reading import Limits, Match, Part, Reader, Record, merged
 from ottla.console.views.topic import found_topic
 from ottla.errors import ErrorCode, KafkaError
-from ottla.logs import fields
 from ottla.model import TopicPartition
-
-_AUDIT = logging.getLogger("ottla.console").getChild("audit")
 
 POSITIONS: Final = ("end", "begin", "offset", "time")
 PARTITIONS_MAX: Final = 100
@@ -76,35 +73,43 @@ class Messages:
     """Where to go on, as the parameter `at` (forward) or `before` (backward); empty at the end."""
     partitions_left_out: int
     is_masked: bool
+    may_download: bool
 
 
 def messages(asking: Asking) -> Messages:
     topic = found_topic(asking)
+    mask = asking.mask(topic.name)
     numbers = numbers_of(asking, topic)
     bounds = _bounds(asking, topic, numbers)
     backward = not asking.text("at") and (bool(asking.text("before")) or asking.text("from") in ("", "end"))
     limit = asking.number("limit")
-    mask = asking.site.masks.of(topic.name, asking.user.name)
     decode = decode_of(asking)
     limits = Limits(
         time.monotonic() + asking.number("seconds"), SCANNED_MAX, BYTES_MAX, asking.halt.is_set
     )  # fmt: skip
     committed = asking.text("isolation") != "uncommitted"
     reader = Reader(
-        asking.brokers, asking.cluster(), topic, limits, match_of(asking, mask, decode), committed
+        asking.brokers, asking.cluster(), topic, limits, match_of(asking, mask, decode), committed,
+        asking.site.searches.turns if asking.text("q") else None, sieve_of(asking, mask, decode),
     )  # fmt: skip
+    how = asking.text("format")
+
+    def show(record: Record) -> Message:
+        return message_of(record, how, mask, decode)
+
     ranges = _ranges(asking, topic, bounds, backward)
-    with asking.site.searches.running(asking.user.name, asking.text("run"), limits, asking.halt):
+    with asking.site.searches.running(
+        asking.user.name, asking.text("run"), limits, asking.halt, topic.name, show
+    ):  # fmt: skip
         parts = reader.backward(ranges, limit) if backward else reader.forward(ranges, limit)
     for each in parts:
         if each.failure is not None:
             asking.problems.setdefault("messages", problem_of(each.failure))
     found = merged(parts, limit, is_backward=backward)
     log_reading(asking, topic.name, parts, len(found.records))
-    how = asking.text("format")
     return Messages(
         topic.name, [each.number for each in topic.partitions],
-        [message_of(each, how, mask, decode) for each in found.records],
+        [show(each) for each in found.records],
         "backward" if backward else "forward",
         str(sum(each.scanned for each in parts)),
         _stopped(parts, found.following, bounds, backward),
@@ -115,6 +120,7 @@ def messages(asking: Asking) -> Messages:
         _following(found.following, bounds, backward),
         len(topic.partitions) - len(numbers) if not asking.text("partition") else 0,
         not mask.is_empty,
+        mask.is_empty and asking.rights.may_download,
     )  # fmt: skip
 
 
@@ -127,18 +133,17 @@ class Content:
 
 
 def content(asking: Asking) -> Content:
-    """Raises NotFound where there is no such record, or it may not be seen whole."""
+    """Raises NotFound where there is no such record, Forbidden where it may not be seen whole."""
+    asking.rights.ensure_download()
     topic = found_topic(asking)
+    asking.rights.ensure_whole(topic.name, "downloaded")
     number, offset, part = asking.number("partition"), asking.number("offset"), asking.text("part")
     if all(each.number != number for each in topic.partitions):
         raise NotFound(f"Topic {topic.name} has no partition {number}.")
-    mask = asking.site.masks.of(topic.name, asking.user.name)
-    if not mask.is_empty:
-        raise NotFound(f"A mask hides parts of the records of {topic.name}, so they cannot be downloaded.")
     limits = Limits(time.monotonic() + asking.number("seconds"), SCANNED_MAX, BYTES_MAX)
     reader = Reader(asking.brokers, asking.cluster(), topic, limits, is_committed=False)
     (read,) = reader.forward({number: (offset, offset + 1)}, 1)
-    log_reading(asking, topic.name, [read], len(read.found))
+    log_reading(asking, topic.name, [read], len(read.found), "download")
     is_outside = isinstance(read.failure, KafkaError) and read.failure.code is ErrorCode.offset_out_of_range
     if read.failure is not None and not is_outside:
         raise read.failure
@@ -223,10 +228,12 @@ def decode_of(asking: Asking) -> Decode | None:
 
 def match_of(asking: Asking, mask: TopicMask, decode: Decode | None) -> Match | None:
     """Whether a record has the text that is searched for; what a mask hides is not searched, else its contents could
-    be guessed piece by piece."""
+    be guessed piece by piece. Raises Forbidden where all that is to be searched is hidden."""
     text, where = asking.text("q"), asking.text("in") or "any"
     if not text:
         return None
+    if (where == "key" and mask.key is not None) or (where == "value" and mask.value is not None):
+        raise Forbidden(f"a mask hides each {where} of {asking.text('topic')}, so it cannot be searched")
     wanted = text.encode()
 
     def bare(record: Record) -> bool:
@@ -251,19 +258,27 @@ def match_of(asking: Asking, mask: TopicMask, decode: Decode | None) -> Match | 
     return masked if not mask.is_empty else bare if decode is None else decoded
 
 
+def sieve_of(asking: Asking, mask: TopicMask, decode: Decode | None) -> bytes:
+    """Bytes that each record which matches has as they are; empty where what is shown is searched instead."""
+    text = asking.text("q")
+    # Names of headers that are no UTF-8 are searched as they are shown, with U+FFFD.
+    is_as_written = mask.is_empty and decode is None and "\N{REPLACEMENT CHARACTER}" not in text
+    return text.encode() if is_as_written else b""
+
+
 def _has(wanted: bytes, name: str, value: bytes | None) -> bool:
     return wanted in name.encode(errors="replace") or (value is not None and wanted in value)
 
 
 def message_of(record: Record, how: str, mask: TopicMask, decode: Decode | None) -> Message:
     headers = [
-        Header(name, shown(value, how, TopicMask(), None, hidden=mask.hides_header(name)))
+        Header(name, shown(value, how, NOTHING_HIDDEN, None, hidden=mask.header(name)))
         for name, value in record.headers[:HEADERS_MAX]
     ]
     return Message(
         record.partition, str(record.offset), iso_time(record.timestamp),
-        shown(record.key, how, mask, decode, hidden=mask.hides_key),
-        shown(record.value, how, mask, decode, hidden=mask.hides_value),
+        shown(record.key, how, mask, decode, hidden=mask.key),
+        shown(record.value, how, mask, decode, hidden=mask.value),
         headers, max(0, len(record.headers) - HEADERS_MAX),
     )  # fmt: skip
 
@@ -288,7 +303,9 @@ def _following(following: Mapping[int, int], bounds: Mapping[int, tuple[int, int
     return ",".join(f"{number}:{at}" for number, at in sorted(following.items()))
 
 
-def log_reading(asking: Asking, topic: str, parts: Sequence[Part], count: int) -> None:
+def log_reading(
+    asking: Asking, topic: str, parts: Sequence[Part], count: int, kind: str = "records read"
+) -> None:  # fmt: skip
     """One line for each request that read records: which user saw what."""
     if all(isinstance(each.failure, KafkaError) and each.failure.code in _REFUSALS for each in parts) and parts:
         outcome = "refused"
@@ -297,12 +314,9 @@ def log_reading(asking: Asking, topic: str, parts: Sequence[Part], count: int) -
     ranges = ",".join(
         f"{each.number}:{min(each.start, each.reached)}-{max(each.start, each.reached)}" for each in parts
     )
-    _AUDIT.info(
-        "records read",
-        extra=fields(
-            user=asking.user.name or "ANONYMOUS", topic=topic, ranges=ranges[:1000], shown=count, outcome=outcome,
-            search=bool(asking.text("q")),
-        ),
+    asking.site.trail.note(
+        kind, asking.user.identity, outcome, topic=topic, ranges=ranges, shown=count, search=bool(asking.text("q")),
+        masked=not asking.rights.mask(topic).is_empty,
     )  # fmt: skip
 
 

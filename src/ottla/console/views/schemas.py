@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -14,6 +16,9 @@ from ottla.schemas.client import NOT_FOUND, Registry, RegistryError, RegistryUnr
 SUBJECTS_FRESH_S = 10.0
 VERSIONS_MAX = 50
 """Versions whose text is shown, newest first."""
+LINES_MAX = 1_000
+"""Lines of a schema that are compared: the time for it grows with their square."""
+CONTEXT_LINES = 3
 
 T = TypeVar("T")
 
@@ -36,12 +41,36 @@ class Version:
 
 
 @dataclass(frozen=True)
+class Line:
+    sign: str
+    """+ in the later version only, - in the earlier one only, empty in both, … for lines that are alike and left
+    out."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a version changed, and whether the registry would take it after another one."""
+
+    before: int
+    after: int
+    lines: list[Line] | None
+    """None where the schemas are too large to compare."""
+    added: int
+    removed: int
+    problems: list[str] | None
+    """Why the later one is not compatible with the earlier one by the subject's level; None where it is not known."""
+
+
+@dataclass(frozen=True)
 class Subject:
     subject: str
     level: str
     """Which changes are compatible."""
     versions: list[Version]
     version_count: int
+    comparison: Comparison | None
+    """None where there is one version only."""
 
 
 def subjects(asking: Asking) -> Subjects:
@@ -71,7 +100,58 @@ def subject(asking: Asking) -> Subject:
     none: list[Version] = []
     versions = _attempt(asking, lambda: [_version(registry, name, each) for each in numbers[:VERSIONS_MAX]], none)
     level = _attempt(asking, lambda: registry.compatibility(name), "")
-    return Subject(name, level, versions, len(numbers))
+    return Subject(name, level, versions, len(numbers), _comparison(asking, registry, name, numbers))
+
+
+def _comparison(asking: Asking, registry: Registry, name: str, numbers: list[int]) -> Comparison | None:
+    """Compares two versions, the two newest ones unless others are named. Raises NotFound, Invalid."""
+    if len(numbers) < 2 and not asking.text("after") and not asking.text("before"):
+        return None
+    after = _chosen(asking, "after", numbers[0] if numbers else 0)
+    earlier = [each for each in numbers if each < after]
+    before = _chosen(asking, "before", earlier[0] if earlier else 0)
+    missing = [each for each in (before, after) if each not in numbers]
+    if missing and (asking.text("before") or asking.text("after")):
+        raise NotFound(f"Subject {name} has no version {missing[0]}; it has {', '.join(map(str, numbers[::-1]))}.")
+    old = _attempt(asking, lambda: registry.version(name, before), None)
+    new = _attempt(asking, lambda: registry.version(name, after), None)
+    if old is None or new is None:
+        return None
+    none: list[str] | None = None
+    problems = _attempt(asking, lambda: registry.problems(name, new.schema, str(before)), none)
+    lines = compared(_lines(old.schema.text), _lines(new.schema.text))
+    signs = [each.sign for each in lines or ()]
+    return Comparison(before, after, lines, signs.count("+"), signs.count("-"), problems)
+
+
+def _chosen(asking: Asking, name: str, otherwise: int) -> int:
+    value = asking.parameters[name]
+    return otherwise if value == "" else int(value)
+
+
+def _lines(text: str) -> list[str]:
+    """JSON with a line for each member, so that only those differ that were changed; Protobuf as it is."""
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False).splitlines()
+    except (ValueError, RecursionError):
+        return text.splitlines()
+
+
+def compared(before: list[str], after: list[str]) -> list[Line] | None:
+    """The lines of both, with those around changes; None where they are too many to compare."""
+    if max(len(before), len(after)) > LINES_MAX:
+        return None
+    found: list[Line] = []
+    for group in difflib.SequenceMatcher(None, before, after, autojunk=False).get_grouped_opcodes(CONTEXT_LINES):
+        if group[0][1] > 0:
+            found.append(Line("…", ""))
+        for kind, old, old_end, new, new_end in group:
+            if kind == "equal":
+                found += [Line("", each) for each in before[old:old_end]]
+                continue
+            found += [Line("-", each) for each in before[old:old_end]]
+            found += [Line("+", each) for each in after[new:new_end]]
+    return found
 
 
 def _version(registry: Registry, name: str, number: int) -> Version:

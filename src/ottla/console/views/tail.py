@@ -22,6 +22,7 @@ class TailPage:
     """Where to go on: the parameter `at` of the stream."""
     partitions_left_out: int
     is_masked: bool
+    may_download: bool
 
 
 def tail(asking: Asking) -> TailPage:
@@ -29,4 +30,6 @@ def tail(asking: Asking) -> TailPage:
     # The halt is this request's: it ends with the browser, as other pages do.
     found = messages(replace(asking, parameters={**given, **asking.parameters, "at": ""}))
     at = ",".join(f"{each.partition}:{each.end}" for each in found.progress)
-    return TailPage(found.topic, found.partitions, found.rows, at, found.partitions_left_out, found.is_masked)
+    return TailPage(
+        found.topic, found.partitions, found.rows, at, found.partitions_left_out, found.is_masked, found.may_download
+    )

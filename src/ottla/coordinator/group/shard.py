@@ -208,6 +208,7 @@ class GroupShard:
         them from their next heartbeats."""
         state = self.state
         state.image = image
+        state.images += 1
         if state.new_topics_version == -1 or (delta is not None and any(True for _ in delta.created_topics())):
             state.new_topics_version = image.offset
         if delta is None or not state.groups_by_topic:

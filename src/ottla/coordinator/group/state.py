@@ -72,6 +72,8 @@ class GroupState:
         self.loaded = False
         """False while the log is replayed from its start."""
         self.image: MetadataImage = EMPTY_IMAGE
+        self.images = 0
+        """Number of images that it has had."""
         self.new_topics_version: Offset = -1
         """The offset of the last image with topics that were new; -1 before the first."""
         self.groups_by_topic: dict[str, set[str]] = {}

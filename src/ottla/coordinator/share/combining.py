@@ -36,7 +36,11 @@ def combine_into(known: list[StateBatch], new: Sequence[StateBatch], start_offse
         if each.last_offset < start_offset:
             continue
         if first_offset >= start_offset and (not known or known[-1].last_offset < first_offset):
-            _append(known, first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+            before = known[-1] if known else None
+            if before is None or before.last_offset + 1 < first_offset:
+                known.append(each)
+            else:
+                _append(known, first_offset, each.last_offset, each.delivery_state, each.delivery_count)
             continue
         # With neighbours, which may be alike.
         first = bisect_left(known, max(each.first_offset, start_offset) - 1, key=_LAST)

@@ -58,10 +58,15 @@ P = ParamSpec("P")
 CONSUMERS_REBALANCE = "rebalances"
 """The event of a consumer, share or streams group whose epoch grows (`coordinator.group.consumer`, `.share`,
 `.streams`, which are loaded when there is one)."""
+EPOCH_EVENTS: Final = (CONSUMERS_REBALANCE, "assigned")
+"""Events of groups of newer protocols, of which a group may have one with each member that joins."""
 WAITING: Final = (JoinGroup, SyncGroup)
 """Requests that may wait for other members: a node that stops takes none."""
 LINGERING: Final = (ConsumerHeartbeat, StreamsHeartbeat)
 """Requests whose records wait for others of the same turn of the loop."""
+LOG_INTERVAL_S: Final = 1.0
+LOG_TOGETHER_MAX: Final = 1_000
+"""Groups whose lines wait for others; more than that log each."""
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
 
@@ -76,6 +81,48 @@ class _MarkerWaiter:
 
     def complete(self, result: Any) -> None:
         self._done(result.code if isinstance(result, KafkaError) else ErrorCode.none)
+
+
+class EpochLog:
+    """Logs new epochs and assignments of groups. Where a thousand members join, that is a thousand of each: the first
+    is a line, and those of about a second after it are one more. A line costs as much as two heartbeats."""
+
+    def __init__(self) -> None:
+        self._later: dict[tuple[str, str], tuple[Group, str, int]] = {}
+        """By group id and event: the group and the reason of the newest, and how many are not logged yet."""
+        self._timer: asyncio.Handle | None = None
+
+    def add(self, event: str, group: Group, reason: str) -> None:
+        if not _LOG.isEnabledFor(logging.INFO):
+            return
+        key = group.group_id, event
+        found = self._later.get(key)
+        if found is not None:
+            self._later[key] = group, reason, found[2] + 1
+            return
+        _log_event(event, group, reason)
+        if len(self._later) < LOG_TOGETHER_MAX:
+            self._later[key] = group, reason, 0
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(LOG_INTERVAL_S, self.flush)
+
+    def flush(self) -> None:
+        """Log what is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        later, self._later = self._later, {}
+        for (_, event), (group, reason, times) in later.items():
+            if times:
+                _log_event(event, group, reason, times)
+
+
+def _log_event(event: str, group: Group, reason: str, times: int = 1) -> None:
+    where = fields(
+        group=group.group_id, generation=group.generation, members=len(group.members), protocol=group.protocol_name,
+        reason=reason or None, times=times if times > 1 else None,
+    )  # fmt: skip
+    _LOG.info("group %s", event, extra=where)
 
 
 class NotBatched(Exception):
@@ -115,6 +162,7 @@ class GroupCoordinatorDriver:
                 f"offsets.topic.compression.codec={self._codec}: Unknown compression type id: {self._codec}"
             )
         self._linger_ms: int = node.config.group_coordinator_append_linger_ms
+        self._epoch_log = EpochLog()
         self._resolving: dict[asyncio.Task[None], None] = {}
         self._open: dict[GroupLed, None] = {}
         """Shards with commits or other writes that wait for the end of the turn."""
@@ -146,6 +194,7 @@ class GroupCoordinatorDriver:
 
     async def stop(self) -> None:
         self._shards.stop()
+        self._epoch_log.flush()
         for task in [*self._resolving]:
             task.cancel()
         await asyncio.gather(*self._resolving, return_exceptions=True)
@@ -352,11 +401,10 @@ class GroupCoordinatorDriver:
                 self._node.metrics.streams_rebalances += 1
             else:
                 self._node.metrics.consumer_rebalances += 1
-        where = fields(
-            group=group.group_id, generation=group.generation, members=len(group.members),
-            protocol=group.protocol_name, reason=reason or None,
-        )  # fmt: skip
-        _LOG.info("group %s", event, extra=where)
+        if event in EPOCH_EVENTS:
+            self._epoch_log.add(event, group, reason)
+        else:
+            _log_event(event, group, reason)
 
     # Commits and heartbeats in batches
 

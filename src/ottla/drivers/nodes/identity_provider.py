@@ -32,6 +32,18 @@ ANSWER_SECONDS_MAX: Final = 30.0
 """For all of an answer, however slowly it comes."""
 
 
+REFUSAL_BYTES_MAX: Final = 4096
+"""Limit of an answer that is a refusal: its error has a few words."""
+
+
+class Refusal(ValueError):
+    """An answer whose status is not 200."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(f"answered with status {status}, which is not followed or read")
+        self.status, self.body = status, body
+
+
 class Endpoint(NamedTuple):
     """A URL of an identity provider, and how it is reached."""
 
@@ -92,7 +104,7 @@ def _is_this_machine(host: str) -> bool:
 
 
 def ask(endpoint: Endpoint, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
-    """The answer to a GET, or a POST with a body. Blocks. Raises OSError or ValueError."""
+    """The answer to a GET, or a POST with a body. Blocks. Raises OSError or ValueError (Refusal)."""
     parts = urlsplit(endpoint.url)
     ends_s = elapsed_s() + ANSWER_SECONDS_MAX
     host = parts.hostname or ""
@@ -110,7 +122,7 @@ def ask(endpoint: Endpoint, body: bytes | None = None, headers: Mapping[str, str
         connection.request("GET" if body is None else "POST", path, body, told)
         answer = connection.getresponse()
         if answer.status != 200:
-            raise ValueError(f"answered with status {answer.status}, which is not followed or read")
+            raise Refusal(answer.status, answer.read(REFUSAL_BYTES_MAX))
         data = bytearray()
         while piece := answer.read1(PIECE_BYTES):
             data += piece

@@ -325,8 +325,9 @@ class SharePartitions:
 
     def acquired(self, led: LedSharePartition, acquired: Iterable[Acquired]) -> None:
         """Start the lock timers of records that its core gave to a member."""
-        for each in acquired:
-            led.metrics.batch_records.add(each.last_offset - each.first_offset + 1)
+        add = led.metrics.batch_records.add
+        for first, last, _ in acquired:
+            add(last - first + 1)
         self._arm(led)
 
     def acknowledge(
@@ -341,8 +342,7 @@ class SharePartitions:
             done(KafkaError(ErrorCode.unknown_topic_or_partition, message))
             return
         self.use(led.core, self.config_of(group_id))
-        for each in acknowledgements:
-            self.metrics.acknowledge(*each)
+        self.metrics.acknowledge(acknowledgements)
         try:
             write = led.core.acknowledge(member, acknowledgements, self.now_ms())
         except KafkaError as error:

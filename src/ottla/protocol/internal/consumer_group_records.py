@@ -1,7 +1,8 @@
 """The values of the records of consumer groups (KIP-848) in `__consumer_offsets`, in Kafka's format.
 
-Names are Kafka's; all are of version 0. `modern_group_records.py` has their keys. Nobody changes a value. Those of type
-8, of which a rebalance writes one for each member, are not frozen: making a frozen one takes three times as long.
+Names are Kafka's; all are of version 0. `modern_group_records.py` has their keys. Nobody changes a value. Those
+that are written with each member that joins, or for each in a rebalance, are not frozen: making a frozen one takes
+three times as long.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ottla.model import ZERO_UUID, Millis
 from ottla.protocol.internal.codec import spec
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ConsumerGroupMetadataValue:
     """Type 3."""
 
@@ -56,7 +57,7 @@ class ClassicMemberMetadata:
     supported_protocols: tuple[ClassicProtocol, ...] = spec([ClassicProtocol])
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ConsumerGroupMemberMetadataValue:
     """Type 5."""
 
@@ -84,13 +85,13 @@ class ConsumerGroupTargetAssignmentMetadataValue:
     """When the assignment was computed (KIP-1263)."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class TargetPartitions:
     topic_id: UUID = spec("uuid", default=ZERO_UUID)
     partitions: tuple[int, ...] = spec("[]int32")
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ConsumerGroupTargetAssignmentMemberValue:
     """Type 7."""
 

@@ -4,7 +4,6 @@ for that to count."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -52,21 +51,25 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
 
 
-@dataclass(slots=True, eq=False)
 class StateWrite:
     """What the share coordinator is asked to keep (WriteShareGroupState). Who has asked it hands the write back with
     what became of it (`SharePartition.written`)."""
 
-    state_epoch: int
-    leader_epoch: LeaderEpoch
-    start_offset: Offset = 0
-    delivery_complete_count: int = 0
-    batches: list[StateBatch] = field(default_factory=list)
-    """Changed batches in the order of their offsets."""
-    dead: list[DeadRecords] = field(default_factory=list)
-    """What of them is ARCHIVING: its dead letters are written once the state is kept."""
-    stands: bool = False
-    """Whether the change is not undone where the state cannot be kept."""
+    __slots__ = (
+        "batches", "dead", "delivery_complete_count", "leader_epoch", "stands", "start_offset", "state_epoch",
+    )  # fmt: skip
+
+    def __init__(self, state_epoch: int, leader_epoch: LeaderEpoch, stands: bool = False) -> None:
+        self.state_epoch = state_epoch
+        self.leader_epoch = leader_epoch
+        self.start_offset: Offset = 0
+        self.delivery_complete_count = 0
+        self.batches: list[StateBatch] = []
+        """Changed batches in the order of their offsets."""
+        self.dead: list[DeadRecords] = []
+        """What of them is ARCHIVING: its dead letters are written once the state is kept."""
+        self.stands = stands
+        """Whether the change is not undone where the state cannot be kept."""
 
     def add(self, run: Run, reason: Reason = Reason.DELIVERIES) -> None:
         state = run.state
@@ -85,7 +88,7 @@ class StateWrite:
 
 
 def acknowledge(
-    window: Window, config: ShareConfig, member: str, acknowledgements: Iterable[Acknowledgement],
+    window: Window, config: ShareConfig, member: str, acknowledgements: list[Acknowledgement],
     write: StateWrite, deadline_ms: Millis,
 ) -> bool:  # fmt: skip
     """Begin the changes that a member asks for, each pending until `write` is committed; returns whether locks were
@@ -94,22 +97,23 @@ def acknowledge(
     be undone by the caller."""
     renewed = False
     for each in acknowledgements:
-        whole = _whole(each)
-        types = _types(each) if whole is None else ()
-        if each.last_offset < window.start_offset:
+        begin, last, said = each
+        whole = _whole(begin, last, said)
+        types: Sequence[AcknowledgeType] = _types(each) if whole is None else ()
+        if last < window.start_offset:
             continue
-        for batch in _find(window, each):
+        for batch in _find(window, begin, last):
             if batch.last < window.start_offset:
                 continue
-            first = max(each.first_offset, window.start_offset)
-            for run in batch.between(first, each.last_offset):
+            first = max(begin, window.start_offset)
+            for run in batch.between(first, last):
                 _check_owner(run, member)
                 if whole is not None:
-                    part = batch.cut(run, first, each.last_offset)
+                    part = batch.cut(run, first, last)
                     part.begin(whole, config, write)
                     write.add(part)
                     continue
-                for start, end, type_ in _by_type(each, types, max(run.first, first), min(run.last, each.last_offset)):
+                for start, end, type_ in _by_type(each, types, max(run.first, first), min(run.last, last)):
                     if type_ is AcknowledgeType.RENEW and not config.renew_acknowledge:
                         raise KafkaError(
                             ErrorCode.invalid_record_state, "Renewing acquisition locks is not enabled for the group."
@@ -128,12 +132,12 @@ def acknowledge(
     return renewed
 
 
-def _whole(each: Acknowledgement) -> DeliveryState | None:
+def _whole(first: Offset, last: Offset, types: Sequence[int]) -> DeliveryState | None:
     """The state of all offsets, None where it takes more to say."""
-    types = each.types
-    if len(types) == 1 and 0 <= types[0] < len(_WHOLE) and each.first_offset <= each.last_offset:
-        return _WHOLE[types[0]]
-    return None
+    if len(types) != 1 or first > last:
+        return None
+    type_ = types[0]
+    return _WHOLE[type_] if 0 <= type_ < 3 else None
 
 
 def _types(each: Acknowledgement) -> list[AcknowledgeType]:
@@ -146,20 +150,22 @@ def _types(each: Acknowledgement) -> list[AcknowledgeType]:
         raise KafkaError(ErrorCode.invalid_request, f"Invalid acknowledge type: {list(each.types)}") from None
 
 
-def _find(window: Window, each: Acknowledgement) -> list[InFlightBatch]:
-    index = window.floor(each.first_offset)
-    if index < 0 and each.first_offset < window.start_offset <= each.last_offset:
+def _find(window: Window, first: Offset, last: Offset) -> list[InFlightBatch]:
+    index = window.floor(first)
+    if index < 0 and first < window.start_offset <= last:
         index = window.floor(window.start_offset)
     if index < 0:
         raise KafkaError(
             ErrorCode.invalid_record_state,
             "Batch record not found. The request batch offsets are not found in the cache.",
         )
-    found = window.batches[index : window.floor(each.last_offset) + 1]
-    for what, offset in (("first", each.first_offset), ("last", each.last_offset)):
-        if found[-1].last < offset:
-            sentence = f"Batch record not found. The {what} offset in request is past acquired records."
-            raise KafkaError(ErrorCode.invalid_request, sentence)
+    end = window.floor(last) + 1
+    found = window.batches[index:end]
+    behind = found[-1]
+    if behind.last < last:
+        what = "first" if behind.last < first else "last"
+        sentence = f"Batch record not found. The {what} offset in request is past acquired records."
+        raise KafkaError(ErrorCode.invalid_request, sentence)
     return found
 
 
@@ -185,3 +191,31 @@ def _by_type(
             end += 1
         yield start, end, type_
         start = end + 1
+
+
+def touched(window: Window, ranges: Iterable[tuple[Offset, Offset]]) -> list[InFlightBatch]:
+    """The batches that may have some of these offsets, in order. Those between ranges are not looked at."""
+    found: list[InFlightBatch] = []
+    following = 0
+    for first, last in sorted(ranges):
+        start, end = max(following, window.floor(first)), window.floor(last) + 1
+        if start < end:
+            found += window.batches[start:end]
+            following = end
+    return found
+
+
+def commit(batches: list[InFlightBatch], write: StateWrite, drops_history: bool) -> list[Run]:
+    """Commit a write in the batches that it has touched. Returns the runs that are to be delivered again: until it is
+    known of each whether it waits, no neighbours are joined (`join`)."""
+    freed: list[Run] = []
+    for batch in batches:
+        freed += batch.commit(write, drops_history)
+    if not freed:
+        join(batches)
+    return freed
+
+
+def join(batches: list[InFlightBatch]) -> None:
+    for batch in batches:
+        batch.join()

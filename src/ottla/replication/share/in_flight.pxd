@@ -15,11 +15,29 @@ cdef class Run:
 
     cpdef acquire(self, member, deadline_ms)
 
+    cpdef begin(self, state, config, pending)
+
     cpdef archive(self)
 
+    cpdef drop_history(self)
+
+    @cython.locals(copy=Run)
     cpdef Run part(self, long long first, long long last)
 
     cpdef bint is_like(self, Run other) except -1
+
+
+cdef _limited(state, long long count, config)
+
+
+@cython.locals(run=Run)
+cpdef Run new_run(long long first, long long last, state, long long count, hold)
+
+
+cpdef bint may_close(Run run) except -1
+
+
+cpdef bint may_take(Run run) except -1
 
 
 cdef class Counts:
@@ -61,6 +79,9 @@ cdef class InFlightBatch:
 
     @cython.locals(index=cython.Py_ssize_t, pieces=list)
     cpdef Run cut(self, Run run, long long first, long long last)
+
+    @cython.locals(run=Run)
+    cpdef list commit(self, pending, bint drops_history)
 
     @cython.locals(runs=list, joined=list, run=Run, before=Run, index=cython.Py_ssize_t)
     cpdef join(self)

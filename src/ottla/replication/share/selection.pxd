@@ -1,7 +1,7 @@
 # C types for `selection.py`; see there.
 cimport cython
 
-from ottla.replication.share.in_flight cimport Counts, InFlightBatch, Run, counted
+from ottla.replication.share.in_flight cimport Counts, InFlightBatch, Run, counted, may_close, may_take, new_run
 from ottla.replication.share.key_order cimport KeyOrder
 from ottla.replication.share.window cimport Window
 
@@ -26,7 +26,10 @@ cdef class Selection:
     @cython.locals(window=Window)
     cpdef Run _at(self, long long offset)
 
-    @cython.locals(ready=list, scanned=cython.longlong, start=cython.longlong, offset=cython.longlong)
+    @cython.locals(
+        ready=list, scanned=cython.longlong, start=cython.longlong, offset=cython.longlong, window=Window,
+        index=cython.Py_ssize_t, batch=InFlightBatch,
+    )
     cpdef long long _first_ready(self) except -2
 
     @cython.locals(window=Window, index=cython.Py_ssize_t)
@@ -37,7 +40,9 @@ cdef class Selection:
 
     @cython.locals(
         offset=cython.longlong, index=cython.Py_ssize_t, left=cython.longlong, end=cython.longlong, until=cython.longlong, batch=InFlightBatch,
-        run=Run, part=Run, not_read=list, taken=list,
+        run=Run, part=Run, not_read=list, taken=list, window=Window, first=cython.longlong, last=cython.longlong,
+        count=cython.longlong, throttled_from=cython.longlong, part_first=cython.longlong, part_last=cython.longlong,
+        is_throttled=cython.bint,
     )
     cpdef list _take(self, wanted, parts, deadline_ms)
 
@@ -47,10 +52,10 @@ cdef class Selection:
     )
     cpdef _scan(self, long long until, marks, aborted, long long records, times)
 
-    @cython.locals(run=Run, batch=InFlightBatch, runs=list)
+    @cython.locals(run=Run, batch=InFlightBatch, runs=list, begin=cython.longlong, end=cython.longlong)
     cpdef _scan_new(self, long long first, long long last, marks, aborted, times)
 
-    @cython.locals(offset=cython.longlong, part=Run)
+    @cython.locals(offset=cython.longlong, part=Run, begin=cython.longlong, end=cython.longlong)
     cpdef _scan_known(self, InFlightBatch batch, Run run, long long first, long long last, marks, times)
 
     @cython.locals(
@@ -74,10 +79,14 @@ cdef class Selection:
     @cython.locals(part=Run, run=Run, batch=InFlightBatch)
     cpdef _leave(self, long long first, long long last, times)
 
+    @cython.locals(first=cython.longlong, last=cython.longlong, folded=cython.longlong)
+    cpdef done_all(self, ranges, times)
+
     @cython.locals(
         window=Window, batches=list, batch=InFlightBatch, behind=InFlightBatch, index=cython.Py_ssize_t,
+        folded=cython.longlong, are_done=cython.bint,
     )
-    cpdef fold(self, long long first, long long last)
+    cpdef long long fold(self, long long first, long long last) except? -2
 
 
 @cython.locals(runs=list, run=Run)

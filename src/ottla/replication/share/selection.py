@@ -19,14 +19,14 @@ import heapq
 from bisect import bisect_left
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.model import Millis, Offset
 from ottla.protocol.internal.share_records import DeliveryState
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
-from ottla.replication.share.acquisition import Acquired, Wanted, append_acquired
+from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.config import SCANNED_MIN, ShareConfig, Times
-from ottla.replication.share.in_flight import Hold, InFlightBatch, Run, counted
+from ottla.replication.share.in_flight import Hold, InFlightBatch, Run, counted, may_close, may_take, new_run
 from ottla.replication.share.key_order import KeyOrder
 from ottla.replication.share.window import Window
 
@@ -54,13 +54,11 @@ _AVAILABLE: Final = DeliveryState.AVAILABLE
 _ARCHIVED: Final = DeliveryState.ARCHIVED
 
 
-class _Piece(NamedTuple):
-    """Offsets in a row that go the same way."""
+_BEHIND: Final = Hold(True, 0, 0)
+"""The hold of a record that waits only for another one of its key."""
 
-    first: Offset
-    last: Offset
-    state: DeliveryState
-    hold: Hold | None
+_Piece = tuple[Offset, Offset, DeliveryState, Hold | None]
+"""Offsets in a row, both ends included, that go the same way. A plain tuple, as `Mark`."""
 
 
 class Selection:
@@ -146,13 +144,16 @@ class Selection:
 
     def _first_ready(self) -> Offset:
         """The first record that is available, -1 for none."""
-        ready, scanned, start = self._ready, self._scanned, self._window.start_offset
+        ready, scanned, window = self._ready, self._scanned, self._window
+        start = window.start_offset
         while ready:
             offset = ready[0]
             if start <= offset < scanned:
-                found = self._find(offset)
-                if found is not None and found[1].is_available:
-                    return offset
+                index = window.floor(offset)
+                if index >= 0:
+                    batch = window.batches[index]
+                    if batch.last >= offset and may_take(batch.at(offset)):
+                        return offset
             heapq.heappop(ready)
         return -1
 
@@ -207,36 +208,49 @@ class Selection:
     def _take(self, wanted: Wanted, parts: Sequence[OffsetRange], deadline_ms: Millis) -> list[Acquired]:
         """Acquire what is available. What was delivered often is delivered in ever smaller batches, and alone at last
         (`Acquisition._take`)."""
-        config, taken = self.config, list[Acquired]()
+        config, window, member = self.config, self._window, wanted.member
+        taken: list[Acquired] = []
+        first = last = -1
+        """What was acquired and is not in `taken` yet, for it may go on."""
+        count, throttled_from = 0, config.throttled_from
         self.goes_on = True
         left, not_read, index = wanted.records_max, list[Offset](), 0
+        part_first, part_last = parts[0]
         while left > 0 and (offset := self._first_ready()) >= 0:
-            while index < len(parts) and parts[index].last_offset < offset:
+            while part_last < offset and index + 1 < len(parts):
                 index += 1
-            if index == len(parts):
+                part_first, part_last = parts[index]
+            if part_last < offset:
                 break
             heapq.heappop(self._ready)
-            if offset < parts[index].first_offset:
+            if offset < part_first:
                 not_read.append(offset)
                 continue
-            batch = self._window.batches[self._window.floor(offset)]
+            batch = window.batches[window.floor(offset)]
             run = batch.at(offset)
-            is_throttled = run.count >= config.throttled_from
+            is_throttled = run.count >= throttled_from
             if is_throttled:
                 self.goes_on = False
-                if taken:
+                if last >= 0:
                     not_read.append(offset)
                     break
                 alone = config.delivery_count_limit > 2 and run.count == config.delivery_count_limit - 1
-                left = 1 if alone else max(1, min(left, len(batch) >> (run.count - config.throttled_from + 1)))
+                left = 1 if alone else max(1, min(left, len(batch) >> (run.count - throttled_from + 1)))
             end = run.last
-            until = min(parts[index].last_offset, self._scanned - 1)
+            until = min(part_last, self._scanned - 1)
             part = batch.cut(run, offset, min(end, offset + left - 1, until))
-            part.acquire(wanted.member, deadline_ms)
+            part.acquire(member, deadline_ms)
             if part.last < end:
                 heapq.heappush(self._ready, part.last + 1)
-            append_acquired(taken, Acquired(part.first, part.last, part.count))
+            if last >= 0 and (last + 1 != part.first or count != part.count):
+                taken.append(Acquired(first, last, count))
+                first = part.first
+            elif last < 0:
+                first = part.first
+            last, count = part.last, part.count
             left = 0 if is_throttled else left - (part.last - part.first + 1)
+        if last >= 0:
+            taken.append(Acquired(first, last, count))
         for offset in not_read:
             heapq.heappush(self._ready, offset)
         return taken
@@ -278,10 +292,9 @@ class Selection:
     ) -> Offset:
         """Records that are not in the window. Returns where the scan goes on."""
         runs = []
-        for piece in self._pieces(first, last, marks, 0, times):
-            run = Run(piece.first, piece.last, piece.state, 0)
-            run.hold = piece.hold
-            if run.is_done:
+        for begin, end, state, hold in self._pieces(first, last, marks, 0, times):
+            run = new_run(begin, end, state, 0, hold)
+            if state is _ARCHIVED:
                 run.drop_history()
             self._begin(run)
             runs.append(run)
@@ -306,14 +319,14 @@ class Selection:
                     self._keys.enter(offset, key)
             return last + 1
         offset = first
-        for piece in self._pieces(first, last, marks, run.count, times):
-            part = batch.cut(batch.at(piece.first), piece.first, piece.last)
-            if piece.state is _ARCHIVED:
+        for begin, end, state, hold in self._pieces(first, last, marks, run.count, times):
+            part = batch.cut(batch.at(begin), begin, end)
+            if state is _ARCHIVED:
                 part.archive()
             else:
-                part.hold = piece.hold
+                part.hold = hold
                 self._begin(part)
-            offset = piece.last + 1
+            offset = end + 1
         return offset
 
     def _pieces(
@@ -326,9 +339,9 @@ class Selection:
             end = min(last, first + self._free - 1)
             if wait_ms:
                 self._waiting_left -= 1
-                return [_Piece(first, end, _AVAILABLE, Hold(False, wait_ms, 0))]
+                return [(first, end, _AVAILABLE, Hold(False, wait_ms, 0))]
             self._free -= end - first + 1
-            return [_Piece(first, end, _AVAILABLE, None)]
+            return [(first, end, _AVAILABLE, None)]
         found: list[_Piece] = []
         wall_ms, keys, is_held = times.wall_ms, self._keys, wait_ms != 0
         start = following = first
@@ -341,12 +354,16 @@ class Selection:
                 break
             index += 1
             is_behind = key is not None and not keys.enter(offset, key)
-            held = self._hold(is_behind, due_ms, wait_ms, times) if is_held or is_behind or due_ms > wall_ms else None
-            if offset != following or (following > start and hold != held):
+            held: Hold | None = None
+            if is_held or due_ms > wall_ms:
+                held = self._hold(is_behind, due_ms, wait_ms, times)
+            elif is_behind:
+                held = _BEHIND
+            if offset != following or (following > start and hold is not held and hold != held):
                 if following > start:
-                    found.append(_Piece(start, following - 1, _AVAILABLE, hold))
+                    found.append((start, following - 1, _AVAILABLE, hold))
                 if offset > following:
-                    found.append(_Piece(following, offset - 1, _ARCHIVED, None))
+                    found.append((following, offset - 1, _ARCHIVED, None))
                 start = offset
             if held is None:
                 self._free -= 1
@@ -356,9 +373,9 @@ class Selection:
                     self._waiting_left -= 1
             hold, following = held, offset + 1
         if following > start:
-            found.append(_Piece(start, following - 1, _AVAILABLE, hold))
+            found.append((start, following - 1, _AVAILABLE, hold))
         if following <= last and (index == end or marks[index][0] > last):
-            found.append(_Piece(following, last, _ARCHIVED, None))
+            found.append((following, last, _ARCHIVED, None))
         return found
 
     def _hold(self, is_behind: bool, due_ms: Millis, wait_ms: Millis, times: Times) -> Hold:
@@ -447,12 +464,21 @@ class Selection:
             if batch.first > offset:
                 self._leave(offset, min(last, batch.first - 1), times)
             for run in batch.seen(first, last):
-                if run.is_done:
+                if may_close(run):
                     self._leave(max(first, run.first), min(last, run.last), times)
             offset = max(offset, batch.last + 1)
             index += 1
         if offset <= last:
             self._leave(offset, last, times)
+
+    def done_all(self, ranges: Sequence[tuple[Offset, Offset]], times: Times) -> None:
+        """The same for the ranges of a write, which are in order; what is done with becomes one run."""
+        for first, last in ranges:
+            self.done(first, last, times)
+        folded = -1
+        for first, last in ranges:
+            if last > folded:
+                folded = self.fold(first, last)
 
     def sweep(self, times: Times) -> None:
         """The log was cut: records before its start are done with, but for those that a member has."""
@@ -472,18 +498,22 @@ class Selection:
                 assert part.hold is not None
                 self._go_on(part, part.hold, times)
 
-    def fold(self, first: Offset, last: Offset) -> None:
-        """Make small batches one, between two offsets and beside them, and what is done with in a row one run."""
+    def fold(self, first: Offset, last: Offset) -> Offset:
+        """Make small batches one, between two offsets and beside them, and what is done with in a row one run. Returns
+        the offset up to which there is nothing left to do."""
         window = self._window
         batches = window.batches
         index = max(0, window.floor(first) - 1)
+        folded: Offset = -1
         while index + 1 < len(batches) and batches[index].first <= last + 1:
             batch, behind = batches[index], batches[index + 1]
             are_done = _is_one_and_done(batch) and _is_one_and_done(behind)
             if batch.last + 1 == behind.first and (are_done or len(batch.runs) + len(behind.runs) <= BATCH_RUNS):
                 window.merge(index)
             else:
+                folded = batch.last
                 index += 1
+        return folded
 
     def lift(self) -> None:
         """The settings have changed: nothing waits for what they said."""
@@ -495,7 +525,7 @@ class Selection:
 
 
 def _is_one_and_done(batch: InFlightBatch) -> bool:
-    return len(batch.runs) == 1 and batch.runs[0].is_done
+    return len(batch.runs) == 1 and may_close(batch.runs[0])
 
 
 def _look_at(due_ms: Millis, times: Times) -> Millis:

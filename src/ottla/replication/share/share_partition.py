@@ -14,13 +14,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import KafkaError
 from ottla.model import LeaderEpoch, Millis, Offset
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
-from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite, acknowledge
+from ottla.replication.share.acknowledgement import (
+    Acknowledgement,
+    StateWrite,
+    acknowledge,
+    commit,
+    join,
+    touched,
+)
 from ottla.replication.share.acquisition import Acquired, Acquisition, Wanted, without
 from ottla.replication.share.config import ShareConfig, Times
 from ottla.replication.share.dead_letters import DeadRecords, Reason, add_dead, left_by_the_last_leader
@@ -30,6 +37,10 @@ from ottla.replication.share.window import Window
 if TYPE_CHECKING:
     from ottla.replication.share.marks import Mark
     from ottla.replication.share.selection import Selection
+
+
+NEAR: Final = 500
+"""Locks of one delivery that are no further apart end by one timer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +150,16 @@ class SharePartition:
         return acquired
 
     def _locked(self, acquired: Iterable[Acquired], deadline_ms: Millis) -> None:
+        start = until = -1
         for first, last, _ in acquired:
-            heapq.heappush(self._deadlines, (deadline_ms, first, last))
+            if until < 0:
+                start = first
+            elif first - until > NEAR:
+                heapq.heappush(self._deadlines, (deadline_ms, start, until))
+                start = first
+            until = last
+        if until >= 0:
+            heapq.heappush(self._deadlines, (deadline_ms, start, until))
 
     def acknowledge(
         self, member: str, acknowledgements: Iterable[Acknowledgement], now_ms: Millis
@@ -190,7 +209,7 @@ class SharePartition:
         past = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             past.append(heapq.heappop(self._deadlines)[1:])
-        for batch in self._with_some_of(past):
+        for batch in touched(self.window, past):
             is_changed = False
             for run in batch.seen(batch.first, batch.last):
                 if (
@@ -215,14 +234,11 @@ class SharePartition:
             undone = self._undo(write, now_ms)
             self._done(write, now_ms)
             return undone | self.window.settle()
-        for batch in self._touched(write):
-            for run in batch.runs:
-                if run.pending is write:
-                    run.commit()
-                    self._is_available(run, now_ms)
-                if self.selection is not None and run.is_done:
-                    run.drop_history()
-            batch.join()
+        batches = self._touched(write)
+        if freed := commit(batches, write, self.selection is not None):
+            for run in freed:
+                self._is_available(run, now_ms)
+            join(batches)
         self._done(write, now_ms)
         self.window.settle()
         return True
@@ -272,14 +288,11 @@ class SharePartition:
     def _done(self, write: StateWrite, now_ms: Millis) -> None:
         """It is decided what becomes of the records of a write: those behind them, by their keys, go on."""
         if self.selection is not None and write.batches:
-            times = self._times(now_ms)
-            for each in write.batches:
-                self.selection.done(each.first_offset, each.last_offset, times)
-            for each in write.batches:
-                self.selection.fold(each.first_offset, each.last_offset)
+            ranges = [(each.first_offset, each.last_offset) for each in write.batches]
+            self.selection.done_all(ranges, self._times(now_ms))
 
     def _new_write(self, *, stands: bool = False) -> StateWrite:
-        return StateWrite(self.state_epoch, self.leader_epoch, stands=stands)
+        return StateWrite(self.state_epoch, self.leader_epoch, stands)
 
     def _finished(self, write: StateWrite) -> StateWrite | None:
         if not write.batches:
@@ -303,17 +316,7 @@ class SharePartition:
 
     def _touched(self, write: StateWrite) -> list[InFlightBatch]:
         """The batches that may have runs of a write."""
-        return self._with_some_of((each.first_offset, each.last_offset) for each in write.batches)
-
-    def _with_some_of(self, ranges: Iterable[tuple[Offset, Offset]]) -> list[InFlightBatch]:
-        """The batches that may have some of these offsets, in order. Those between ranges are not looked at."""
-        window, found, following = self.window, list[InFlightBatch](), 0
-        for first, last in sorted(ranges):
-            start, end = max(following, window.floor(first)), window.floor(last) + 1
-            if start < end:
-                found += window.batches[start:end]
-                following = end
-        return found
+        return touched(self.window, [(each.first_offset, each.last_offset) for each in write.batches])
 
     def _undo(self, write: StateWrite, now_ms: Millis) -> bool:
         """Returns whether something is available that was not."""

@@ -1,7 +1,7 @@
 # C types for `window.py`; see there.
 cimport cython
 
-from ottla.replication.share.in_flight cimport Counts, InFlightBatch, Run, counted
+from ottla.replication.share.in_flight cimport Counts, InFlightBatch, Run, counted, may_close, may_take
 
 
 cdef class Window:
@@ -24,6 +24,13 @@ cdef class Window:
 
     @cython.locals(batch=InFlightBatch, run=Run)
     cpdef next_fetch_offset(self)
+
+    cpdef bint settle(self) except -1
+
+    cpdef bint _may_move(self) except -1
+
+    @cython.locals(batch=InFlightBatch, run=Run)
+    cpdef _done_until(self)
 
     @cython.locals(last=InFlightBatch)
     cpdef add(self, InFlightBatch batch)

@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla.model import Offset
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
-from ottla.replication.share.in_flight import Counts, InFlightBatch, Run, counted
+from ottla.replication.share.in_flight import Counts, InFlightBatch, Run, counted, may_close, may_take
 
 _FIRST = attrgetter("first")
 _NO_GAP: Final = -1
@@ -133,7 +133,7 @@ class Window:
                         return gap
                     gap = max(batch.last + 1, gap)
                 for run in batch.runs:
-                    if run.is_available:
+                    if may_take(run):
                         return run.first
             self.look_for_available = False
         return self.end_offset + 1
@@ -215,7 +215,7 @@ class Window:
 
     def _may_move(self) -> bool:
         index = self.floor(self.start_offset)
-        return index >= 0 and self.batches[index].at(self.start_offset).is_done
+        return index >= 0 and may_close(self.batches[index].at(self.start_offset))
 
     def _done_until(self) -> Offset | None:
         """The last offset up to which nothing has to be delivered, acknowledged, or committed any more."""
@@ -224,7 +224,7 @@ class Window:
             if self.gap_is_open and batch.last >= self.gap_start:
                 return until
             for run in batch.runs:
-                if not run.is_done:
+                if not may_close(run):
                     return until
                 until = run.last
         return until

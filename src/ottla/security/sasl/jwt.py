@@ -156,6 +156,12 @@ def _number(text: str) -> int:
 
 def verified(token: str, keys: KeySet, rules: Rules, now_s: float) -> Token:
     """What a signed token says. Raises InvalidToken, UnknownKey."""
+    return checked(signed_claims(token, keys), rules, now_s)
+
+
+def signed_claims(token: str, keys: KeySet) -> dict[str, Any]:
+    """The claims of a token whose signature is valid; `checked` looks at what they say. Raises InvalidToken,
+    UnknownKey."""
     import jwt
 
     header, _ = _parts(token)
@@ -172,7 +178,7 @@ def verified(token: str, keys: KeySet, rules: Rules, now_s: float) -> Token:
         payload = jwt.PyJWS(algorithms=[algorithm]).decode_complete(token, key.public, [algorithm])["payload"]
     except jwt.PyJWTError as error:
         raise InvalidToken(f"the token's signature is not valid ({type(error).__name__})") from None
-    return checked(_claims(payload), rules, now_s)
+    return _claims(payload)
 
 
 def unsecured(token: str, rules: Rules, now_s: float) -> Token:

@@ -324,14 +324,14 @@ def with_throttle_time(context: RequestContext, response: Response, delay_ms: Mi
 
 
 def _produced(version: int, response: EncodedResponse | bytes, delay_ms: Millis) -> Response:
-    if version < 1:
-        return response
+    if version < produce.VERSION_MIN:
+        from ottla.server.legacy.produce import with_throttle_time as told  # where a setting asks for such versions
+
+        return told(version, response, delay_ms)
     if isinstance(response, EncodedResponse):
         frame = b"".join(bytes(part) for part in response.parts)
     else:
         frame = response[4:]
-    if version < produce.VERSION_MIN:  # of `server/legacy`: the time is what they end with
-        return EncodedResponse([frame[: -_INT32.size] + _INT32.pack(delay_ms)])
     correlation_id, produced = produce.decode_response(version, memoryview(frame))
     produced.throttle_time_ms = delay_ms
     return EncodedResponse([produce.encode_response(version, correlation_id, produced)])

@@ -51,6 +51,7 @@ RENEW_SINCE: Final = 2
 """The version of both APIs from which on locks may be renewed (KIP-1222)."""
 
 READ_UNCOMMITTED: Final = 0
+_RENEW: Final = int(AcknowledgeType.RENEW)
 T = TypeVar("T")
 
 NO_LEADER_KNOWN: LeaderIdAndEpoch = {"leader_id": 0, "leader_epoch": 0}
@@ -194,14 +195,12 @@ def _are_valid(
     """Whether batches follow each other and have types that there are."""
     previous = -1
     for each in batches:
-        types, length = each.acknowledge_types, each.last_offset - each.first_offset + 1
-        if length < 1 or each.first_offset < previous or not types or (len(types) > 1 and len(types) != length):
+        first, last, types = each.first_offset, each.last_offset, each.acknowledge_types
+        if last < first or first < previous or not types or (len(types) > 1 and len(types) != last - first + 1):
             return False
-        if any(not 0 <= each_type <= type_max for each_type in types):
+        if min(types) < 0 or max(types) > type_max or (not is_renewal and _RENEW in types):
             return False
-        if AcknowledgeType.RENEW in types and not is_renewal:
-            return False
-        previous = each.last_offset
+        previous = last
     return True
 
 

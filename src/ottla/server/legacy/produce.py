@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import Buffer
+from ottla.model import Buffer, Millis
 from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, MalformedRequest, response_header
 from ottla.protocol.produce import ProducedPartition, ProducePartition, ProduceRequest, ProduceResponse, ProduceTopic
@@ -174,6 +174,14 @@ def encode_response(version: int, correlation_id: int, response: ProduceResponse
     if version >= 1:
         out += INT32.pack(response.throttle_time_ms)
     return out
+
+
+def with_throttle_time(version: int, response: EncodedResponse | bytes, delay_ms: Millis) -> Response:
+    """The response with the time for which its client is held back, which is what it ends with; version 0 has none."""
+    if version < 1:
+        return response
+    frame = b"".join(map(bytes, response.parts)) if isinstance(response, EncodedResponse) else response[INT32.size :]
+    return EncodedResponse([frame[: -INT32.size] + INT32.pack(delay_ms)])
 
 
 def on_error(context: RequestContext, request: ProduceRequest, error: KafkaError) -> Response:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from ottla.simulation.checks.tree_and_image import below, differences
 from ottla.simulation.clients.clients import Client
 from ottla.simulation.clients.epoch_consumer import EpochConsumer
 from ottla.simulation.faults.cluster_faults import ClusterNemesis
 from ottla.simulation.faults.faults import Nemesis
-from ottla.simulation.runs.quorum import ALWAYS, Plan, QuorumRun
+from ottla.simulation.runs.quorum import ALWAYS, SETTLED_SECONDS_MAX, Plan, QuorumRun
 from ottla.simulation.world import DIRECTORY, PORT
 from ottla.simulation.zookeeper.ensemble import Ensemble
 from ottla.simulation.zookeeper.server import PORT as ZOOKEEPER_PORT
@@ -23,6 +24,7 @@ from ottla.simulation.zookeeper.server import Server
 IN_ZOOKEEPER = "in zookeeper"
 
 ENSEMBLE = ("zk1", "zk2", "zk3")
+CHROOT = "/kafka"
 SESSION_TIMEOUT_MS = 3000
 
 
@@ -57,7 +59,7 @@ class InZooKeeperRun(QuorumRun):
         self.ensemble.on_commit = committed
         of_all = {
             **self.settings,
-            "zookeeper.connect": ",".join(f"{each}:{ZOOKEEPER_PORT}" for each in ENSEMBLE) + "/kafka",
+            "zookeeper.connect": ",".join(f"{each}:{ZOOKEEPER_PORT}" for each in ENSEMBLE) + CHROOT,
             "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "500",
@@ -94,13 +96,37 @@ class InZooKeeperRun(QuorumRun):
                            nemesis.cut_controller, nemesis.lag] * 3  # fmt: skip
         return nemesis
 
+    async def settle(self) -> None:
+        """In the end the tree and every node's metadata say the same."""
+        await super().settle()
+        world = self.world
+        deadline_s = world.time.now_s + SETTLED_SECONDS_MAX
+        while problems := self._differences():
+            if world.time.now_s > deadline_s:
+                world.violated(f"the tree: {SETTLED_SECONDS_MAX} s later still {problems[:5]}")
+            await asyncio.sleep(0.5)
+        world.counts["trees compared"] += 1
+
+    def _differences(self) -> list[str]:
+        found = below({path: (node.data, node.version) for path, node in self.ensemble.tree.nodes.items()}, CHROOT)
+        problems = []
+        for machine in self.world.machines.values():
+            if machine.node is None:
+                return [f"{machine.name} is down"]
+            problems += [
+                f"{machine.name}: {each}" for each in differences(found, machine.node.metadata.publisher.image)
+            ]
+        return problems
+
     @property
     def about(self) -> str:
         return super().about.replace("combined", "in ZooKeeper")
 
     def missed(self) -> list[str]:
         counts = self.counts()
-        missed = [f"the run met no {each}" for each in (*ALWAYS, "zookeeper commits") if not counts[each]]
+        missed = [
+            f"the run met no {each}" for each in (*ALWAYS, "zookeeper commits", "trees compared") if not counts[each]
+        ]
         if self.plan.brokers > 1 and counts["quorum leaders"] < 1:
             missed.append("the run met no election of the quorum")
         return missed

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.cli.cluster.move_board import Broker, Partition
-from ottla.cli.cluster.move_plan import (
+from ottla.client.move_board import Broker, Partition
+from ottla.client.move_plan import (
     Move,
     PlanImpossible,
     plan_balance,

@@ -82,7 +82,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], dict[int, 
 
         return type(reader).from_batches(reader.schema, batches())
 
-    monkeypatch.setattr("ottla.cli.sql.topics.arrow.read", read)
+    monkeypatch.setattr("ottla.sql.topics.arrow.read", read)
     return found
 
 
@@ -284,7 +284,7 @@ def test_nobody_answers(capsys: pytest.CaptureFixture[str]) -> None:
 def test_without_its_extra(
     run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
-    for name in ("ottla.cli.sql.topics", "ottla.cli.sql.output"):
+    for name in ("ottla.sql.topics", "ottla.cli.sql.output"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, module, None)
     code, _, complaint = run("select 1")

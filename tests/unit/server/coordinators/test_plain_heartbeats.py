@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +45,23 @@ async def ask(client: Client, values: dict[str, Any], version: int = 1) -> Any:
     return await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, values)
 
 
+@pytest.mark.parametrize("instance_id", [None, "i"])
 @pytest.mark.parametrize("version", [0, 1])
-def test_repeated_beats_are_answered_as_the_first(tmp_path: Path, taken: list[bool], version: int) -> None:
+def test_repeated_beats_are_answered_as_the_first(
+    tmp_path: Path, taken: list[bool], version: int, instance_id: str | None
+) -> None:
+    """The first of a member is known from its joining."""
+
     async def scene(node: Node, client: Client) -> None:
-        joined = await ask(client, JOINS, version)
+        joined = await ask(client, {**JOINS, "instance_id": instance_id}, version)
         assert [len(each["partitions"]) for each in joined["assignment"]["topic_partitions"]] == [3]
-        values = {**NOTHING_NEW, "member_epoch": joined["member_epoch"]}
+        values = {**NOTHING_NEW, "instance_id": instance_id, "member_epoch": joined["member_epoch"]}
         answers = [await ask(client, values, version) for _ in range(4)]
         assert answers[0]["error_code"] == 0 and answers[0]["assignment"] is None
         assert answers == [answers[0]] * 4
-        assert taken == [True] * 3
+        assert taken == [True] * 4
+        nothing = await ask(client, {**values, "member_epoch": 0}, version)
+        assert nothing["error_code"] == ErrorCode.invalid_request and taken[-1] is False
         await ask(client, {**values, "member_epoch": -1}, version)
         gone = await ask(client, values, version)
         assert gone["error_code"] == ErrorCode.unknown_member_id
@@ -73,7 +81,27 @@ def test_errors_are_the_handlers(tmp_path: Path, taken: list[bool]) -> None:
         for shard in shards.values():
             shard.error = None
         assert await ask(client, values) == good[0] == good[1]
-        assert taken == [True, False, True]
+        assert taken == [True, True, False, True]
+
+    play(tmp_path, scene)
+
+
+def test_members_give_up_and_get_partitions_by_the_shortcut(tmp_path: Path, taken: list[bool]) -> None:
+    async def scene(node: Node, client: Client) -> None:
+        for shard in node.groups._by_number.values():
+            shard.core.configure(replace(shard.core.state.config, consumer_assignment_interval_ms=0))
+        for name in "mn":
+            await ask(client, {**JOINS, "member_id": name})
+        taken.clear()
+        told = await ask(client, {**NOTHING_NEW, "member_epoch": 2})
+        (left,) = told["assignment"]["topic_partitions"]
+        assert len(left["partitions"]) == 2 and told["member_epoch"] == 2 and taken == [True]
+        given_up = await ask(client, {**NOTHING_NEW, "member_epoch": 2, "topic_partitions": [left]})
+        assert given_up["member_epoch"] == 3 and taken == [True, False]
+        got = await ask(client, {**NOTHING_NEW, "member_id": "n", "member_epoch": 3})
+        (mine,) = got["assignment"]["topic_partitions"]
+        assert {*mine["partitions"], *left["partitions"]} == {0, 1, 2} and taken == [True, False, True]
+        assert mine["topic_id"] == left["topic_id"] and got["error_code"] == 0 and got["error_message"] is None
 
     play(tmp_path, scene)
 

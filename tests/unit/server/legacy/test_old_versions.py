@@ -27,6 +27,7 @@ from ottla.server.legacy.apis import legacy_apis, removed_versions
 from tests.old_messages import TIME, message
 from tests.unit.protocol.test_old_formats import packed, read
 from tests.unit.server import stub
+from tests.unit.server.clients.test_quotas import CLIENT, alter
 from tests.unit.server.node import Client, batch, running
 
 ON = {refusals.SETTING: "true", "group.initial.rebalance.delay.ms": "0"}
@@ -166,6 +167,22 @@ def test_errors_of_messages_come_after_those_of_partitions(tmp_path: Path) -> No
             assert await produce(client, 2, "t", message(0, b"b")) == (0, 3)
             client.send(ApiKey.PRODUCE, 0, producing("t", bad, acks=0))
             assert await client.reader.read() == b""
+            client.close()
+
+    stub.run(test())
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_an_old_producer_hears_how_long_it_is_held_back(tmp_path: Path, version: int) -> None:
+    async def test() -> None:
+        async with running(str(tmp_path), ON) as node:
+            client = await Client.connect(node)
+            await client.create("t")
+            await alter(client, CLIENT, {"producer_byte_rate": 1000.0})
+            answer = await client.ask(ApiKey.PRODUCE, version, producing("t", message(0, bytes(30_000))))
+            row = answer["responses"][0]["partition_responses"][0]
+            assert (row["error_code"], row["base_offset"]) == (0, 0)
+            assert (answer["throttle_time"] > 0) == (version > 0)
             client.close()
 
     stub.run(test())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Set
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from ottla.coordinator.group.consumer.member import NOTHING, ConsumerMember, Epochs, Partitions
@@ -71,6 +71,9 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         self.partition_epochs: dict[UUID, dict[int, int]] = {}
         """The epoch of the member that has a partition, or has still to give it up. **Invariant**: at most one has."""
 
+        self.hashed: tuple[int, frozenset[str], int] = (-1, frozenset(), 0)
+        """Soft: topics and their hash, with the number of the image that they were looked up in."""
+
     # Questions
 
     @property
@@ -100,6 +103,14 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         if before and before != after and self.patterns[before] == 1 and before in self.resolved:
             _replace_counts(by_pattern, self.resolved[before].topics, ())
         return Subscriptions(by_name, by_pattern)
+
+    def topics_after(self, old: ConsumerMember, new: ConsumerMember) -> Set[str]:
+        """The topics that are subscribed to after `new` has replaced `old`; mostly they are the same."""
+        names = self.subscriptions.by_name.keys()
+        has_patterns = old.pattern or new.pattern or self.subscriptions.by_pattern
+        if not has_patterns and old.topics <= new.topics <= names:
+            return names
+        return self.subscriptions_after(old, new).topics
 
     def patterns_after(self, old: ConsumerMember, new: ConsumerMember) -> Counter[str]:
         patterns = self.patterns.copy()
@@ -187,13 +198,22 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
             self._own(new)
             if new.instance_id is not None:
                 self.static_members[new.instance_id] = member_id
-        if old is not None and new is not None and old.subscribes_as(new):
-            return
-        for counts, of in _COUNTED:
-            _replace_counts(counts(self), of(old) if old else (), of(new) if new else ())
-        self.classic_count += (new is not None and new.uses_classic_protocol) - (
-            old is not None and old.uses_classic_protocol
-        )
+        was, now = old or _NOBODY, new or _NOBODY
+        _replace_counts(self.subscriptions.by_name, was.topics, now.topics)
+        if was.pattern != now.pattern:
+            _replace_counts(self.patterns, _some(was.pattern), _some(now.pattern))
+        if was.assignor != now.assignor:
+            _replace_counts(self.assignors, _some(was.assignor), _some(now.assignor))
+        if was.classic != now.classic:
+            _replace_counts(self.classic_protocols, _protocols(was), _protocols(now))
+            self.classic_count += now.uses_classic_protocol - was.uses_classic_protocol
+
+    def move(self, old: ConsumerMember, new: ConsumerMember) -> None:
+        """`set_member` where `new` differs from `old` in its epochs, its state and its partitions only."""
+        self.members[new.member_id] = new
+        self._state = None
+        self._release(old)
+        self._own(new)
 
     def set_epoch_of(self, old: ConsumerMember, new: ConsumerMember) -> None:
         """`set_member` where `new` differs from `old` in its epochs only."""
@@ -259,12 +279,7 @@ def _protocols(member: ConsumerMember) -> list[str]:
     return [] if member.classic is None else [each.name for each in member.classic.supported_protocols]
 
 
-_COUNTED: tuple[tuple[Callable[[ConsumerGroup], Counter[str]], Callable[[ConsumerMember], Iterable[str]]], ...] = (
-    (lambda group: group.subscriptions.by_name, lambda member: member.topics),
-    (lambda group: group.patterns, lambda member: _some(member.pattern)),
-    (lambda group: group.assignors, lambda member: _some(member.assignor)),
-    (lambda group: group.classic_protocols, _protocols),
-)
+_NOBODY: Final = ConsumerMember("")
 
 
 def _replace_counts(counts: Counter[str], old: Iterable[str], new: Iterable[str]) -> None:

@@ -7,7 +7,7 @@ one step towards its target (Kafka's `GroupMetadataManager.consumerGroupHeartbea
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Set
 from typing import Any
 
 from ottla.coordinator.effects import Token
@@ -31,7 +31,7 @@ from ottla.coordinator.group.consumer.member import (
 )
 from ottla.coordinator.group.consumer.member_removal import fence, put_to_sleep
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
-from ottla.coordinator.group.consumer.reconcile import Reconciliation
+from ottla.coordinator.group.consumer.reconcile import reconciled
 from ottla.coordinator.group.consumer.timers import cancel_all, cancel_rebalance, start_rebalance, start_session
 from ottla.coordinator.group.modern_group import NEW_EPOCH, put
 from ottla.coordinator.group.requests import ConsumerHeartbeat
@@ -58,14 +58,14 @@ def check(request: ConsumerHeartbeat, assignors: tuple[str, ...]) -> None:
     """Raises INVALID_REQUEST or UNSUPPORTED_ASSIGNOR."""
     epoch = request.member_epoch
     named = request.needs_member_id or epoch > 0 or epoch == LEAVING
-    for what, text in (
-        ("MemberId", request.member_id if named else None),
-        ("GroupId", request.group_id),
-        ("InstanceId", request.instance_id),
-        ("RackId", request.rack_id),
-    ):
-        if text is not None and not text.strip():
-            raise KafkaError(ErrorCode.invalid_request, f"{what} can't be empty.")
+    if named and not request.member_id.strip():
+        raise _empty("MemberId")
+    if not request.group_id.strip():
+        raise _empty("GroupId")
+    if request.instance_id is not None and not request.instance_id.strip():
+        raise _empty("InstanceId")
+    if request.rack_id is not None and not request.rack_id.strip():
+        raise _empty("RackId")
     if epoch == 0:
         _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
         _require(request.owned is not None and not request.owned, "TopicPartitions must be empty when (re-)joining.")
@@ -80,6 +80,10 @@ def check(request: ConsumerHeartbeat, assignors: tuple[str, ...]) -> None:
             ErrorCode.unsupported_assignor,
             f"ServerAssignor {request.assignor} is not supported. Supported assignors: {', '.join(assignors)}.",
         )
+
+
+def _empty(what: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_request, f"{what} can't be empty.")
 
 
 def _require(holds: Any, message: str) -> None:
@@ -116,7 +120,10 @@ class _Heartbeat:
             conversion.revert(state)
             timers.undo(state, request.group_id, member_id, gone)
 
-        state.apply(self._records, undone)
+        if gone is None and not conversion.records and step.has_made(self._records):
+            step.apply(new, undone)
+        else:
+            state.apply(self._records, undone)
         conversion.commence(state)
         if gone is not None:  # it has another id from now on, or another protocol
             cancel_all(state, group, gone.member_id)
@@ -162,16 +169,21 @@ class _Heartbeat:
         if request.is_brief and client == (request.client_id, request.client_host, request.instance_id, None):
             return old
         timeout_ms = request.rebalance_timeout_ms
-        return old._replace(
-            instance_id=old.instance_id if request.instance_id is None else request.instance_id,
-            rack_id=old.rack_id if request.rack_id is None else request.rack_id,
-            rebalance_timeout_ms=old.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
-            assignor=old.assignor if request.assignor is None else request.assignor,
-            topics=old.topics if request.topics is None else frozenset(request.topics),
-            pattern=old.pattern if request.pattern is None else request.pattern,
-            client_id=request.client_id,
-            client_host=request.client_host,
-            classic=None,
+        return ConsumerMember(  # `_replace` takes longer
+            old.member_id,
+            old.epoch,
+            old.previous_epoch,
+            old.state,
+            old.instance_id if request.instance_id is None else request.instance_id,
+            old.rack_id if request.rack_id is None else request.rack_id,
+            old.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+            request.client_id,
+            request.client_host,
+            old.topics if request.topics is None else frozenset(request.topics),
+            old.pattern if request.pattern is None else request.pattern,
+            old.assignor if request.assignor is None else request.assignor,
+            old.assigned,
+            old.revoking,
         )
 
     def _response(self, old: ConsumerMember, new: ConsumerMember) -> dict[str, Any]:
@@ -202,6 +214,10 @@ class Step:
         self._group = group
         self._records = records
         self._epoch = group.epoch
+        self._made = 0
+        """Number of records of the member alone, and of the group's epoch."""
+        self._metadata: tuple[int, int] | None = None
+        """The new epoch and the hash of the topics."""
         self._refreshed = False
         self._reconciled = False
         self._to_resolve: tuple[str, ...] = ()
@@ -218,6 +234,7 @@ class Step:
         """Write what has changed of the member and, with its subscription, of the group; returns whether that did."""
         if new != old:
             self._records.append(put(self._group.key(MEMBER, new.member_id), new.to_metadata()))
+            self._made += 1
         change, self._to_resolve = patterns.update(self._state, self._group, old, new, self._records)
         names_changed = new.topics != old.topics
         changed = names_changed or change is not patterns.Change.NONE
@@ -230,14 +247,25 @@ class Step:
         state, group = self._state, self._group
         if not bumps and not group.has_metadata_expired(state.now.wall_ms):
             return
-        found = group_hash(group.subscriptions_after(old, new).topics, state.image, state.topic_hashes)
+        found = self._hash(group.topics_after(old, new))
         if bumps or found != group.metadata_hash:
             self._epoch = group.epoch + 1
             self._records.append(put(group.key(METADATA), ConsumerGroupMetadataValue(self._epoch, found)))
+            self._metadata = self._epoch, found
+            self._made += 1
             state.observe(NEW_EPOCH, group, f"epoch {self._epoch}")
         if group.has_partition_metadata:
             self._records.append(GroupRecord(group.key(PARTITION_METADATA), None))
         self._refreshed = True
+
+    def _hash(self, topics: Set[str]) -> int:
+        """Their hash, computed once for all members that join."""
+        state, group = self._state, self._group
+        images, hashed, found = group.hashed
+        if images != state.images or hashed != topics:
+            found = group_hash(topics, state.image, state.topic_hashes)
+            group.hashed = state.images, frozenset(topics), found
+        return found
 
     @property
     def epoch(self) -> int:
@@ -249,20 +277,39 @@ class Step:
     ) -> ConsumerMember:
         if not changed and new.is_reconciled_to(goal.epoch):
             return new
-        image, topics = self._state.image, self._group.subscribed_topics_of(new)
-
-        def subscribed(topic_id: Any) -> bool:
-            topic = image.topic_by_id(topic_id)
-            return topic is not None and topic.name in topics
-
-        moved = Reconciliation(
-            new, goal.epoch, goal.partitions, subscribed, self._group.partition_epoch, owned,
-            subscription_changed=changed, reads_nothing=not topics,
-        ).next()  # fmt: skip
-        if moved != new:
+        image, group = self._state.image, self._group
+        moved = reconciled(image, group, new, goal.epoch, goal.partitions, owned, changed=changed)
+        if moved is not new and moved != new:
             self._records.append(put(self._group.key(MEMBER_CURRENT, new.member_id), moved.to_current()))
+            self._made += 1
             self._reconciled = True
         return moved
+
+    def has_made(self, records: list[GroupRecord]) -> bool:
+        """Whether these are of the member alone, and of the group's epoch, as those of nearly all heartbeats."""
+        return len(records) == self._made and self._state.groups.get(self._group.group_id) is self._group
+
+    def apply(self, new: ConsumerMember, undone: Callable[[], None]) -> None:
+        """Write the records of this step, which are all, and let them count as `GroupState.apply` would: what they do
+        is known here, and need not be read from them."""
+        state, group = self._state, self._group
+        before, epoch, metadata_hash = group.members.get(new.member_id), group.epoch, group.metadata_hash
+        state.decisions += 1
+        if self._made:
+            group.set_member(new.member_id, new)
+        if self._metadata is not None:
+            group.set_epoch(*self._metadata)
+            for topic in new.topics:
+                state.groups_by_topic.setdefault(topic, set()).add(group.group_id)
+
+        def undo() -> None:
+            if self._metadata is not None:
+                group.set_epoch(epoch, metadata_hash)
+            if self._made:
+                group.set_member(new.member_id, before)
+            undone()
+
+        state.write_applied(self._records, undo)
 
     def after(self, new: ConsumerMember) -> None:
         """Update soft state: timers and deadlines."""

@@ -70,11 +70,6 @@ class ConsumerMember(NamedTuple):
     def uses_classic_protocol(self) -> bool:
         return self.classic is not None
 
-    def subscribes_as(self, other: ConsumerMember) -> bool:
-        """Whether all that a group counts of its members is the same."""
-        mine = (self.topics, self.pattern, self.assignor, self.classic)
-        return mine == (other.topics, other.pattern, other.assignor, other.classic)
-
     def is_reconciled_to(self, epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == epoch
 
@@ -86,6 +81,10 @@ class ConsumerMember(NamedTuple):
     def in_epoch(self, epoch: int) -> ConsumerMember:
         """The member with the next epoch and nothing else. A rebalance makes one for each: `_replace` takes longer."""
         return ConsumerMember(self.member_id, epoch, self.epoch, *self[3:])
+
+    def moved(self, state: MemberState, epoch: int, assigned: Epochs, revoking: Epochs) -> ConsumerMember:
+        """The member after a step towards its target. As fast as `in_epoch`."""
+        return ConsumerMember(self.member_id, epoch, self.epoch, state, *self[4:12], assigned, revoking, self.classic)
 
     # Records
 

@@ -1,8 +1,8 @@
 """The heartbeat in which nothing is new, as nearly all are.
 
 If the member has what its group gives it, it costs a look at the epochs and a new deadline. In a rebalance most members
-keep what they have and get a new epoch: that is one record. Anything else is for `heartbeat.py`, which would give these
-heartbeats the same answer and write the same record."""
+keep what they have and get a new epoch, and the others move a step towards their target: that is one record. Anything
+else is for `heartbeat.py`, which would give these heartbeats the same answer and write the same record."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from ottla.coordinator.effects import Reply, Token, Write
 from ottla.coordinator.group.consumer.group import MEMBER_CURRENT, ConsumerGroup
-from ottla.coordinator.group.consumer.member import ConsumerMember, MemberState
-from ottla.coordinator.group.consumer.reconcile import NO_NUMBERS
+from ottla.coordinator.group.consumer.member import ConsumerMember, Epochs, MemberState
+from ottla.coordinator.group.consumer.reconcile import NO_NUMBERS, reconciled
 from ottla.coordinator.group.consumer.target import may_compute
-from ottla.coordinator.group.consumer.timers import cancel_rebalance, start_session
+from ottla.coordinator.group.consumer.timers import cancel_rebalance, start_rebalance, start_session
 from ottla.coordinator.group.requests import PlainHeartbeat
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
@@ -32,29 +32,27 @@ if TYPE_CHECKING:
 def plain_heartbeat(
     state: GroupState, heard: PlainHeartbeat, is_settled: bool, waiter: Callable[[], Token] | None
 ) -> Millis | Token | None:
-    """Begin the member's session again, and return the interval to its next heartbeat. Where the member keeps its
-    assignment and gets the epoch of its target, or where what is true of it `is_settled` not yet, reply to a `waiter`
-    instead, once all is in the log, and return that. None: something else is to be done or to be refused, or there is
-    no `waiter`; nothing has changed."""
+    """Begin the member's session again, and return the interval to its next heartbeat. Where the member moves towards
+    its target, or where what is true of it `is_settled` not yet, reply to a `waiter` instead, once all is in the log,
+    and return that. None: something else is to be done or to be refused, or there is no `waiter`; nothing has
+    changed."""
     found = _heard(state, heard)
     if found is None:
         return None
     group, member = found
+    assigned: Epochs | None = None
     if member.is_reconciled_to(group.assignment_epoch):
         if not is_settled and waiter is None:
             return None
         records: list[GroupRecord] = []
         undo = _nothing
-    elif waiter is None or member.state is not MemberState.STABLE or not _keeps_its_target(state, group, member):
+    elif waiter is None or member.state is MemberState.UNKNOWN:
         return None
     else:
-        old, member = member, member.in_epoch(group.assignment_epoch)
-        key = ModernKey(MEMBER_CURRENT, heard.group_id, heard.member_id)
-        records = [GroupRecord(key, member.to_current())]
-        state.decisions += 1
-        group.set_epoch_of(old, member)
-        undo = partial(group.set_epoch_of, member, old)
-        cancel_rebalance(state, heard.group_id, heard.member_id)
+        old, member = member, _moved(state, group, member)
+        if member.assigned is not old.assigned and member.assigned != old.assigned:
+            assigned = member.assigned
+        records, undo = _written(state, group, old, member)
     start_session(state, heard.group_id, member)
     interval_ms = state.consumer_config(heard.group_id).heartbeat_interval_ms
     if is_settled and not records:
@@ -66,7 +64,7 @@ def plain_heartbeat(
         "member_id": heard.member_id,
         "member_epoch": member.epoch,
         "heartbeat_interval": interval_ms,
-        "assignment": None,
+        "assignment": assigned,
     }
     state.effects += (Write(records, undo=undo), Reply(token, answer))
     return token
@@ -89,6 +87,31 @@ def _heard(state: GroupState, heard: PlainHeartbeat) -> Heard | None:
     ):
         return None
     return group, member
+
+
+def _moved(state: GroupState, group: ConsumerGroup, member: ConsumerMember) -> ConsumerMember:
+    """The member one step nearer to its target, which is that of the group's assignment."""
+    epoch = group.assignment_epoch
+    if member.state is MemberState.STABLE and _keeps_its_target(state, group, member):
+        return member.in_epoch(epoch)
+    return reconciled(state.image, group, member, epoch, group.target(member.member_id), None, changed=False)
+
+
+def _written(
+    state: GroupState, group: ConsumerGroup, old: ConsumerMember, member: ConsumerMember
+) -> tuple[list[GroupRecord], Callable[[], None]]:
+    """The record of a member that has moved, which counts already, and what undoes that."""
+    if member == old:
+        return [], _nothing
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        start_rebalance(state, group, member)
+    else:
+        cancel_rebalance(state, group.group_id, member.member_id)
+    state.decisions += 1
+    change = group.set_epoch_of if member.assigned is old.assigned and not old.revoking else group.move
+    change(old, member)
+    key = ModernKey(MEMBER_CURRENT, group.group_id, member.member_id)
+    return [GroupRecord(key, member.to_current())], partial(change, member, old)
 
 
 def _keeps_its_target(state: GroupState, group: ConsumerGroup, member: ConsumerMember) -> bool:

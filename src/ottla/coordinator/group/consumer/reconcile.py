@@ -10,11 +10,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from ottla.coordinator.group.consumer.group import NO_EPOCH
+from ottla.coordinator.group.consumer.group import NO_EPOCH, ConsumerGroup
 from ottla.coordinator.group.consumer.member import NO_PARTITIONS, ConsumerMember, Epochs, MemberState, Partitions
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import MetadataImage
 
 NO_NUMBERS: frozenset[int] = frozenset()
+
+
+def reconciled(
+    image: MetadataImage,
+    group: ConsumerGroup,
+    member: ConsumerMember,
+    epoch: int,
+    target: Partitions,
+    owned: Partitions | None,
+    *,
+    changed: bool,
+) -> ConsumerMember:
+    """The member one step nearer to its target of `epoch`. Raises FENCED_MEMBER_EPOCH."""
+    topics = group.subscribed_topics_of(member)
+
+    def subscribed(topic_id: UUID) -> bool:
+        topic = image.topic_by_id(topic_id)
+        return topic is not None and topic.name in topics
+
+    return Reconciliation(
+        member, epoch, target, subscribed, group.partition_epoch, owned, subscription_changed=changed,
+        reads_nothing=not topics,
+    ).next()  # fmt: skip
 
 
 class Reconciliation:
@@ -95,7 +119,7 @@ class Reconciliation:
     def _advance(self, epoch: int) -> ConsumerMember:
         member = self._member
         if not member.revoking and self._has_its_target():
-            return member._replace(state=MemberState.STABLE, epoch=self._target_epoch, previous_epoch=member.epoch)
+            return member.moved(MemberState.STABLE, self._target_epoch, member.assigned, NO_PARTITIONS)
         assigned: dict[UUID, dict[int, int]] = {}
         revoking: dict[UUID, dict[int, int]] = {}
         pending: dict[UUID, set[int]] = {}
@@ -114,19 +138,11 @@ class Reconciliation:
             if free:
                 pending[topic_id] = free
         if revoking and self._still_owns(revoking):
-            return member._replace(
-                state=MemberState.UNREVOKED_PARTITIONS, epoch=epoch, previous_epoch=member.epoch,
-                assigned=assigned, revoking=revoking,
-            )  # fmt: skip
+            return member.moved(MemberState.UNREVOKED_PARTITIONS, epoch, assigned, revoking)
         for topic_id, free in pending.items():
             assigned.setdefault(topic_id, {}).update(dict.fromkeys(sorted(free), self._target_epoch))
-        return member._replace(
-            state=MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE,
-            epoch=self._target_epoch,
-            previous_epoch=member.epoch,
-            assigned=assigned,
-            revoking=NO_PARTITIONS,
-        )
+        state = MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE
+        return member.moved(state, self._target_epoch, assigned, NO_PARTITIONS)
 
     def _has_its_target(self) -> bool:
         """Whether nothing changes for the member but its epoch, as for most in a rebalance."""

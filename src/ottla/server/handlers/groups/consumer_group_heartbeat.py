@@ -5,14 +5,15 @@ Version 1 adds regular expressions, and has the client make the member id (KIP-1
 `coordinator/group/consumer/heartbeat.py`.
 
 A member that has nothing new to say sends the same bytes every few seconds, but for the correlation id and its epoch:
-they are decoded once (`docs/inside/benchmarks.md`). In a rebalance most members keep what they have, and only learn
-their new epoch: that is short work, too (`coordinator/group/consumer/plain_heartbeat.py`).
+they are decoded once (`docs/inside/benchmarks.md`). In a rebalance they learn from it their new epoch, and the
+partitions that come or go: that is short work, too (`coordinator/group/consumer/plain_heartbeat.py`).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypedDict
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, Millis
 from ottla.protocol.group_responses import encode_consumer_heartbeat
 from ottla.protocol.messages import ApiKey, response_header
+from ottla.protocol.varint import read_uvarint
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Api, Call, Deferred, RequestContext, Response, api, load
 from ottla.server.coordinators.coordinator_replies import DeferredReply, framed
@@ -45,6 +47,10 @@ if TYPE_CHECKING:
 
 PARTITIONS_AT_ONCE: Final = 1_000
 """An assignment of more is encoded in steps."""
+_EPOCH_BYTES: Final = 4
+_NOTHING_NEW: Final = (b"\0\xff\xff\xff\xff\0\0\0\0", b"\0\xff\xff\xff\xff\0\0\0\0\0")
+"""How a heartbeat ends that says no more than who sends it, by version: rack, rebalance timeout, topics, pattern (from
+version 1 on), assignor and partitions, which are all left out; no tagged fields."""
 _START = struct.Struct(">ii")
 """Length and correlation id of an answer."""
 _EPOCH_AND_REST = struct.Struct(">iibB")
@@ -63,10 +69,11 @@ def on_error(
 class _Beat(Known):
     """The heartbeat of one member, whatever its epoch, and the answer where nothing is new."""
 
-    __slots__ = ("answer", "correlation_id", "heard")
+    __slots__ = ("_context", "answer", "correlation_id", "heard")
 
-    def __init__(self, place: int, heard: PlainHeartbeat, answer: bytes) -> None:
+    def __init__(self, place: int, context: RequestContext, heard: PlainHeartbeat, answer: bytes) -> None:
         super().__init__(place)
+        self._context = context
         self.heard = heard
         """As it came last."""
         self.answer = answer
@@ -76,10 +83,12 @@ class _Beat(Known):
 
     def waiter(self) -> DeferredReply:
         """Gets what the coordinator says to this heartbeat, later."""
-        correlation_id = self.correlation_id
-        return DeferredReply(
-            lambda answer: self.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
-        )
+        return DeferredReply(partial(self._answered, self.correlation_id))
+
+    def _answered(self, correlation_id: int, answer: _Answer) -> Response:
+        if answer["assignment"] is not None:
+            return _response(self._context.of_another(correlation_id), answer)
+        return self.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
 
     def frame(self, correlation_id: int, epoch: int, interval_ms: Millis) -> bytes:
         head = self.answer
@@ -100,9 +109,9 @@ class _Beats:
         if beat is None:
             return None
         heard, epoch = beat.heard, beat.number
+        if epoch <= 0:
+            return None
         if epoch != heard.member_epoch:
-            if epoch <= 0:
-                return None
             heard = beat.heard = heard._replace(member_epoch=epoch)
         try:
             check_enabled(self._context, "consumer")
@@ -116,7 +125,7 @@ class _Beats:
             return beat.frame(correlation_id, epoch, found)
         return Call(self._api, self._context.of_another(correlation_id), None), found.deferred
 
-    def learn(self, frame: memoryview, heard: PlainHeartbeat) -> None:
+    def learn(self, frame: memoryview, place: int, heard: PlainHeartbeat) -> None:
         version = self._context.api_version
         response = {
             "error_code": ErrorCode.none, "error_message": None, "member_id": heard.member_id,
@@ -124,18 +133,28 @@ class _Beats:
         }  # fmt: skip
         header = response_header(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 0)
         answer = encode_consumer_heartbeat(version, response, header[4:])
-        place = behind_strings(frame, ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 2)
-        self.known.learn(frame, _Beat(place, heard, answer[: -_EPOCH_AND_REST.size]))
+        self.known.learn(frame, _Beat(place, self._context, heard, answer[: -_EPOCH_AND_REST.size]))
 
 
 def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame: memoryview) -> None:
-    if _says_more(request):
+    """Learn the heartbeat in which nothing is new: from such a one, or from that of a member that joins."""
+    joins = request.member_epoch == 0 and request.member_id != ""
+    if not joins and _says_more(request):
         return
     beats = shortcut_for(context, frame, lambda: _Beats(context, load(ApiKey.CONSUMER_GROUP_HEARTBEAT)))
     if beats is not None:
         who = (context.client_id or "", f"/{context.client_host}")
         heard = PlainHeartbeat(request.group_id, request.member_id, request.instance_id, request.member_epoch, *who)
-        beats.learn(frame, heard)
+        place = behind_strings(frame, ApiKey.CONSUMER_GROUP_HEARTBEAT, context.api_version, 2)
+        beats.learn(memoryview(_plain(frame, place, context.api_version)) if joins else frame, place, heard)
+
+
+def _plain(frame: memoryview, place: int, version: int) -> bytes:
+    """The heartbeats that most clients send after this one, from the place of the epoch on: with the same instance id,
+    and then nothing (see the test of its layout)."""
+    instance = place + _EPOCH_BYTES
+    length, behind = read_uvarint(frame, instance)
+    return bytes(frame[: behind + max(length - 1, 0)]) + _NOTHING_NEW[version]
 
 
 def _says_more(request: ConsumerGroupHeartbeatRequest) -> bool:

@@ -152,6 +152,8 @@ class _ShareFetch:
         self._committed_only = self._manager.reads_committed(key.group_id)
         self.found: dict[SharedPartition, Found] = {}
         """Partitions of which it is known."""
+        self._count = 0
+        """Records in them."""
         self._led: list[LedSharePartition] = []
         self._ends: list[Reading] = []
         """What the last look has read, where that was not enough."""
@@ -394,7 +396,7 @@ class _ShareFetch:
 
     def _acquire_one(self, reading: Reading, core: SharePartition) -> bool:
         """Whether the member has acquired anything."""
-        left, led = self._left(), reading.led
+        left, led = self._request.max_records - self._count, reading.led
         mode = getattr(self._request, "share_acquire_mode", 0)
         wanted = Wanted(self._key.member_id, left, max(1, self._request.batch_size), mode == RECORD_LIMIT)
         acquired = core.acquire(
@@ -410,15 +412,11 @@ class _ShareFetch:
         if acquired:
             found = self.found[led.where]
             found.acquired += acquired
+            self._count += sum([last - first + 1 for first, last, _ in acquired])
             led.partition.traffic.bytes_out -= len(found.records)
             found.records = sliced(reading, found.acquired)
             led.partition.traffic.bytes_out += len(found.records)
         return bool(acquired)
-
-    def _left(self) -> int:
-        """Records that are still wanted."""
-        found = sum(last - first + 1 for each in self.found.values() for first, last, _ in each.acquired)
-        return self._request.max_records - found
 
     def _fill(self, readings: list[Reading]) -> Generator[Work, object, None]:
         """Read further where records that were read have to wait, or lie in more places than are read at once, until
@@ -428,7 +426,10 @@ class _ShareFetch:
             if core is None or core.selection is None or reading.error is not None:
                 continue
             while rounds < FILLS_MAX and core.selection is not None and core.selection.goes_on and core.can_acquire():
-                left, bytes_left = self._left(), self._max_bytes - sum(len(each.data) for each in readings)
+                left, bytes_left = (
+                    self._request.max_records - self._count,
+                    self._max_bytes - sum(len(each.data) for each in readings),
+                )
                 if left <= 0 or bytes_left <= 0:
                     return
                 before, scanned = len(reading.batches), core.selection.scan_from

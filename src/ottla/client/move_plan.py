@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ottla.cli.cluster.move_board import Board, Broker, Evening, Leading, Partition
+from ottla.client.move_board import Board, Broker, Evening, Leading, Partition
 
 ROUNDS_MAX = 10
 """A step of one kind may make another one possible; most plans take two."""

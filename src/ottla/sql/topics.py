@@ -15,15 +15,11 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from ottla import arrow
-from ottla.cli import client_security
-from ottla.cli.exits import CommandFailed
-from ottla.cli.schema.access import TYPES
-from ottla.cli.sql.pruning import Pruning, Span
-from ottla.errors import KafkaError
-from ottla.formats.errors import SchemaError
+from ottla.client.security import Security
 from ottla.formats.inference import type_of_json
 from ottla.formats.json_values import JsonValues
-from ottla.formats.typed import CORRUPT, BadRecord, GivenSchemas, Typed, Values
+from ottla.formats.typed import CORRUPT, GivenSchemas, Typed, Values
+from ottla.sql.pruning import Pruning, Span
 
 SAMPLE_RECORDS = 1000
 """Records of a topic from which the fields of its JSON are inferred if no schema is given."""
@@ -42,6 +38,10 @@ class Slice:
     since: Callable[[list[int], int], Mapping[int, int]]
     """Where the first record as young as a timestamp (ms) is in partitions, -1 for nowhere."""
     uncommitted: bool
+    security: Security
+    client_id: str = "ottla-cli"
+    counted: Callable[[int], object] = int
+    """Told of the records of each batch that is read."""
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The records; connections are closed when the iterator is. Raises KafkaError, OSError."""
@@ -51,14 +51,21 @@ class Slice:
         stops = {number: end for number, (_, end) in self.spans.items()}
         with arrow.read(
             self.topic, self.bootstrap, start=starts, end=stops, partitions=list(self.spans), columns=columns,
-            headers="headers" in columns, read_committed=not self.uncommitted, client_id="ottla-cli",
-            security=client_security.current(),
+            headers="headers" in columns, read_committed=not self.uncommitted, client_id=self.client_id,
+            security=self.security,
         ) as reader:  # fmt: skip
-            yield from reader
+            for batch in reader:
+                self.counted(batch.num_rows)
+                yield batch
 
     def where(self, schema: pa.Schema, condition: Any) -> Slice:
-        """The part of it in which a filter on columns of `schema` can hold. Raises CommandFailed."""
+        """The part of it in which a filter on columns of `schema` can hold. Raises what `since`
+        does."""
         return replace(self, spans=Pruning(schema, condition, self.since).spans(self.spans))
+
+
+def _uncounted(records: int) -> None:
+    """A sample is read beside the query."""
 
 
 class SampledSchemas:
@@ -98,7 +105,9 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     def __init__(self, records: Slice, options: Mapping[str, str]) -> None:
         # Not that of Dataset, which refuses; DuckDB uses the two members below, and nothing that it would set up.
         self._records = records
-        self._typed = Typed(SampledSchemas(options, records), options.get("bad.records", "fail"))
+        self._typed = Typed(
+            SampledSchemas(options, replace(records, counted=_uncounted)), options.get("bad.records", "fail")
+        )
         self._schema = self._typed.schema(arrow.schema(headers=True))
         self.failure: Exception | None = None
 
@@ -121,7 +130,7 @@ class TopicTable(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
                 if condition is not None:
                     table = table.filter(condition)
                 yield from table.select(fields.names).cast(fields).to_batches()
-        except (KafkaError, OSError, BadRecord, CommandFailed) as error:
+        except Exception as error:
             self.failure = error  # DuckDB hands on no more than its text
             raise
 
@@ -143,40 +152,3 @@ def _named(condition: Any, schema: pa.Schema) -> list[str]:
         except pa.ArrowInvalid:
             found.append(name)
     return found
-
-
-def _is_by_registry(options: Mapping[str, str], part: str) -> bool:
-    return options.get(f"{part}.format") in TYPES and f"{part}.schema" not in options
-
-
-def by_registry(options: Mapping[str, str], url: str, topic: str) -> Mapping[str, str]:
-    """The options with schemas that a registry has, for parts that are read by one. Raises SchemaError, OSError."""
-    chosen = [part for part in ("key", "value") if _is_by_registry(options, part)]
-    if not chosen:
-        return options
-    from ottla.cli.schema.access import of_client
-    from ottla.schemas.options import for_reading
-
-    found = of_client(url)
-    for part in chosen:
-        format = options[f"{part}.format"]
-        asked = {**found, f"{part}.format": "json" if format == "json-schema" else format}
-        found = for_reading(asked, topic, security=client_security.current())
-    return {**options, **found}
-
-
-def ensure_formats(options: Mapping[str, str]) -> None:
-    """Raises SchemaError for options of `ottla.formats.typed` that do not fit together, by the command's names."""
-    for part in ("key", "value"):
-        kind, schema = options.get(f"{part}.format"), options.get(f"{part}.schema")
-        if (kind == "json" and schema is None) or _is_by_registry(options, part):
-            continue
-        if kind in ("json-schema", "protobuf"):
-            raise SchemaError(f"--{part}-schema is only for avro and json: {kind} gets its schema from a registry")
-        try:
-            GivenSchemas(options).values(part)
-        except SchemaError as error:
-            text = str(error)
-            for name in ("key.format", "key.schema", "value.format", "value.schema"):
-                text = text.replace(name, f"--{name.replace('.', '-')}")
-            raise SchemaError(text) from None

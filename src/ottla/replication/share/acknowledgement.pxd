@@ -1,0 +1,52 @@
+# C types for `acknowledgement.py`; see there.
+cimport cython
+
+from ottla.replication.share.in_flight cimport InFlightBatch, Run
+from ottla.replication.share.window cimport Window
+
+
+cdef class StateWrite:
+    cdef public list batches
+    cdef public list dead
+    cdef public object delivery_complete_count
+    cdef public object leader_epoch
+    cdef public bint stands
+    cdef public object start_offset
+    cdef public object state_epoch
+
+    cpdef add(self, Run run, reason=*)
+
+
+@cython.locals(
+    begin=cython.longlong, last=cython.longlong, first=cython.longlong, batch=InFlightBatch, run=Run, part=Run,
+    renewed=cython.bint,
+)
+cpdef bint acknowledge(
+    Window window, config, str member, list acknowledgements, StateWrite write, deadline_ms
+) except -1
+
+
+@cython.locals(type_=cython.longlong)
+cpdef _whole(long long first, long long last, types)
+
+
+@cython.locals(index=cython.Py_ssize_t, end=cython.Py_ssize_t, behind=InFlightBatch)
+cpdef list _find(Window window, long long first, long long last)
+
+
+cpdef _check_owner(Run run, member)
+
+
+@cython.locals(
+    found=list, first=cython.longlong, last=cython.longlong, following=cython.Py_ssize_t, start=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
+)
+cpdef list touched(Window window, ranges)
+
+
+@cython.locals(freed=list, batch=InFlightBatch)
+cpdef list commit(list batches, StateWrite write, bint drops_history)
+
+
+@cython.locals(batch=InFlightBatch)
+cpdef join(list batches)
