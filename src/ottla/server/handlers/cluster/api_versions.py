@@ -20,6 +20,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.server.api import OF_BROKERS, RequestContext, api
 from ottla.server.connections.client_facts import introduced
 from ottla.server.controller_handlers import FORWARDABLE
+from ottla.server.handlers import TABLE
 from ottla.server.listeners.listener import UNKNOWN
 from ottla.server.security.permissions import Open
 
@@ -106,7 +107,8 @@ def _served_by_both(
     if key not in FORWARDABLE:
         return key, low, high
     other_low, other_high = elsewhere.get(key, (0, -1))
-    if other_low > low:  # what is below is removed, and forwarded as the first that is not
+    first = TABLE[key].min_version if key in TABLE else low
+    if other_low > first:  # what is below is removed, and forwarded as the first that is not
         low = other_low
     high = min(high, other_high)
     return (key, low, high) if low <= high else None
