@@ -162,7 +162,7 @@ def _records(cluster: WalkedCluster, outcome: Outcome) -> Iterator[None]:
     found = findings(history)
     report = check._report(plan, load, history, found, 3)
     # Counted only: a Kafka leader answers OUT_OF_ORDER_SEQUENCE_NUMBER behind a batch that came before it led, and
-    # librdkafka then sends again under a new epoch (`restarts.behind_a_refused_batch`).
+    # librdkafka may then send again under a new epoch (`restarts.behind_a_refused_batch`).
     wrong = [each for each in found if not each.kind.is_allowed and each.kind is not Kind.DUPLICATED]
     outcome.note("librdkafka", [each.text for each in wrong[:3]], report["acknowledged"])
     outcome.counted["sent twice by librdkafka"] = sum(each.kind is Kind.DUPLICATED for each in found)
