@@ -41,7 +41,7 @@ MET: dict[str, tuple[str, ...]] = {
     "cluster": ("power loss", "stalled", "produce retried"),
     "quorum": ("leaders elected", "taken over", "fenced replicas", "stalled", "produce retried", "fetched again"),
     "long": ("leaders elected", "taken over", "produce retried"),
-    "in zookeeper": ("leaders elected", "quorum leaders", "zookeeper commits", "produce retried"),
+    "in zookeeper": ("leaders elected", "quorum leaders", "zookeeper commits", "trees compared", "produce retried"),
     "transactions": (
         "EndTxn replayed",
         "late writes",
@@ -230,7 +230,9 @@ NEEDED["groups"] = tuple(
 )  # fmt: skip
 
 NEEDED["streams"] = tuple((each,) for each in (*streams.ALWAYS, "leaders elected"))
-NEEDED["in zookeeper"] = tuple((each,) for each in (*quorum.ALWAYS, "zookeeper commits", "quorum leaders"))
+NEEDED["in zookeeper"] = tuple(
+    (each,) for each in (*quorum.ALWAYS, "zookeeper commits", "trees compared", "quorum leaders")
+)
 NEEDED["queues"] = (
     *NEEDED["groups"], *((each,) for each in ("back-offs checked", "times of delivery checked", "order checked")),
 )  # fmt: skip
