@@ -232,12 +232,19 @@ def behind_a_refused_batch(old: str, new: str, topic: str) -> list[ErrorCode]:
         found = ask(address, ApiKey.PRODUCE, 9, values)
         return ErrorCode(found["responses"][0]["partition_responses"][0]["error_code"])
 
+    def leads() -> ErrorCode:
+        rows = [{"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}]
+        values = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": rows}]}
+        found = ask(new, ApiKey.LIST_OFFSETS, 7, values)
+        return ErrorCode(found["topics"][0]["partitions"][0]["error_code"])
+
     assert send(old, 0) == ErrorCode.none
     found = [send(new, 1)]
     leader_before = leaders(new, topic)
     elect(new, [(topic, 0)])
     until(lambda: leaders(new, topic), lambda now: now != leader_before)
     until(lambda: leaders(old, topic), lambda now: now != leader_before)
+    until(leads, lambda error: error == ErrorCode.none)  # metadata name a leader before it is one
     return [*found, send(new, 2), *(send(new, sequence) for sequence in (0, 1, 2))]
 
 

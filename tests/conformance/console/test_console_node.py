@@ -157,7 +157,7 @@ def test_a_query_is_run(site: httpx.Client) -> None:
     assert (found["rows"], found["error"]) == ([["c0", "43"], ["c1", "43"]], "")
     assert (found["topics"], found["records_read"]) == (["orders"], "300")
     assert found["plot"]["kind"] == "bars"
-    assert "a mask hides parts" in data(site, "/sql", sql="select * from cards", seconds=30)["error"]
+    assert "a mask or your roles hide topic cards" in data(site, "/sql", sql="select * from cards", seconds=30)["error"]
     lines = site.get("/sql/file", params={"sql": statement, "seconds": 30}).text.splitlines()
     assert lines == ["c,n", "c0,43", "c1,43"]
 
