@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from ottla.client import librdkafka as of_librdkafka
 from ottla.client.login import mechanism_of
 from ottla.client.properties import from_environment, replaced, security_from, settings_of
 from ottla.client.secret_names import is_secret
-from ottla.client.security import PLAINTEXT, Login, SecurityFailure, Store
+from ottla.client.security import PLAINTEXT, Login, Security, SecurityFailure, Store
 from ottla.client.security_settings import (
     SECURITY_SETTINGS,
     Sides,
@@ -284,3 +285,31 @@ def test_names_that_are_not_of_security_are_passed_over() -> None:
     assert normalized({"bootstrap.servers": "b:1", "acks": "all", "security.protocol": "SSL"}) == (
         {"security.protocol": "SSL"}
     )
+
+
+class _Renewed:
+    """A user's token that is renewed by a thread of this process."""
+
+    def __init__(self, *tokens: str) -> None:
+        self._tokens = [*tokens]
+        self._lock = threading.Lock()
+
+    def token(self) -> str:
+        with self._lock:
+            if not self._tokens:
+                raise SecurityFailure("the login is over")
+            return self._tokens.pop(0)
+
+
+def test_a_process_of_its_own_gets_the_token_as_it_is_now() -> None:
+    """A query of the console is pickled for its process; a token that is renewed cannot be."""
+    renewed = Security("SASL_PLAINTEXT", login=Login("OAUTHBEARER", bearer=_Renewed("first", "second")))
+    with pytest.raises(TypeError):
+        pickle.dumps(renewed)
+    sent = pickle.loads(pickle.dumps(renewed.as_of_now()))
+    assert [sent.login.bearer.token() for _ in range(2)] == ["first"] * 2
+    assert "first" not in repr(sent)
+    assert renewed.as_of_now().login.bearer.token() == "second"  # type: ignore[union-attr]
+    with pytest.raises(SecurityFailure, match="over"):
+        renewed.as_of_now()
+    assert PLAINTEXT.as_of_now() is PLAINTEXT
