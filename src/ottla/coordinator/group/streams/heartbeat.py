@@ -135,6 +135,8 @@ class _Heartbeat:
         state, request = self._state, self._request
         old = self._member(group)
         new = self._changed(old)
+        if self._gone is not None and new.process_id != old.process_id:
+            new = static_members.without_others(group, new, self._gone.member_id)
         if new != old:
             self._records.append(put(group.key(MEMBER, new.member_id), new.to_metadata()))
         topology = self._topology(group, new)
