@@ -21,37 +21,10 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-class Mutation(NamedTuple):
-    name: str
-    kind: str
-    """Kind of the runs that look for it."""
-    module: str
-    old: str
-    """Occurs once in the module."""
-    new: str
-    seeds: int = 10
-    """It is found within so many, from seed `first` on."""
-    first: int = 1
-    """A seed that finds it at little cost."""
-
-    @property
-    def path(self) -> Path:
-        return ROOT / "src" / Path(*self.module.split(".")).with_suffix(".py")
-
-    def source(self) -> str:
-        """The module with the bug in it. Raises ValueError where the piece is not there, or not alone."""
-        text = self.path.read_text(encoding="utf-8")
-        if text.count(self.old) != 1:
-            raise ValueError(f"{self.name}: {self.old!r} is {text.count(self.old)} times in {self.path}")
-        return text.replace(self.old, self.new)
-
+from tests.simulation import mutations_of_applications
+from tests.simulation.mutation import ROOT, Mutation
 
 MUTATIONS = (
     Mutation("skip-fsync", "power", "ottla.storage.segments.segment",
@@ -292,6 +265,7 @@ MUTATIONS = (
              'known == Topology(said), "Topology', 'known is not None, "Topology'),
     Mutation("older-topologies-are-not-told", "streams", "ottla.coordinator.group.streams.heartbeat",
              "        if member.topology_epoch < known.epoch:\n", "        if member.topology_epoch < -1:\n"),
+    *mutations_of_applications.MUTATIONS,
     Mutation("keys-are-not-waited-for", "queues", "ottla.replication.share.key_order",
              "        return False\n", "        return True\n"),
     Mutation("a-released-record-frees-its-key", "queues", "ottla.replication.share.selection",

@@ -15,7 +15,8 @@ import sys
 
 import pytest
 
-from tests.simulation.mutations import ROOT, Mutation, Planter
+from tests.simulation.mutation import ROOT, Mutation
+from tests.simulation.mutations import Planter
 
 INTERRUPTED = "tests/unit/migration/test_interrupted.py"
 IMPORTED = f"{INTERRUPTED}::test_an_import_goes_on_or_is_undone_after_any_step"

@@ -59,8 +59,8 @@ class Application(ConsumerGroup):
     """The member id that joined last with an instance id."""
     members: dict[str, ApplicationMember] = field(default_factory=dict)
     """By member id."""
-    epochs: tuple[int, int, Mark] = -1, -1, Mark()
-    """The highest that was seen: the group's, that of its target, and when it was asked for."""
+    highest: tuple[int, Mark] = -1, Mark()
+    """The highest epoch that a member was told, and when it was. (A description tells what is not committed yet.)"""
 
 
 class ApplicationMember(StreamsMember):
@@ -173,6 +173,8 @@ class ApplicationMember(StreamsMember):
             world.violated(f"a member is told which tags it lacks: {self.name} lacks none: {statuses}")
         world.counts["tags missed"] += MISSING_CLIENT_TAGS in statuses
         hold = Hold(self.name, process, sent_s)
+        if answer["member_epoch"] > self.group.highest[0]:
+            self.group.highest = answer["member_epoch"], self.history.mark(OFFSETS)
         if self.instance_id is not None:
             self._own_instance(asked, hold)
         for number in {*self.copies[0], *self.copies[1]}:
@@ -242,27 +244,26 @@ class Watcher(Client):
 
     async def session(self, wire: Wire) -> None:
         while not self.finished():
-            mark, process = self.history.mark(OFFSETS), (wire.host, self.world.machines[wire.host].starts)
+            highest, process = self.group.highest, (wire.host, self.world.machines[wire.host].starts)
             asked = {"group_ids": [self.group.name], "include_authorized_operations": False}
             (found,) = (await wire.ask(ApiKey.STREAMS_GROUP_DESCRIBE, 1, asked))["groups"]
             code = ErrorCode(found["error_code"])
             if code is ErrorCode.none:
                 if self.world.may_coordinate(wire.host, self.group.name):  # else with what it knew, as in Kafka
-                    self._look(found, mark, process)
+                    self._look(found, highest, process)
             elif code is not ErrorCode.group_id_not_found:
                 self.check_retriable(code, "describe")
                 return
             await self.pause(0.15)
 
-    def _look(self, found: dict[str, Any], mark: Mark, process: Process) -> None:
+    def _look(self, found: dict[str, Any], highest: tuple[int, Mark], process: Process) -> None:
         group, world = self.group, self.world
         for problem in (*tasks.always(found), *tasks.target(found, group.asked)):
             world.violated(problem)
         epoch, target_epoch = found["group_epoch"], found["assignment_epoch"]
-        last, last_target, at = group.epochs
-        if (epoch < last or target_epoch < last_target) and self.history.holds(OFFSETS, at):
-            world.violated(f"epochs are monotonic: {epoch} and {target_epoch}, after {last} and {last_target}")
-        group.epochs = max(epoch, last), max(target_epoch, last_target), mark
+        last, mark = highest
+        if min(epoch, target_epoch) < last and self.history.holds(OFFSETS, mark):
+            world.violated(f"epochs are monotonic: {epoch}, and {target_epoch} of the target, after {last}")
         for row in found["members"]:
             member = group.members.get(row["member_id"])
             if member is None or member.member_id != row["member_id"] or member.epoch <= 0:

@@ -116,13 +116,14 @@ class ApplicationRun(streams.StreamsRun):
         hosts = [self._host(f"last{number}", zone) for number, zone in enumerate(ZONES)]
         watcher = Watcher(self.world, self.history, "watcher2", self.servers, self.application)
         static = [self._of(host, f"new{number}", f"n{number}") for number, host in enumerate(hosts[:2])]
-        await self._settled([*static], "two processes have everything")
+        await self._settled(static, "two processes have everything")
         late = [self._of(host, f"new{number}", f"n{number}") for number, host in enumerate(hosts[2:], 2)]
         static += late
-        members = [*static, self._of(hosts[0], "beside2", "n9"), self._of(hosts[1], "dynamic")]
-        await self._settled(members, "all tasks and standbys are where they should be")
+        await self._settled(static, "tasks move")
         if cold := {each.name: sorted(each.cold) for each in late if each.cold}:
             self.world.violated(f"a task is warm before it moves: {cold}")
+        members = [*static, self._of(hosts[0], "beside2", "n9"), self._of(hosts[1], "dynamic")]
+        await self._settled(members, "all tasks and standbys are where they should be")
         for number in range(2):
             await self._return(members, self.random.choice(members[:-1]), through=number)
         await self._refuse(self.random.choice(static))
