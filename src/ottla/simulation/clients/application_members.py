@@ -17,7 +17,7 @@ from ottla.simulation.clients.clients import Client
 from ottla.simulation.clients.consumer_members import LEAVING, SESSION_MS, SURE_S, ConsumerGroup, Hold, Process
 from ottla.simulation.clients.groups import OFFSETS
 from ottla.simulation.clients.streams_members import END, StreamsMember, topology
-from ottla.simulation.clients.wire import Wire, coordinator_of
+from ottla.simulation.clients.wire import Disconnected, Wire, coordinator_of
 from ottla.simulation.world import World
 
 LEAVING_STATIC: Final = -2
@@ -29,6 +29,7 @@ OFFSETS_S: Final = 1.0
 """After so long members report their offsets again."""
 GOES: Final = 0.03
 """How often a member goes after a heartbeat, to come back later."""
+LOSES: Final = 0.02
 AWAY_S_MAX: Final = 1.5 * SESSION_MS / 1000
 
 
@@ -79,6 +80,10 @@ class ApplicationMember(StreamsMember):
         self.goes = goes
         self.away_s: float | None = None
         """For how long it goes; None: for any time."""
+        self.loses = False
+        """Whether the next answer that tells it of other tasks is lost on its way."""
+        self.went = 0
+        """How often the coordinator has answered that it may go."""
         self.back_s = 0.0
         """When it comes back."""
         self.topology_epoch = 0
@@ -136,6 +141,7 @@ class ApplicationMember(StreamsMember):
     async def _work(self, wire: Wire) -> bool:
         if not await super()._work(wire):
             return False
+        self.loses = self.loses or (self.goes > 0 and self.random.random() < LOSES)
         if self.epoch <= 0 or self.stopping or self.random.random() >= self.goes:
             return True
         away_s = self.random.uniform(0, AWAY_S_MAX) if self.away_s is None else self.away_s
@@ -160,8 +166,15 @@ class ApplicationMember(StreamsMember):
         if code and code not in self.out:
             self.check_retriable(code, "to go")
         self.world.counts["members that went"] += not code
+        self.went += not code
 
     # What it is told
+
+    def _arrived(self, asked: dict[str, Any], answer: dict[str, Any]) -> None:
+        if not answer["error_code"] and asked["member_epoch"] and answer["active_tasks"] is not None and self.loses:
+            self.loses = False
+            self.world.counts["answers lost"] += 1
+            raise Disconnected("an answer is lost")
 
     def _heard(self, asked: dict[str, Any], answer: dict[str, Any], process: Process, sent_s: float) -> None:
         world = self.world

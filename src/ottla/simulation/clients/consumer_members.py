@@ -128,6 +128,7 @@ class ConsumerMember(Client):
         process = wire.host, self.world.machines[wire.host].starts
         asked, sent_s = self._asked(whole=whole), self.world.time.now_s
         answer = await wire.ask(self.heartbeat, 1, asked)
+        self._arrived(asked, answer)
         code = ErrorCode(answer["error_code"])
         if code in self.out:
             self.note(f"heartbeat: {code.name}")
@@ -152,6 +153,9 @@ class ConsumerMember(Client):
             self._take(given, process, sent_s)
         self.history.counts["consumer heartbeats"] += 1
         return not self.owned - self.positions.keys() or await self._find_positions(wire)
+
+    def _arrived(self, asked: dict[str, Any], answer: dict[str, Any]) -> None:
+        """A heartbeat was answered. Raises Disconnected where the answer is to be lost on its way."""
 
     def _heard(self, asked: dict[str, Any], answer: dict[str, Any], process: Process, sent_s: float) -> None:
         """A heartbeat was answered without an error."""

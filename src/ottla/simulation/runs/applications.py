@@ -42,8 +42,8 @@ GROUP_RESOURCE = 32
 ALWAYS = (
     "consumer heartbeats", "consumer group assignments", "consumer group commits", "warm-ups", "standbys",
     "members that went", "descriptions checked", "static members returned", "instance ids refused",
-    "old members fenced", "standbys changed", "offsets reported again", "absent members lost", "coordinators compared",
-    "fault",
+    "old members fenced", "standbys changed", "offsets reported again", "answers lost", "absent members lost",
+    "coordinators compared", "fault",
 )  # fmt: skip
 
 
@@ -211,7 +211,8 @@ class ApplicationRun(streams.StreamsRun):
 
     async def _go(self, member: ApplicationMember, away_s: float) -> None:
         member.goes, member.away_s = 1.0, away_s
-        await self._wait(lambda: member.epoch == 0, f"{member.name} goes")
+        went = member.went
+        await self._wait(lambda: member.went > went, f"{member.name} goes")
         member.goes = 0.0
 
     async def _until_joined(self, member: ApplicationMember) -> None:
@@ -264,6 +265,8 @@ class ApplicationRun(streams.StreamsRun):
     async def _change_standbys(self, members: list[ApplicationMember]) -> None:
         application = self.application
         for replicas in sorted({0, 1, 2} - {application.asked.replicas}):
+            for each in members:
+                each.loses = True
             await self._patiently(partial(self._set, settings={"streams.num.standby.replicas": str(replicas)}))
             application.asked = application.asked._replace(replicas=replicas)
             await self._settled(members, f"each task has {replicas} standbys")
