@@ -70,7 +70,7 @@ MET: dict[str, tuple[str, ...]] = {
     ),
     "queues": ("back-offs checked", "times of delivery checked", "order checked", "share redeliveries"),
     "streams": ("warm-ups", "consumer group unknown_member_id", "streamsmember disconnected"),
-    "applications": ("consumer group unreleased_instance_id", "tasks told", "tags missed"),
+    "applications": ("consumer group unreleased_instance_id", "assignments heard", "tags missed"),
     "security": ("nemesis: of security", "logins by tokens", "denied", "quorum leaders", "user disconnected"),
 }
 """What all runs of a kind together have to meet."""

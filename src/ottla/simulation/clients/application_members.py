@@ -61,7 +61,7 @@ class Application(ConsumerGroup):
     members: dict[str, ApplicationMember] = field(default_factory=dict)
     """By member id."""
     highest: tuple[int, Mark] = -1, Mark()
-    """The highest epoch that a member was told, and when it was. (A description tells what is not committed yet.)"""
+    """The highest epoch that a member was heard, and when it was. (A description shows what is not committed yet.)"""
 
 
 class ApplicationMember(StreamsMember):
@@ -81,7 +81,7 @@ class ApplicationMember(StreamsMember):
         self.away_s: float | None = None
         """For how long it goes; None: for any time."""
         self.loses = False
-        """Whether the next answer that tells it of other tasks is lost on its way."""
+        """Whether the next answer that shows it of other tasks is lost on its way."""
         self.went = 0
         """How often the coordinator has answered that it may go."""
         self.back_s = 0.0
@@ -90,8 +90,8 @@ class ApplicationMember(StreamsMember):
         self.reported_s = -OFFSETS_S
         self.cold: set[int] = set()
         """Tasks that it was given to run before it had restored them."""
-        self.untold: tuple[tuple[list[int], ...], Process, float] | None = None
-        """What it should have been told, by whom, and since when."""
+        self.unheard: tuple[tuple[list[int], ...], Process, float] | None = None
+        """What it should have been heard, by whom, and since when."""
         process.members.append(self)
         super().__init__(world, history, name, servers, group)
         self.restored = process.restored
@@ -123,7 +123,7 @@ class ApplicationMember(StreamsMember):
 
     def _join_again(self) -> None:
         super()._join_again()
-        self.untold = None
+        self.unheard = None
         self._drop_copies()
         self.reported_s = -OFFSETS_S
 
@@ -168,7 +168,7 @@ class ApplicationMember(StreamsMember):
         self.world.counts["members that went"] += not code
         self.went += not code
 
-    # What it is told
+    # What it is heard
 
     def _arrived(self, asked: dict[str, Any], answer: dict[str, Any]) -> None:
         if not answer["error_code"] and asked["member_epoch"] and answer["active_tasks"] is not None and self.loses:
@@ -180,10 +180,12 @@ class ApplicationMember(StreamsMember):
         world = self.world
         statuses = {each["status_code"] for each in answer["status"] or ()}
         if (STALE_TOPOLOGY in statuses) != (self.topology_epoch < 0):
-            world.violated(f"a member with an older topology is told: {self.name} of {self.topology_epoch}: {statuses}")
+            world.violated(
+                f"a member with an older topology is heard: {self.name} of {self.topology_epoch}: {statuses}"
+            )
         lacks = not {*self.group.asked.tags} <= self.process.tags.keys()
         if MISSING_CLIENT_TAGS in statuses and not lacks:
-            world.violated(f"a member is told which tags it lacks: {self.name} lacks none: {statuses}")
+            world.violated(f"a member is heard which tags it lacks: {self.name} lacks none: {statuses}")
         world.counts["tags missed"] += MISSING_CLIENT_TAGS in statuses
         hold = Hold(self.name, process, sent_s)
         if answer["member_epoch"] > self.group.highest[0]:
@@ -193,13 +195,13 @@ class ApplicationMember(StreamsMember):
         for number in {*self.copies[0], *self.copies[1]}:
             self.group.copies[self.name, number] = hold
         if answer["active_tasks"] is not None:
-            told, self.untold = tasks.of(answer), None
-            if self.epoch and told != (sorted(self.owned), *self.copies):
-                self.world.counts["tasks told"] += 1
-        elif self.untold is not None and asked["active_tasks"] is not None:
-            should, by, since_s = self.untold
+            heard, self.unheard = tasks.of(answer), None
+            if self.epoch and heard != (sorted(self.owned), *self.copies):
+                self.world.counts["assignments heard"] += 1
+        elif self.unheard is not None and asked["active_tasks"] is not None:
+            should, by, since_s = self.unheard
             if by == process and sent_s > since_s:
-                world.violated(f"a member is told of its tasks: {self.name} was not of {should}, and has {self.owned}")
+                world.violated(f"a member is heard of its tasks: {self.name} was not of {should}, and has {self.owned}")
 
     def _own_instance(self, asked: dict[str, Any], hold: Hold) -> None:
         """One member at a time has an instance id; who has it no more is fenced."""
@@ -282,6 +284,6 @@ class Watcher(Client):
             if member is None or member.member_id != row["member_id"] or member.epoch <= 0:
                 continue
             has = tasks.of(row["assignment"])
-            is_told = has == (sorted(member.owned), *member.copies)
-            member.untold = None if is_told else (has, process, world.time.now_s)
+            is_known_there = has == (sorted(member.owned), *member.copies)
+            member.unheard = None if is_known_there else (has, process, world.time.now_s)
         world.counts["descriptions checked"] += 1

@@ -4,7 +4,7 @@ that warm up, whose coordinator is lost in the middle of all of it.
 What holds for `streams` holds here. Besides, at any time: a process has a task once; a member that joins with the
 instance id of another one is refused, and who has lost it is fenced; a target has one active owner for each task, as
 many standbys as are asked for, as far apart by their tags as can be; epochs never go back; a member that missed an
-answer is told of its tasks. In the end, beside faults of the coordinator: a static member that comes back has its tasks
+answer is heard of its tasks. In the end, beside faults of the coordinator: a static member that comes back has its tasks
 at once and nobody else moves; one that stays away has lost them when its session is over; another number of standbys
 is heeded; and task offsets are reported to a new coordinator.
 """
@@ -171,9 +171,9 @@ class ApplicationRun(streams.StreamsRun):
             if rows.keys() != {each.member_id for each in members}:
                 found.append(f"members are {sorted(rows)}")
             for each in members:
-                told = (sorted(each.owned), *each.copies)
-                if each.member_id in rows and tasks.of(rows[each.member_id]["assignment"]) != told:
-                    found.append(f"{each.name} was told {told}")
+                heard = (sorted(each.owned), *each.copies)
+                if each.member_id in rows and tasks.of(rows[each.member_id]["assignment"]) != heard:
+                    found.append(f"{each.name} was heard {heard}")
                 if not each.owned_is_known or not each.owned <= each.positions.keys():
                     found.append(f"{each.name} has not begun")
             return found
@@ -184,14 +184,14 @@ class ApplicationRun(streams.StreamsRun):
         """A static member goes and comes back. Its tasks are its own, at once, and nobody else moves."""
         world = self.world
         before = await self._settled(members, "nothing moves")
-        old, epoch, told = member.member_id, member.epoch, (sorted(member.owned), *member.copies)
+        old, epoch, heard = member.member_id, member.epoch, (sorted(member.owned), *member.copies)
         others = [(each, (sorted(each.owned), *each.copies)) for each in members if each is not member]
         await self._go(member, 1.0)
         if through:
             world.machines[self._coordinator()].crash(power_loss=False)
         await self._until_joined(member)
-        if (has := (sorted(member.owned), *member.copies)) != told:
-            world.violated(f"a static member comes back to its tasks: {member.name} had {told}, has {has}")
+        if (has := (sorted(member.owned), *member.copies)) != heard:
+            world.violated(f"a static member comes back to its tasks: {member.name} had {heard}, has {has}")
         after = await self._settled(members, "a static member has come back")
         if (after["group_epoch"], after["assignment_epoch"]) != (before["group_epoch"], before["assignment_epoch"]):
             text = f"epoch {after['group_epoch']} after {before['group_epoch']}"

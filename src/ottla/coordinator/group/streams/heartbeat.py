@@ -422,8 +422,8 @@ class _Heartbeat:
     # What it is told
 
     def _misses(self, member: StreamsMember) -> bool:
-        """Whether the member reports other tasks than it has: it may have missed the answer that told it. (Kafka 4.4
-        does not tell it again: tasks run nowhere until the next rebalance.)"""
+        """Whether the member reports other tasks than it has: it may have missed the answer with them. (Kafka 4.4
+        does not repeat it: tasks run nowhere until the next rebalance.)"""
         owned = self._owned()
         return owned is not None and not member.assigned.is_same(owned)
 
