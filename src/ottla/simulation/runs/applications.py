@@ -5,8 +5,8 @@ What holds for `streams` holds here. Besides, at any time: a process has a task 
 instance id of another one is refused, and who has lost it is fenced; a target has one active owner for each task, as
 many standbys as are asked for, as far apart by their tags as can be; epochs never go back; a member that missed an
 answer hears of its tasks. In the end, beside faults of the coordinator: a static member that comes back has its
-tasks at once and nobody else moves; one that stays away has lost them when its session is over; another number of standbys
-is heeded; and task offsets are reported to a new coordinator.
+tasks at once and nobody else moves; one that stays away has lost them when its session is over;
+another number of standbys is heeded; and task offsets are reported to a new coordinator.
 """
 
 from __future__ import annotations
