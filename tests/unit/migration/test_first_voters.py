@@ -46,12 +46,12 @@ def _world(seed: int) -> World:
 
 
 def _import(world: World, *nodes: Node, initial: tuple[str, ...] = FIRST) -> Any:
-    done = execute(world.zookeeper, world.disk, nodes, world.random, lambda: 1000, initial=initial)  # type: ignore[arg-type]
+    done = execute(world.zookeeper, world.disk, nodes, world.random, lambda: 1000, initial=initial)
     return asyncio.run(done)
 
 
 def _back(world: World, *nodes: Node) -> Any:
-    return asyncio.run(roll_back(world.zookeeper, world.disk, nodes))  # type: ignore[arg-type]
+    return asyncio.run(roll_back(world.zookeeper, world.disk, nodes))
 
 
 def _assert_voters_agree(world: World) -> None:
@@ -150,7 +150,7 @@ def test_a_static_import_does_not_become_a_dynamic_one() -> None:
 
 
 def test_directories_of_an_import_before_this_one() -> None:
-    """Somebody deleted the znodes by hand: this host's ids are of another seed than those that the first one decides."""
+    """Somebody deleted the znodes by hand: this host's ids are of another seed than those that the snapshot names."""
     world = _world(1)
     _import(world, DYNAMIC[1])
     for path in (IMPORT, cluster.CONTROLLER):
@@ -161,8 +161,8 @@ def test_directories_of_an_import_before_this_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1", "1@", "1@host", "1@host:0", "1@:9093", "x@host:1", "-1@host:1", "2147483648@host:1", "1@h:1,1@h:2",
-             "1@host:9093:AAAAAAAAAAAAAAAAAAAAiQ", "1@h:1,", "1@h:65536", "1@::1:9093"],
+    "text", ["", "1", "1@", "1@host", "1@host:0", "1@:9093", "x@host:1", "-1@host:1", "2147483648@host:1",
+             "1@h:1,1@h:2", "1@host:9093:AAAAAAAAAAAAAAAAAAAAiQ", "1@h:1,", "1@h:65536", "1@::1:9093"],
 )  # fmt: skip
 def test_controllers_that_cannot_be_read(text: str) -> None:
     with pytest.raises(OttlaError, match="--initial-controllers"):
