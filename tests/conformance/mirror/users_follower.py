@@ -9,8 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from typing import Any
 
+from confluent_kafka import KafkaException
+
+from ottla.errors import KafkaError
 from ottla.mirror.carrying import Carry
 from ottla.mirror.mirror import Mirror, Route
 from tests.conformance.mirror.logins import of
@@ -36,8 +40,15 @@ def main(source: str, controllers: str, destination: str, kill_at: str = "") -> 
         note = mirror._note_credentials
         mirror._note_credentials = lambda of: killed() if (all_ := list(of)) else note(all_)  # type: ignore
     while True:
-        mirror.step()
-        print("followed", flush=True)
+        try:  # as `Mirror.follow` does with what else it keeps alike
+            mirror.control.ensure()
+            mirror.control.load()
+            done = mirror.sync_rest([])
+        except (KafkaException, KafkaError, OSError) as error:
+            print(f"not now: {error}", flush=True)
+        else:
+            print(f"did {[(each.action, each.name) for each in done]}", flush=True)
+        time.sleep(0.2)
 
 
 if __name__ == "__main__":
