@@ -16,34 +16,69 @@ from pathlib import Path
 import pytest
 
 from ottla.mirror.mirror import Mirror
+from peers.kafka import start_fast
+from peers.kafka.cluster import KafkaCluster
 from tests.cluster.admin import until
-from tests.cluster.processes import Voter, ottla_quorum, start_together
-from tests.cluster.quorum.test_quorum import QUICK, end, leader_of
+from tests.cluster.processes import ottla_quorum, start_together
+from tests.cluster.quorum.test_quorum import QUICK, leader_of
 from tests.conformance.mirror.logins import may_log_in, secured_node, upserted
 from tests.conformance.mirror.users_follower import route
+
+
+class OttlaQuorum:
+    """As `KafkaCluster`: three nodes that are both broker and controller."""
+
+    def __init__(self, directory: Path) -> None:
+        self.nodes = ottla_quorum(directory, settings=QUICK)
+        self.addresses = {number: node.bootstrap for number, node in enumerate(self.nodes, start=1)}
+        self.controllers = ",".join(node.settings["listeners"].rpartition("//")[2] for node in self.nodes)
+
+    def kill(self, node: int) -> None:
+        self.nodes[node - 1].kill()
+
+    def restart(self, node: int) -> None:
+        self.nodes[node - 1].begin()
+        self.nodes[node - 1].wait_ready()
+
+    def __enter__(self) -> OttlaQuorum:
+        start_together(self.nodes)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for node in self.nodes:
+            if node.process is not None:
+                node.kill()
+
+
+class ThreeOfKafka(KafkaCluster):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, heap="384m", settings=QUICK, flags=start_fast("4.4"), release="4.4")
+        self.controllers = self.peers[1].controllers
 
 
 class Sides:
     """Three nodes that vote together, and an Ottla that takes their users."""
 
-    def __init__(self, directory: Path) -> None:
-        self.source: list[Voter] = ottla_quorum(directory, settings=QUICK)
+    def __init__(self, directory: Path, source: OttlaQuorum | ThreeOfKafka) -> None:
+        self.source = source
         self.destination = secured_node(directory / "destination")
         self.directory = directory
+        self.running = dict(source.addresses)
+        self.bootstrap = ",".join(source.addresses.values())
+        self.controllers = source.controllers
         self._run = 0
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(node.bootstrap for node in self.source)
-
-    @property
-    def controllers(self) -> str:
-        return ",".join(node.controller for node in self.source)
 
     def leader(self) -> int:
         """Waits until all that run agree about it."""
-        running = [node.bootstrap for node in self.source if node.process is not None]
-        return until(lambda: leader_of(running), lambda found: found > 0)
+        return until(lambda: leader_of([*self.running.values()]), lambda found: found in self.running)
+
+    def kill(self, node: int) -> None:
+        self.source.kill(node)
+        del self.running[node]
+
+    def restart(self, node: int) -> None:
+        self.source.restart(node)
+        self.running[node] = self.source.addresses[node]
 
     @contextlib.contextmanager
     def follower(self, kill_at: str = "") -> Iterator[subprocess.Popen[bytes]]:
@@ -64,14 +99,11 @@ class Sides:
 
 
 @pytest.fixture
-def sides(tmp_path: Path) -> Iterator[Sides]:
-    sides = Sides(tmp_path)
-    try:
-        start_together(sides.source)
+def sides(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Sides]:
+    with request.param(tmp_path) as source:
+        sides = Sides(tmp_path, source)
         with sides.destination:
             yield sides
-    finally:
-        end(sides.source)
 
 
 def may_soon_log_in(sides: Sides, password: str) -> bool:
@@ -81,18 +113,31 @@ def may_soon_log_in(sides: Sides, password: str) -> bool:
         raise AssertionError(sides.said()[-3000:]) from None
 
 
+@pytest.mark.parametrize(
+    "sides",
+    [
+        OttlaQuorum,
+        pytest.param(
+            ThreeOfKafka,
+            marks=pytest.mark.nightly(
+                "tests/conformance/mirror/test_mirror_users.py::test_a_client_of_kafka_logs_in_at_ottla",
+                "tests/conformance/mirror/test_mirror_users_moves.py::test_the_leading_controller_dies_and_the_mirror_too",
+            ),
+        ),
+    ],
+    indirect=True,
+)
 def test_the_leading_controller_dies_and_the_mirror_too(sides: Sides) -> None:
     upserted(sides.bootstrap, "first")
     with sides.follower() as follower:
         assert may_soon_log_in(sides, "first")
         for password in ("second", "third"):
             leader = sides.leader()
-            sides.source[leader - 1].kill()
+            sides.kill(leader)
             upserted(sides.bootstrap, password)
             assert may_soon_log_in(sides, password)
             assert sides.leader() != leader
-            sides.source[leader - 1].begin()
-            sides.source[leader - 1].wait_ready()
+            sides.restart(leader)
         assert follower.poll() is None, sides.said()
 
     before = "third"
