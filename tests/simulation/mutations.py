@@ -407,9 +407,15 @@ MUTATIONS = (
              "        if times := partition.partition_epoch - before.partition_epoch:\n",
              "        times = partition.partition_epoch - before.partition_epoch\n"
              "        if times and partition.leader_epoch != before.leader_epoch:\n"),
-    Mutation("producer-ids-not-kept", "in zookeeper", "ottla.znodes.changes",
+    Mutation("producer-ids-kept-once", "in zookeeper", "ottla.znodes.changes",
              "    if delta.next_producer_id is not None and delta.next_producer_id > 0:\n",
              "    if delta.next_producer_id == 0:\n"),
+    Mutation("states-set-once-for-two-changes", "in zookeeper", "ottla.drivers.zookeeper.tree",
+             "            return [SetData(path, data) for _ in range(times)]\n",
+             "            return [SetData(path, data)]\n", first=3),
+    Mutation("directories-of-replicas-not-kept", "in zookeeper", "ottla.znodes.changes",
+             "            () if DIRECTORIES_UNKNOWN.issuperset(partition.directories) else partition.directories,\n",
+             "            (),\n", first=4),
 )  # fmt: skip
 
 

@@ -116,3 +116,8 @@ def security_from(
 ) -> Security:
     """The security that all places together say. Raises WrongSecurity."""
     return security_of(settings_of(given, environ, prefix=prefix))
+
+
+def security_of_file(path: Path) -> Security:
+    """The security that a file says by itself: nothing of the environment counts. Raises WrongSecurity."""
+    return security_from(read_file(path), {})
