@@ -31,6 +31,7 @@ from ottla.replication.share.key_order import KeyOrder
 from ottla.replication.share.window import Window
 
 if TYPE_CHECKING:
+    from ottla.replication.share.acknowledgement import Row
     from ottla.replication.share.marks import Mark
 
 BATCH_RUNS: Final = 32
@@ -471,12 +472,12 @@ class Selection:
         if offset <= last:
             self._leave(offset, last, times)
 
-    def done_all(self, ranges: Sequence[tuple[Offset, Offset]], times: Times) -> None:
-        """The same for the ranges of a write, which are in order; what is done with becomes one run."""
-        for first, last in ranges:
+    def done_all(self, rows: Sequence[Row], times: Times) -> None:
+        """The same for the rows of a write, which are in order; what is done with becomes one run."""
+        for first, last, _, _ in rows:
             self.done(first, last, times)
         folded = -1
-        for first, last in ranges:
+        for first, last, _, _ in rows:
             if last > folded:
                 folded = self.fold(first, last)
 
