@@ -226,7 +226,7 @@ MUTATIONS = (
              "        entry.combined = [*value.state_batches]\n"),
     Mutation("records-between-batches-are-skipped", "groups", "ottla.replication.share.window",
              "            if self.gap_start == _NO_GAP and batch.first_offset > following:\n",
-             "            if ():\n", 40),
+             "            if ():\n"),
     Mutation("what-is-locked-is-taken", "groups", "ottla.replication.share.acquisition",
              "            if not run.is_available:\n                continue\n            alone",
              "            if not run.is_available and run.deadline_ms is None:\n                continue\n"

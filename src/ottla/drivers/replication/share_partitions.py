@@ -27,13 +27,12 @@ from ottla.metadata.features import SHARE_VERSION
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.metrics.shared import ShareMetrics, SharePartitionMetrics
 from ottla.model import Millis, Offset
-from ottla.protocol.internal.share_records import DeliveryState, SharePartitionKey, StateBatch
+from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
 from ottla.replication.partition import Partition
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
 from ottla.replication.share.acquisition import Acquired
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.dead_letters import SHARE_VERSION_MIN, TOPIC, DeadRecords, LostLetters
-from ottla.replication.share.in_flight import DONE_COUNT
 from ottla.replication.share.session import SessionKey, SharedPartition, ShareSessions
 from ottla.replication.share.share_partition import LoadedState, SharePartition
 
@@ -65,10 +64,6 @@ _ERRORS: Final = {
 }
 
 
-_ACKNOWLEDGED: Final = DeliveryState.ACKNOWLEDGED
-_ARCHIVED: Final = DeliveryState.ARCHIVED
-
-
 def error_of(row: StateRow) -> ErrorCode:
     """What a consumer is told of the coordinator's answer. What passes (it is not heard of, moves, loads, or cannot
     write for the moment: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS, ...) is
@@ -77,27 +72,6 @@ def error_of(row: StateRow) -> ErrorCode:
     code = ErrorCode(row["error_code"])
     passing = ErrorCode.coordinator_not_available if code.retriable else ErrorCode.unknown_server_error
     return _ERRORS.get(code, passing)
-
-
-def as_kept(batches: Iterable[StateBatch]) -> list[StateBatch]:
-    """What the coordinator keeps of a share-partition with records that wait, whose window may be long: records that
-    are done with are all alike, so that neighbours are one row. Of two rows the coordinator believes the one with more
-    deliveries."""
-    kept: list[StateBatch] = []
-    done_until = -1
-    """The last offset of a row at the end that is done with."""
-    for batch in batches:
-        state = batch.delivery_state
-        if state != _ACKNOWLEDGED and state != _ARCHIVED:
-            kept.append(batch)
-            done_until = -1
-            continue
-        done_from = batch.first_offset
-        if done_until >= 0 and done_until + 1 == done_from:
-            done_from = kept.pop().first_offset
-        done_until = batch.last_offset
-        kept.append(StateBatch(done_from, done_until, _ARCHIVED, DONE_COUNT))
-    return kept
 
 
 Done = Callable[[KafkaError | None], None]
@@ -388,9 +362,8 @@ class SharePartitions:
             if done is not None:
                 done(None)
             return
-        batches = write.batches
-        if led.core is not None and led.core.selection is not None:
-            batches = as_kept(batches)
+        selects = led.core is not None and led.core.selection is not None
+        batches = write.kept() if selects else write.batches
         request = WriteState(
             led.key, write.state_epoch, write.leader_epoch, write.start_offset, batches, write.delivery_complete_count
         )
@@ -468,7 +441,7 @@ class SharePartitions:
         self.use(core, self.config_of(led.key.group_id))
         write = core.advance(max(self.now_ms(), led.timer_ms))
         if write is not None:
-            led.metrics.locks_ended += sum(each.last_offset - each.first_offset + 1 for each in write.batches)
+            led.metrics.locks_ended += sum(row[1] - row[0] + 1 for row in write.rows)
         self._persist(led, write, None)
         self._arm(led)
         if write is not None or core.selection is not None:

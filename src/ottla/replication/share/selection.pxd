@@ -80,7 +80,7 @@ cdef class Selection:
     cpdef _leave(self, long long first, long long last, times)
 
     @cython.locals(first=cython.longlong, last=cython.longlong, folded=cython.longlong)
-    cpdef done_all(self, ranges, times)
+    cpdef done_all(self, rows, times)
 
     @cython.locals(
         window=Window, batches=list, batch=InFlightBatch, behind=InFlightBatch, index=cython.Py_ssize_t,

@@ -425,13 +425,12 @@ class _ShareFetch:
             core, rounds = reading.led.core, 0
             if core is None or core.selection is None or reading.error is not None:
                 continue
-            while rounds < FILLS_MAX and core.selection is not None and core.selection.goes_on and core.can_acquire():
-                left, bytes_left = (
-                    self._request.max_records - self._count,
-                    self._max_bytes - sum(len(each.data) for each in readings),
-                )
-                if left <= 0 or bytes_left <= 0:
+            while rounds < FILLS_MAX and core.selection is not None and core.selection.goes_on:
+                left = self._request.max_records - self._count
+                if left <= 0 or (bytes_left := self._max_bytes - sum(len(each.data) for each in readings)) <= 0:
                     return
+                if not core.can_acquire():
+                    break
                 before, scanned = len(reading.batches), core.selection.scan_from
                 more = read_parts(
                     reading, core.parts(left), bytes_left + len(reading.data), self._committed_only, False
