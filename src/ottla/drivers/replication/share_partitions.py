@@ -159,8 +159,8 @@ class LedSharePartition:
 
 
 class LeftBackoffs:
-    """Back-offs of share-partitions that nobody reads at the moment. Not kept beyond this node: after a change of leader
-    they start again."""
+    """Back-offs of share-partitions that nobody reads at the moment. They are known to this node alone: after a change
+    of leader they start again."""
 
     def __init__(self, runs_max: int = LEFT_RUNS_MAX) -> None:
         self._runs_max = runs_max

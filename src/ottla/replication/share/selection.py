@@ -195,7 +195,17 @@ class Selection:
         if self.scan_from <= until and (marks is not None or self.config.mark_settings is None):
             self._scan(until, marks, aborted, max(SCANNED_MIN, wanted.records_max), times)
         self._archive_compacted(parts, batches, times)
+        if aborted:
+            self._archive_aborted(aborted, times)
         return self._take(wanted, parts, deadline_ms)
+
+    def _archive_aborted(self, aborted: Sequence[OffsetRange], times: Times) -> None:
+        """Archive what was scanned before it was aborted: the group may have read what was not committed then."""
+        window = self._window
+        for first, last in aborted:
+            start = max(0, window.floor(first))
+            window.archive(window.batches[start : window.floor(last) + 1], first, last, _AVAILABLE)
+            self.done(first, last, times)
 
     def _archive_compacted(
         self, parts: Sequence[OffsetRange], batches: Sequence[ReadBatch], times: Times
