@@ -302,8 +302,11 @@ class SharePartitions:
 
     @staticmethod
     async def _resume(core: SharePartition, backoffs: Sequence[Backoff]) -> None:
-        for start in range(0, len(backoffs) if core.selection is not None else 0, RESUMED_AT_ONCE):
-            core.selection.resume(backoffs[start : start + RESUMED_AT_ONCE])
+        selection = core.selection
+        if selection is None:
+            return
+        for start in range(0, len(backoffs), RESUMED_AT_ONCE):
+            selection.resume(backoffs[start : start + RESUMED_AT_ONCE])
             await asyncio.sleep(0)
 
     async def _initial_offset(self, led: LedSharePartition) -> Offset:
