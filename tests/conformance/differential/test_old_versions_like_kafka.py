@@ -73,10 +73,12 @@ class Asked:
         return messages.plain(messages.decode_response(key, version, await self.reader.readexactly(size))[1])
 
     async def until_led(self, names: list[str]) -> None:
+        """Metadata names leaders of Kafka's before they lead."""
+        rows = [{"partition_index": 0, "timestamp": -2, "max_num_offsets": 1}]
+        asked = {"replica_id": -1, "topics": [{"name": each, "partitions": rows} for each in names]}
         for _ in range(1000):
-            answer = await self.ask(ApiKey.METADATA, 1, {"topics": [{"name": each} for each in names]})
-            topics = answer["topics"]
-            codes = [row["error_code"] for topic in topics for row in (topic, *topic["partitions"])]
+            topics = (await self.ask(ApiKey.LIST_OFFSETS, 0, asked))["topics"]
+            codes = [row["error_code"] for topic in topics for row in topic["partitions"]]
             if not any(codes):
                 return
             await asyncio.sleep(0.05)
