@@ -39,12 +39,19 @@ from ottla.replication.share.share_partition import LoadedState, SharePartition
 if TYPE_CHECKING:
     from ottla.drivers.ports import PublishedMetadata, ShareHost
     from ottla.drivers.replication.dead_letters import DeadLetterWriter
+    from ottla.replication.share.selection import Backoff
 
 _LOG = logging.getLogger("ottla.share")
 
 UNKNOWN_START: Final = -1
 
 READ_BYTES: Final = 65_536
+
+LEFT_RUNS_MAX: Final = 100_000
+"""Runs of records whose back-off is known though nobody reads their share-partition: about 15 MB."""
+
+RESUMED_AT_ONCE: Final = 500
+"""Back-offs that are put into a window without yielding to the event loop."""
 
 _LOST: Final = frozenset({
     ErrorCode.not_leader_or_follower, ErrorCode.group_id_not_found, ErrorCode.unknown_topic_or_partition,
@@ -125,6 +132,31 @@ class LedSharePartition:
             self.wake()
 
 
+class LeftBackoffs:
+    """Back-offs of share-partitions that nobody reads at the moment. They are known to this node alone: after a change
+    of leader they start again."""
+
+    def __init__(self, runs_max: int = LEFT_RUNS_MAX) -> None:
+        self._runs_max = runs_max
+        self._left: dict[SharePartitionKey, tuple[int, list[Backoff]]] = {}
+        self._runs = 0
+
+    def put(self, key: SharePartitionKey, leader_epoch: int, backoffs: list[Backoff]) -> None:
+        """Those that were left longest ago make room."""
+        self.take(key, leader_epoch)
+        if backoffs:
+            self._left[key] = leader_epoch, backoffs
+            self._runs += len(backoffs)
+        while self._runs > self._runs_max:
+            self.take(next(iter(self._left)), leader_epoch)
+
+    def take(self, key: SharePartitionKey, leader_epoch: int) -> list[Backoff]:
+        """Those of one share-partition, if no other node has led it meanwhile."""
+        epoch, backoffs = self._left.pop(key, (leader_epoch, []))
+        self._runs -= len(backoffs)
+        return backoffs if epoch == leader_epoch else []
+
+
 class SharePartitions:
     """All methods belong to the event loop's thread."""
 
@@ -142,6 +174,7 @@ class SharePartitions:
         self.sessions = ShareSessions(node.config.group_share_max_share_sessions, self._session_ended)
         self._stopped = False
         self._make_dead_letters = dead_letters
+        self._backoffs = LeftBackoffs()
         self.lost_letters: dict[str, LostLetters] = {}
         """Groups whose last letters this node could not write."""
         self._configs: dict[str, tuple[Mapping[str, str], int, ShareConfig, bool]] = {}
@@ -224,7 +257,10 @@ class SharePartitions:
             batches = [StateBatch(**each) for each in row["state_batches"]]
             if led.error is None:
                 config = self.config_of(led.key.group_id)
-                led.core = SharePartition(LoadedState(row["state_epoch"], start, batches), leader_epoch, config)
+                core = SharePartition(LoadedState(row["state_epoch"], start, batches), leader_epoch, config)
+                await self._resume(core, self._backoffs.take(led.key, leader_epoch))
+            if led.error is None:
+                led.core = core
                 for each in batches:
                     led.metrics.batch_records.add(each.last_offset - each.first_offset + 1)
                 self.metrics.load_seconds.add(elapsed_s() - began_s)
@@ -237,6 +273,15 @@ class SharePartitions:
         except Exception as bug:
             self.drop(led, ErrorCode.unknown_server_error)
             _LOG.error("a share partition cannot be loaded", exc_info=bug)
+
+    @staticmethod
+    async def _resume(core: SharePartition, backoffs: Sequence[Backoff]) -> None:
+        selection = core.selection
+        if selection is None:
+            return
+        for start in range(0, len(backoffs), RESUMED_AT_ONCE):
+            selection.resume(backoffs[start : start + RESUMED_AT_ONCE])
+            await asyncio.sleep(0)
 
     async def _initial_offset(self, led: LedSharePartition) -> Offset:
         """Where a group begins that has no state (`share.auto.offset.reset`). Raises KafkaError."""
@@ -349,7 +394,13 @@ class SharePartitions:
             self.metrics.remove_group(key.group_id)
             self._configs.pop(key.group_id, None)
             for led in [led for led in self if led.key.group_id == key.group_id and not led.unwritten]:
-                self.drop(led, ErrorCode.not_leader_or_follower)
+                self._without_readers(led)
+
+    def _without_readers(self, led: LedSharePartition) -> None:
+        """Drop its state, but for the back-offs: readers that come and go do not postpone them."""
+        if led.core is not None and led.core.selection is not None:
+            self._backoffs.put(led.key, led.core.leader_epoch, led.core.selection.backoffs())
+        self.drop(led, ErrorCode.not_leader_or_follower)
 
     def _session_ended(self, key: SessionKey, partitions: Iterable[SharedPartition]) -> None:
         """End a session whose connection has closed."""
@@ -371,9 +422,13 @@ class SharePartitions:
         def written(row: StateRow | None) -> None:
             error = ErrorCode.not_leader_or_follower if row is None else error_of(row)
             self._written(led, write, error)
+            if has_dead:
+                self._kept(led, None)
             if done is not None:
                 done(KafkaError(error) if error else None)
 
+        if has_dead := bool(write.dead):
+            led.unwritten += 1
         self.persister.tell(request, written)
 
     def _written(self, led: LedSharePartition, write: StateWrite, error: ErrorCode) -> None:
@@ -420,7 +475,7 @@ class SharePartitions:
         would have them written again."""
         led.unwritten -= 1
         if led.core is not None and not led.unwritten and not self.sessions.has_group(led.key.group_id):
-            self.drop(led, ErrorCode.not_leader_or_follower)
+            self._without_readers(led)
 
     # Locks
 

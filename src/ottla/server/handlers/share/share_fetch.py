@@ -333,6 +333,10 @@ class _ShareFetch:
             if led.core is None or led.is_read:
                 continue
             self._manager.use(led.core, config)
+            log_start_offset = led.partition.log.log_start_offset
+            if led.core.selection is not None and log_start_offset > led.core.window.start_offset:
+                # What waits is not read, so that no read would say that retention has deleted it.
+                led.core.move_start(log_start_offset, self._manager.now_ms())
             if led.core.can_acquire():
                 led.read_begins()
                 readings.append(Reading(led, led.core.parts(self._request.max_records)))
