@@ -38,6 +38,10 @@ LOADED_LONG = (
     "duckdb", "httpx", "pyarrow.compute",
     "ottla.sql.topics", "ottla.pipelines.runner", "ottla.registry.server", "ottla.schemas.client",
     "ottla.simulation",
+    "encodings.idna", "tomllib", "ottla.config.describe", "ottla.server.http.server", "ottla.testing.broker",
+    "uvloop", "uvicorn.protocols.http.h11_impl", "ottla.registry.app", "ottla.registry.http_server",
+    "ottla.console.app", "ottla.console.server",
+    "cyclopts.help", "docstring_parser", "rich.markdown", "rich.panel", "rich.rule",
 )  # fmt: skip
 """Extras and what stands on them: it takes longer to load than most commands to run."""
 END_S = 30.0
