@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -157,6 +158,14 @@ class Commands:
                 break
         os.kill(running.pid, signal.SIGINT)
         return self.wait(running, asked=signal.SIGINT)
+
+    def serves(self, running: Running) -> bool:
+        """Wait until it says that it serves; False where it ends before, or says nothing for long."""
+        deadline = time.monotonic() + END_S
+        while time.monotonic() < deadline and not self.ended_within(0.02):
+            if SERVES.search(running.printed()):
+                return True
+        return False
 
     def ended_within(self, limit_s: float) -> bool:
         import select
