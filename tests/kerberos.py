@@ -84,8 +84,8 @@ def _compile(place: Path) -> None:
         (headers,) = {each.parents[1] for each in UNPACKED.glob("usr/include/mit-krb5/gssapi/gssapi.h")}
         (libraries,) = {each.parent for each in UNPACKED.glob("usr/lib/*/mit-krb5/libgssapi_krb5.so")}
         environ |= {
-            # That header is looked for where `krb5-config` says, which is not here.
-            "GSSAPI_COMPILER_ARGS": f"-I{headers} -DHAS_GSSAPI_EXT_H",
+            # `krb5.h` asks for `et/com_err.h`; gssapi_ext.h is looked for where `krb5-config` says, which is not here.
+            "GSSAPI_COMPILER_ARGS": f"-I{headers} -I{headers.parent} -DHAS_GSSAPI_EXT_H",
             "GSSAPI_LINKER_ARGS": f"-L{libraries} -L{libraries.parent} -lgssapi_krb5",
             "GSSAPI_KRB5_MAIN_LIB": str(libraries / "libgssapi_krb5.so"),
             "GSSAPI_SUPPORT_DETECT": "false",

@@ -59,18 +59,12 @@ def test_stopped_killed_and_gone_on_with(bootstrap: str, work: Path) -> None:
     directory = ["--directory", str(work / "state")]
     assert [each["state"] for each in ottla("pipeline", "status", *directory)] == ["died"]
 
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{unused.getsockname()[1]}"
-    command = Command(str(work / "mine.py"), work, *arguments, "--metrics", address)
+    command = Command(str(work / "mine.py"), work, *arguments)
     command.until(is_done)
     feed(bootstrap, settings["input"], numbers(2000, 3000))
     command.until(lambda status: is_done(status) and has_read(1000)(status))
-    with urllib.request.urlopen(f"http://{address}/metrics") as answer:
-        assert 'ottla_pipeline_rows_total{pipeline="mine",query="halves"}' in answer.read().decode()
     assert ottla("pipeline", "stop", "mine", *directory)["state"] == "stopped"
     assert command.ended() == 0
-    assert command.errors == []
 
     feed(bootstrap, settings["input"], numbers(3000, 4000))
     command = Command(str(work / "mine.py"), work, *arguments, "--once")
@@ -81,6 +75,38 @@ def test_stopped_killed_and_gone_on_with(bootstrap: str, work: Path) -> None:
     for group in ("ottla-mine", "ottla-mine-counts"):
         (described,) = ottla("group", "describe", group, "-b", bootstrap)
         assert described["lag"] == 0, described
+
+
+@pytest.mark.nightly(
+    "tests/spark/pipelines/test_pipeline_command.py::test_stopped_killed_and_gone_on_with",
+    "tests/spark/test_mirror.py::test_what_copies_is_killed_on_a_cluster_of_workers",
+    "tests/unit/pipelines/test_runner.py",
+)
+@pytest.mark.usefixtures("spark")
+def test_a_signal_ends_it_between_two_batches(bootstrap: str, work: Path) -> None:
+    settings = names("input", "halves", "counts")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    feed(bootstrap, settings["input"], numbers(0, 100))
+    command = Command(
+        str(work / "mine.py"),
+        work,
+        "-b",
+        bootstrap,
+        "--master",
+        "local[2]",
+        *set_(settings),
+        "--metrics",
+        f"127.0.0.1:{port}",
+    )
+    command.until(has_read(100))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        assert 'ottla_pipeline_rows_total{pipeline="mine",query="halves"} 100' in answer.read().decode()
+    assert command.end(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert command.errors == []
+    assert [each["state"] for each in ottla("pipeline", "status", "--directory", str(work / "state"))] == ["stopped"]
+    ensure_exact(bootstrap, settings, 100)
 
 
 @pytest.mark.usefixtures("spark")
