@@ -76,7 +76,7 @@ def test_librdkafka(node: SecuredNode, files: Path) -> None:
     consumer.subscribe(["librdkafka"])
     found: list[bytes | None] = []
     while len(found) < len(values):
-        found += [each.value() for each in consumer.consume(500, 30) if not each.error()]
+        found += [each.value() for each in consumer.consume(len(values) - len(found), 30) if not each.error()]
     consumer.close()
     assert found == values
 
