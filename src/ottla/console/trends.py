@@ -6,6 +6,7 @@ import threading
 import time
 from typing import Final
 
+from ottla.console.copying import Copies, Copying, Pace
 from ottla.console.history import History, Trend
 
 ALL: Final = ""
@@ -18,6 +19,7 @@ class Trends:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ends, self._lags, self._topic_lags = History(), History(), History()
+        self._copying = Copying()
         self.looked = float("-inf")
         """By the monotonic clock."""
 
@@ -46,6 +48,11 @@ class Trends:
     def lag_of_group(self, group: str) -> Trend | None:
         with self._lock:
             return self._lags.level(group)
+
+    def copied(self, copies: Copies) -> Pace:
+        """How far moves are; this look is a sample."""
+        with self._lock:
+            return self._copying.add(time.monotonic(), copies)
 
     def lag_of_topic(self, topic: str) -> Trend | None:
         with self._lock:
