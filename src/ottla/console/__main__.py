@@ -22,9 +22,8 @@ def _run(
     os.nice(NICENESS)
     url = options.get("registry")
     given = {name: value for name, value in options.items() if name != "registry"}
-    console = Console(
-        Options(**given, registry={} if not url else registry_options(url, security), security=security, http=http)
-    )
+    registry = {} if not url else registry_options(url, security)
+    console = Console(Options(**given, registry=registry, security=security, http=http, yields=True))
     console.serve(lambda: serving(console))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla.console import live
+from ottla.console import feeds, live
 from ottla.console.app import Application
 from ottla.console.asking import Asking, Site
 from ottla.console.brokers import failure
@@ -32,6 +32,12 @@ MASKS = parse_masks({"mask": [{"topics": ["t"], "fields": ["card"]}]}, "masks")
 
 def record(number: int) -> SimpleRecord:
     return SimpleRecord(NOW_MS + number, f"k{number}".encode(), json.dumps({"n": number, "card": "4111"}).encode())
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look reads."""
+    monkeypatch.setattr(feeds, "FRESH_S", 0.0)
 
 
 class Growing(FakeBrokers):
