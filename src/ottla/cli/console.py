@@ -84,7 +84,7 @@ def console(
     return run(
         Options(
             servers, host, port, client_security.current(), _registry(registry), masks, roles, oidc,
-            tuple(host_name or ()), port_settings(http_config), behind_proxy, read_only, pipelines,
+            tuple(host_name or ()), port_settings(http_config), behind_proxy, read_only, pipelines, yields=True,
         )
     )  # fmt: skip
 

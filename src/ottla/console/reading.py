@@ -25,7 +25,7 @@ from ottla.protocol.records.aborted_transactions import Aborted
 from ottla.protocol.records.record_batch import iterate_batches, iterate_records, records_section
 
 FETCH_BYTES: Final = 1024 * 1024
-SEARCH_FETCH_BYTES: Final = 256 * 1024
+SEARCH_FETCH_BYTES: Final = 64 * 1024
 """A broker is kept by each Fetch of a search for as long as it takes to send so much."""
 PAUSE_PART: Final = 1.0
 """Pause after a Fetch of a search, as a part of the time that it took."""
