@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ def _run(
 ) -> None:
     """Raises OttlaError."""
     os.nice(NICENESS)
-    console = Console(options_of(options, security, http))
+    console = Console(dataclasses.replace(options_of(options, security, http), yields=True))
     console.serve(lambda: serving(console))
 
 

@@ -20,6 +20,7 @@ from ottla.console.asking import Asking, Site, User
 from ottla.console.brokers import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Brokers
 from ottla.console.masks import Masks, read_masks
 from ottla.console.sampling import Sampler, sample
+from ottla.console.searches import Searches
 from ottla.console.snapshots import Snapshots
 from ottla.errors import KafkaError
 from ottla.logs import fields
@@ -71,6 +72,8 @@ class Options:
     """Whether nothing can be changed."""
     pipelines: Path | None = None
     """Where pipelines of this machine keep their status; None for their default."""
+    yields: bool = False
+    """Whether searches run when nothing else on the machine wants the processor. Not beside threads that must go on."""
 
     @property
     def asks_for_login(self) -> bool:
@@ -165,6 +168,7 @@ class Console:
             self._sessions.close()
         if self._anonymous is not None:
             self._anonymous.brokers.close()
+        self._site.searches.close()
         for executor in (self._ahead, self._requests):
             executor.shutdown(wait=False, cancel_futures=True)
         if self._site.registry is not None:
@@ -277,7 +281,10 @@ def registry_options(url: str, security: Security) -> Mapping[str, str]:
 
 
 def _site(options: Options, masks: Masks) -> Site:
-    site = Site(masks, is_read_only=options.is_read_only, bootstrap=options.bootstrap, pipelines=options.pipelines)
+    site = Site(
+        masks, searches=Searches(yields=options.yields), is_read_only=options.is_read_only,
+        bootstrap=options.bootstrap, pipelines=options.pipelines,
+    )  # fmt: skip
     if not options.registry:
         return site
     try:

@@ -126,11 +126,6 @@ class Rights:
     def may_read(self, topic: str) -> bool:
         return self.is_free or any(is_among(topic, each.data) for each in self.roles)
 
-    def withheld(self, topics: Iterable[str]) -> list[str]:
-        """The topics whose records this user may not see whole: none of their records may go where masks
-        cannot follow, such as into a query."""
-        return [each for each in topics if not self.may_read(each) or not self.mask(each).is_empty]
-
     def may_act(self, act: str) -> bool:
         return self.is_free or any(EVERYONE in each.acts or act in each.acts for each in self.roles)
 
