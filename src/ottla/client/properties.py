@@ -120,5 +120,5 @@ def security_from(
 
 
 def security_of_file(path: Path) -> Security:
-    \"\"\"The security that a file says by itself: nothing of the environment counts. Raises WrongSecurity.\"\"\"
+    """The security that a file says by itself: nothing of the environment counts. Raises WrongSecurity."""
     return security_from(read_file(path), {})
