@@ -226,7 +226,7 @@ MUTATIONS = (
              "        entry.combined = [*value.state_batches]\n"),
     Mutation("records-between-batches-are-skipped", "groups", "ottla.replication.share.window",
              "            if self.gap_start == _NO_GAP and batch.first_offset > following:\n",
-             "            if ():\n", 40),
+             "            if ():\n"),
     Mutation("what-is-locked-is-taken", "groups", "ottla.replication.share.acquisition",
              "            if not run.is_available:\n                continue\n            alone",
              "            if not run.is_available and run.deadline_ms is None:\n                continue\n"
@@ -407,9 +407,15 @@ MUTATIONS = (
              "        if times := partition.partition_epoch - before.partition_epoch:\n",
              "        times = partition.partition_epoch - before.partition_epoch\n"
              "        if times and partition.leader_epoch != before.leader_epoch:\n"),
-    Mutation("producer-ids-not-kept", "in zookeeper", "ottla.znodes.changes",
+    Mutation("producer-ids-kept-once", "in zookeeper", "ottla.znodes.changes",
              "    if delta.next_producer_id is not None and delta.next_producer_id > 0:\n",
              "    if delta.next_producer_id == 0:\n"),
+    Mutation("states-set-once-for-two-changes", "in zookeeper", "ottla.drivers.zookeeper.tree",
+             "            return [SetData(path, data) for _ in range(times)]\n",
+             "            return [SetData(path, data)]\n", first=3),
+    Mutation("directories-of-replicas-not-kept", "in zookeeper", "ottla.znodes.changes",
+             "            () if DIRECTORIES_UNKNOWN.issuperset(partition.directories) else partition.directories,\n",
+             "            (),\n", first=4),
 )  # fmt: skip
 
 
