@@ -209,7 +209,7 @@ class Walk:
         context = f"seed {self.seed}, step {len(self.trace)}\n" + "\n".join(self.trace[-TRACE:])
         assert not extra and not lacking, "\n  ".join([context, "only Ottla:", *extra, "only Kafka:", *lacking])
         if line.startswith("streams"):
-            answer = without_what_is_told_again(line, answer, said)
+            answer = without_repeated_tasks(line, answer, said)
         assert comparable_answer(answer) == comparable_answer(said), f"{context}\nOttla: {answer}\nKafka: {said}"
         self.done["records"] += len(found)
         self.done[answer] += 1
@@ -529,7 +529,7 @@ def answered(response: Mapping[str, Any]) -> str:
     return "/".join(map(str, fields)).replace(" ", "_")
 
 
-def without_what_is_told_again(line: str, answer: str, said: str) -> str:
+def without_repeated_tasks(line: str, answer: str, said: str) -> str:
     """A member that reports other tasks than it has is told what it has, as it may have missed an answer. Kafka 4.4
     does not tell it."""
     ours, theirs = answer.split("/"), said.split("/")

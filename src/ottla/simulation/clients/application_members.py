@@ -81,7 +81,7 @@ class ApplicationMember(StreamsMember):
         self.away_s: float | None = None
         """For how long it goes; None: for any time."""
         self.loses = False
-        """Whether the next answer that shows it of other tasks is lost on its way."""
+        """Whether the next answer with other tasks is lost on its way."""
         self.went = 0
         """How often the coordinator has answered that it may go."""
         self.back_s = 0.0
@@ -91,7 +91,7 @@ class ApplicationMember(StreamsMember):
         self.cold: set[int] = set()
         """Tasks that it was given to run before it had restored them."""
         self.unheard: tuple[tuple[list[int], ...], Process, float] | None = None
-        """What it should have been heard, by whom, and since when."""
+        """Tasks that it should have heard of, from which broker, and since when."""
         process.members.append(self)
         super().__init__(world, history, name, servers, group)
         self.restored = process.restored

@@ -32,7 +32,7 @@ APPLICATIONS = "applications"
 
 TASKS = 4
 ZONES = "a", "b", "c", "c"
-"""Of the processes."""
+"""Zones of the processes."""
 TAGS = ("zone", "cluster")
 OFFSETS_MS = 1000
 SILENT_S_MAX = 1.0
@@ -232,7 +232,7 @@ class ApplicationRun(streams.StreamsRun):
         return await self._patiently(beat, WORKERS)
 
     async def _refuse(self, member: ApplicationMember) -> None:
-        """Who joins with the instance id of a living member is refused, by a coordinator that was loaded too."""
+        """A join with the instance id of a living member is refused, by a coordinator that was loaded too."""
         for is_loaded in (False, True):
             if is_loaded:
                 self.world.machines[self._coordinator()].crash(power_loss=False)

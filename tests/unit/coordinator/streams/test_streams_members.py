@@ -11,7 +11,7 @@ KEEPS = StreamsGroupTopologyValue(0, (subtopology("0", "t", keeps=["c"]),))
 NONE = (), (), ()
 
 
-def test_a_member_that_missed_an_answer_is_told_of_its_tasks_again() -> None:
+def test_a_missed_answer_is_repeated() -> None:
     """It reports what it has, as clients do after an error, by the epoch that it knows or the newest."""
     groups = Groups()
     groups.create(t=2)
