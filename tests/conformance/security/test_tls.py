@@ -18,7 +18,7 @@ from tests.node import NodeProcess
 AUTHORITY = Authority()
 MIDDLE = Authority("Middle", AUTHORITY)
 PASSWORD = "geheim"
-TOLD_S = 60
+REPORTED_S = 60
 """By then the client has said why."""
 
 
@@ -92,7 +92,7 @@ def test_librdkafka_with_a_bad_certificate(node: SecuredNode, files: Path) -> No
     admin = AdminClient({**of_librdkafka(node, files), **own, "error_cb": errors.append, "socket.timeout.ms": 2000})
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=1)
-    end_s = time.monotonic() + TOLD_S
+    end_s = time.monotonic() + REPORTED_S
     while not any("alert" in each.str() for each in errors):
         assert time.monotonic() < end_s, errors
         admin.poll(0.2)

@@ -142,7 +142,7 @@ class LeftBackoffs:
         self._runs = 0
 
     def put(self, key: SharePartitionKey, leader_epoch: int, backoffs: list[Backoff]) -> None:
-        """Those that were left longest ago make room."""
+        """Keep the back-offs of one share-partition. The oldest make room."""
         self.take(key, leader_epoch)
         if backoffs:
             self._left[key] = leader_epoch, backoffs
@@ -151,7 +151,7 @@ class LeftBackoffs:
             self.take(next(iter(self._left)), leader_epoch)
 
     def take(self, key: SharePartitionKey, leader_epoch: int) -> list[Backoff]:
-        """Those of one share-partition, if no other node has led it meanwhile."""
+        """Remove and return the back-offs of one share-partition; none if another node has led it meanwhile."""
         epoch, backoffs = self._left.pop(key, (leader_epoch, []))
         self._runs -= len(backoffs)
         return backoffs if epoch == leader_epoch else []
