@@ -111,6 +111,15 @@ def of_file(file: Path) -> Security:
     return _checked(lambda: security_from(sides_of(read_file(file)).target))
 
 
+def of_controllers(file: Path | None) -> Security | None:
+    """The security of the source's controllers, by a file of their own. Raises CommandFailed."""
+    if file is None:
+        return None
+    from ottla.client.properties import security_of_file
+
+    return _checked(lambda: security_of_file(file))
+
+
 def _of_environment() -> Security:
     if not any(name.startswith(ENVIRONMENT) for name in os.environ):
         from ottla.client.security import PLAINTEXT

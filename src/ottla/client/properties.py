@@ -117,3 +117,8 @@ def security_from(
 ) -> Security:  # fmt: skip
     """The security that all places together say. Raises WrongSecurity."""
     return security_of(settings_of(given, environ, prefix=prefix), needs_login=needs_login)
+
+
+def security_of_file(path: Path) -> Security:
+    """The security that a file says by itself: nothing of the environment counts. Raises WrongSecurity."""
+    return security_from(read_file(path), {})
