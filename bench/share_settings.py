@@ -232,10 +232,10 @@ def _load_of(kind: str) -> str:
 def measure(sides: Sequence[Side], kinds: Iterable[str], rounds: int, warm: int) -> Iterator[tuple[str, str, Figures]]:
     """Medians, by side and kind. Kinds and sides take turns, so that what else the machine does falls on all of them,
     after rounds that are not counted: a JVM compiles what it runs for half a minute."""
-    turns = [(side, kind) for kind in kinds for side in sides if side.knows(kind)]
+    order = [(side, kind) for kind in kinds for side in sides if side.knows(kind)]
     found: dict[tuple[str, str], list[Figures]] = {}
     for number in range(warm + rounds):
-        for side, kind in turns:
+        for side, kind in order:
             figures = side.round(kind)
             if number >= warm:
                 found.setdefault((side.name, kind), []).append(figures)

@@ -104,7 +104,7 @@ def _compile(place: Path) -> None:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Of all workers of a run, and of all runs in this tree."""
+    """Held by one worker of all runs in this tree."""
     UNPACKED.mkdir(parents=True, exist_ok=True)
     with (UNPACKED / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

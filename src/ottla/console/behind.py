@@ -45,8 +45,8 @@ def behind_of(asking: Asking, mine: Mapping[TopicPartition, Place]) -> dict[Topi
 
 
 def behind_of_groups(asking: Asking, groups: Mapping[str, Mapping[TopicPartition, Place]]) -> Behind:
-    """Of each group the partition that is furthest behind; where there are too many, of those with most unread
-    records."""
+    """The partition of each group that is furthest behind; where there are too many groups, of those with most
+    unread records."""
     found, failures = _seconds(asking, groups)
     by_group: dict[str, int] = {}
     for group, mine in groups.items():

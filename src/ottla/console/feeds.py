@@ -22,7 +22,7 @@ FRESH_S: Final = 0.4
 KEPT_BYTES: Final = 12 * 1024 * 1024
 """Records of one reading of a feed."""
 USER_BYTES: Final = 32 * 1024 * 1024
-"""Those of all feeds of a user, which share it."""
+"""The bytes of all feeds of a user together, which share it."""
 READINGS_KEPT: Final = 3
 """A tail that looks once in half a second misses none of so many readings."""
 RECORD_BYTES: Final = 500

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla.console.copying import Copies, Copying, Pace
 from ottla.console.history import History, Trend
+from ottla.console.moving.copying import Copies, Copying, Pace
 
 FOLLOWED_MAX: Final = 100
 """Two pages of groups."""
@@ -43,7 +43,7 @@ class Trends:
             self._topic_lags.add(at, topic_lags)
 
     def follow(self, groups: Iterable[str]) -> None:
-        """Somebody looks at these groups, so their lag in time is sampled for a while."""
+        """Sample the lag in time of these groups for a while: somebody looks at them."""
         at = time.monotonic()
         with self._lock:
             for each in groups:

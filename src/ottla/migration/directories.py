@@ -67,7 +67,7 @@ class Snapshot(NamedTuple):
     data: bytes
     topic_ids: Mapping[str, TopicId]
     directory_ids: Mapping[NodeId, str]
-    """Of the metadata directories of controllers that are named in it, with a dynamic quorum."""
+    """The ids of the metadata directories of controllers that are named in it, with a dynamic quorum."""
 
 
 def lock_all(fs: FileSystem, nodes: Sequence[Node], stack: ExitStack) -> None:

@@ -91,7 +91,7 @@ PLANTED: Final = (
     Planted("tails-without-a-limit", "live", "if len(self._open) >= TAILS_MAX or is_many:", "if False:",
             "test_tails.py::test_there_are_so_many_tails"),
     Planted("unsaid-lag-is-zero", "behind", "if value == 0 and any(", "if False and any(",
-            "test_behind.py::test_what_is_not_told_is_not_zero"),
+            "test_behind.py::test_an_unknown_lag_is_not_zero"),
     Planted("moves-before-the-throttle", "acts.moves", "    if rate is not None:\n        added",
             "    if rate is None:\n        added", "test_moves.py::test_the_throttle_is_set_before_the_moves_begin"),
 )  # fmt: skip

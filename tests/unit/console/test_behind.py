@@ -65,7 +65,7 @@ def test_several_groups_of_one_partition_have_each_their_own_time() -> None:
     assert len(behind_of_groups(asking(brokers), many).by_group) == ROUNDS_MAX
 
 
-def test_what_is_not_told_is_not_zero() -> None:
+def test_an_unknown_lag_is_not_zero() -> None:
     brokers = Aged()
     brokers.is_refused = True
     other = TopicPartition("t", 1)

@@ -75,7 +75,7 @@ def test_a_right_is_given_and_taken_without_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[[role]]", "no toml", ROLE.format("x") * 2, None])
-def test_a_wrong_file_changes_nothing_and_is_told(tmp_path: Path, text: str | None) -> None:
+def test_a_wrong_file_changes_nothing_and_is_logged(tmp_path: Path, text: str | None) -> None:
     kept = Kept(tmp_path)
     if text is None:
         kept.roles.unlink()

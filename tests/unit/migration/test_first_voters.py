@@ -150,7 +150,7 @@ def test_a_static_import_does_not_become_a_dynamic_one() -> None:
 
 
 def test_directories_of_an_import_before_this_one() -> None:
-    """Somebody deleted the znodes by hand: this host's ids are of another seed than those that the snapshot names."""
+    """The znodes were deleted by hand: this host's ids are of another seed than those that the snapshot names."""
     world = _world(1)
     _import(world, DYNAMIC[1])
     for path in (IMPORT, cluster.CONTROLLER):

@@ -82,8 +82,7 @@ def zookeeper(
     accept_loss
         With --rollback: go on where something has no place in ZooKeeper.
     """
-    modes = {"--plan": plan, "--execute": execute, "--verify": verify, "--rollback": rollback}
-    if sum(modes.values()) != 1:
+    if plan + execute + verify + rollback != 1:
         raise CommandFailed("give one of --plan, --execute, --verify and --rollback", MISUSED)
     if accept_loss and not rollback:
         raise CommandFailed("--accept-loss belongs to --rollback", MISUSED)

@@ -25,7 +25,7 @@ _LOG = logging.getLogger("ottla.console")
 LOOK_S: Final = 1.0
 """How long a change may stay unseen."""
 SYSTEM: Final = Identity("(console)")
-"""Who changes rules, in the audit log: the files say nothing of who wrote them."""
+"""The name in the audit log for whoever changes rules: the files say nothing of who wrote them."""
 
 _State = tuple[int, int, int] | None
 

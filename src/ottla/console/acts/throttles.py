@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ottla.config.units import human_bytes, parse_byte_rate
-from ottla.console import throttles
 from ottla.console.acts.act import Act, Blocked, Change, Field, Misfit, Partly, Plan, command, plural
 from ottla.console.acts.topics import TIMEOUT_MS
 from ottla.console.asking import Asking
 from ottla.console.brokers import ensure_none
 from ottla.console.cluster import Cluster, read_cluster
+from ottla.console.moving import throttles
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ottla.console import throttles
 from ottla.console.asking import Asking
 from ottla.console.brokers import Refused, ensure_none
 from ottla.console.cluster import Cluster
-from ottla.console.copying import Copies, Pace
+from ottla.console.moving import throttles
+from ottla.console.moving.copying import Copies, Pace
 from ottla.console.views.paging import Paging, paged
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
@@ -29,7 +29,7 @@ class MoveRow:
     in_sync: list[int]
     """Added replicas that are in sync."""
     copied_bytes: str | None = None
-    """Of all added replicas; None where no broker says."""
+    """The bytes of all added replicas; None where no broker says."""
     bytes: str | None = None
     """What they are to have in the end: the size of the leader's log for each."""
 

@@ -51,8 +51,8 @@ class Copying:
         return Pace(sum(now.values()), sum(whole for _, whole in copies.values()), rate)
 
     def _rate(self, at: float, now: Mapping[tuple[str, int, int], int]) -> int | None:
-        """Of the copies that the oldest sample has as well. A log that shrank was cut or begun again: it counts as
-        nothing."""
+        """Bytes a second of the copies that the oldest sample has as well. A log that shrank was cut or begun again and
+        counts as nothing."""
         for began, before in self._samples:
             known = [now[key] - before[key] for key in now if key in before]
             if known and at - began >= SAMPLE_S / 2:
