@@ -200,6 +200,10 @@ class Application:
         """Answers without an end have one now; on the event loop."""
         self._tails.end()
 
+    def renew_tails(self) -> None:
+        """The rules have changed; from any thread."""
+        self._tails.renew()
+
     async def _nothing(self, request: Request) -> Response:
         async def answer(user: User) -> Response:
             raise NotFound(f"There is no page {request.url.path}.")

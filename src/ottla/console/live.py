@@ -68,7 +68,7 @@ async def heeding(request: Request, asking: Asking, work: Callable[[], Awaitable
 
 
 class Tails:
-    """All open tails of a console. Everything but `end` belongs to the event loop's thread."""
+    """All open tails of a console. Everything but `end` and `renew` belongs to the event loop's thread."""
 
     def __init__(self) -> None:
         self._open: dict[int, tuple[User, Asking]] = {}
@@ -77,6 +77,12 @@ class Tails:
     def end(self) -> None:
         """All of them end, and no other begins."""
         self._is_ending = True
+        for _, asking in list(self._open.values()):
+            asking.halt.set()
+
+    def renew(self) -> None:
+        """All of them end, and each browser begins its own again where it was: by the rights that it has now. From
+        any thread."""
         for _, asking in list(self._open.values()):
             asking.halt.set()
 

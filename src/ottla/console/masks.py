@@ -161,8 +161,10 @@ def joined(rules: Iterable[Rule]) -> TopicMask:
     return TopicMask(fields, headers, key, value)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Masks:
+    """The rules of a file, which may be replaced by newer ones; from any thread."""
+
     rules: tuple[Rule, ...] = ()
 
     def rules_for(self, topic: str, user: str | None) -> list[Rule]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -61,6 +61,8 @@ class Jobs:
     accepted: set[tuple[Key, int]] = field(default_factory=set)
     rejected: set[tuple[Key, int]] = field(default_factory=set)
     """Which of both it was."""
+    said: set[tuple[Key, int]] = field(default_factory=set)
+    """Records that somebody has asked to be done with, answered or not. Only these, and the dead, may be left."""
     locks: dict[tuple[Key, int], _Lock] = field(default_factory=dict)
 
 
@@ -225,7 +227,7 @@ class ShareMember(Client):
         epoch = self.sessions.get(host)
         if epoch is None:  # the other partition of the session has another leader
             return
-        self.asks(key, fates)
+        self.jobs.said.update((key, offset) for offset, fate in fates.items() if fate != RELEASE)
         partition = {"partition_index": key[1], "acknowledgement_batches": batches}
         answer = await wire.ask(ApiKey.SHARE_ACKNOWLEDGE, 1, {
             "group_id": self.jobs.name, "member_id": self.member_id, "share_session_epoch": epoch,
@@ -247,9 +249,6 @@ class ShareMember(Client):
                 self.jobs.rejected.update((key, offset) for offset, fate in fates.items() if fate == REJECT)
                 self.history.counts["share acknowledgements"] += len(fates)
                 self.note(f"acknowledged {fates} of {key}")
-
-    def asks(self, key: Key, fates: Mapping[int, int]) -> None:
-        """It is about to say what becomes of records."""
 
     def _fate(self) -> int:
         return self.random.choices((ACCEPT, RELEASE, REJECT, 0), (80, 12, 3, 5))[0]

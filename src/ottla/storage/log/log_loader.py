@@ -80,8 +80,9 @@ def loading_log(
         state.cleaned = cleaned_offset
         flusher.is_due = state.recovery_point < state.log_end
         epochs = yield from _load_epochs(fs, loaded, state, segments, flusher)
-        if not clean_shutdown:
+        if not clean_shutdown or not state.log_end:  # a log that is closed empty is not fsynced
             _fsync_unclean_files(directory, flusher, epochs)
+        if not clean_shutdown:
             _remove_unflushed_snapshots(fs, directory, loaded.names, max(state.recovery_point, segments.bases[0]))
         _fsync_rebuilt_indexes(flusher, segments)
         producer_state = ProducerStateManager(
@@ -169,7 +170,7 @@ def _load_epochs(
 
 
 def _fsync_unclean_files(directory: str, flusher: LogFlusher, epochs: LeaderEpochs) -> None:
-    """Let the next full fsync include what the process that was killed may have written and not fsynced."""
+    """Let the next full fsync include what the process before may have written and not fsynced."""
     flusher.fsync_later(directory)
     flusher.fsync_later(posixpath.dirname(directory))
     flusher.fsync_later(partition_metadata_path(directory))

@@ -333,6 +333,10 @@ class _ShareFetch:
             if led.core is None or led.is_read:
                 continue
             self._manager.use(led.core, config)
+            log_start_offset = led.partition.log.log_start_offset
+            if led.core.selection is not None and log_start_offset > led.core.window.start_offset:
+                # What waits is not read, so that no read would say that retention has deleted it.
+                led.core.move_start(log_start_offset, self._manager.now_ms())
             if led.core.can_acquire():
                 led.read_begins()
                 readings.append(Reading(led, led.core.parts(self._request.max_records)))
@@ -425,13 +429,12 @@ class _ShareFetch:
             core, rounds = reading.led.core, 0
             if core is None or core.selection is None or reading.error is not None:
                 continue
-            while rounds < FILLS_MAX and core.selection is not None and core.selection.goes_on and core.can_acquire():
-                left, bytes_left = (
-                    self._request.max_records - self._count,
-                    self._max_bytes - sum(len(each.data) for each in readings),
-                )
-                if left <= 0 or bytes_left <= 0:
+            while rounds < FILLS_MAX and core.selection is not None and core.selection.goes_on:
+                left = self._request.max_records - self._count
+                if left <= 0 or (bytes_left := self._max_bytes - sum(len(each.data) for each in readings)) <= 0:
                     return
+                if not core.can_acquire():
+                    break
                 before, scanned = len(reading.batches), core.selection.scan_from
                 more = read_parts(
                     reading, core.parts(left), bytes_left + len(reading.data), self._committed_only, False
