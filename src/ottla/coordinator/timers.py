@@ -15,6 +15,8 @@ from ottla.model import Millis
 class Timers:
     """Times are milliseconds of a clock that never jumps."""
 
+    __slots__ = ("_deadlines", "_heap", "_queued", "_sequence")
+
     def __init__(self) -> None:
         self._deadlines: dict[Hashable, Millis] = {}
         self._queued: dict[Hashable, Millis] = {}

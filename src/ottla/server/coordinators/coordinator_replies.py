@@ -54,15 +54,32 @@ def framed(context: RequestContext, encode: Encode, response: Mapping[str, Any])
     return _INT32.pack(len(body)) + body
 
 
-def encoded_reply(context: RequestContext, encode: Encode) -> DeferredReply:
-    """Encodes what the coordinator says, and counts the error in it."""
+class EncodedReply(Deferred):
+    """Encodes what the coordinator says, and counts the error in it. It stands before no other object: a rebalance of a
+    thousand members has two thousand of them."""
 
-    def finish(response: Mapping[str, Any]) -> bytes:
-        if response["error_code"]:
-            context.count_error(response["error_code"])
-        return framed(context, encode, response)
+    __slots__ = ("_context", "_encode")
 
-    return DeferredReply(finish)
+    def __init__(self, context: RequestContext, encode: Encode) -> None:
+        super().__init__()
+        self._context = context
+        self._encode = encode
+
+    def complete(self, result: Any) -> None:
+        """With what the coordinator says, or an error."""
+        if not isinstance(result, BaseException):
+            if result["error_code"]:
+                self._context.count_error(result["error_code"])
+            result = framed(self._context, self._encode, result)
+        super().complete(result)
+
+    def ask(self, groups: GroupCoordinatorDriver, request: GroupRequest) -> Deferred:
+        """As `DeferredReply.ask`."""
+        try:
+            groups.ask(self, request)
+        except Exception as error:
+            super().complete(error)
+        return self
 
 
 class AwaitedReply:

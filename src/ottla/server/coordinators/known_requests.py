@@ -98,15 +98,32 @@ class DeferredShortcut(Generic[A]):
         self,
         context: RequestContext,
         api: Api,
+        know: Callable[[RequestContext, Any, memoryview], AskedBefore[A]],
         ask: Callable[[RequestContext, AskedBefore[A], memoryview], Deferred],
     ) -> None:
         self._context = context
         self._api = api
+        self._know = know
         self._ask = ask
-        self.known: KnownRequests[AskedBefore[A]] = KnownRequests()
+        self._newest: tuple[bytes, Any] | None = None
+        """The frame that was learned last, and its request. What is known of it is made when another frame comes: many
+        a member joins once."""
+        self._known: KnownRequests[AskedBefore[A]] = KnownRequests()
+
+    def learn(self, frame: memoryview, request: Any) -> None:
+        self._file_newest()
+        self._newest = bytes(frame), request
+
+    def _file_newest(self) -> None:
+        if self._newest is not None:
+            frame, request = self._newest
+            self._newest = None
+            view = memoryview(frame)
+            self._known.learn(view, self._know(self._context, request, view))
 
     def __call__(self, frame: memoryview, correlation_id: int) -> tuple[Call, Deferred] | None:
-        known = self.known.find(frame)
+        self._file_newest()
+        known = self._known.find(frame)
         if known is None:
             return None
         context = self._context.of_another(correlation_id)

@@ -17,7 +17,7 @@ from ottla.protocol.group_responses import encode_join
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, api, load
-from ottla.server.coordinators.coordinator_replies import encoded, encoded_reply
+from ottla.server.coordinators.coordinator_replies import EncodedReply, encoded
 from ottla.server.coordinators.known_requests import AskedBefore, DeferredShortcut, shortcut_for
 from ottla.server.security.authorization import visible_topics
 from ottla.server.security.permissions import group
@@ -34,9 +34,15 @@ def learn(context: RequestContext, request: JoinGroupRequest, frame: memoryview)
     """A member that joins again in the next rebalance mostly has the same to say."""
     if not request.member_id:
         return
-    shortcut = shortcut_for(context, frame, lambda: DeferredShortcut(context, load(ApiKey.JOIN_GROUP), _ask_again))
+    shortcut = shortcut_for(
+        context, frame, lambda: DeferredShortcut(context, load(ApiKey.JOIN_GROUP), _know, _ask_again)
+    )
     if shortcut is not None:
-        shortcut.known.learn(frame, AskedBefore(len(frame), _asked(context, request)))
+        shortcut.learn(frame, request)
+
+
+def _know(context: RequestContext, request: JoinGroupRequest, frame: memoryview) -> AskedBefore[JoinGroup]:
+    return AskedBefore(len(frame), _asked(context, request))
 
 
 @api(ApiKey.JOIN_GROUP, versions=(0, 9), needs=(group(Operation.READ),), on_error=on_error, learn=learn)
@@ -63,7 +69,7 @@ def _asked(context: RequestContext, request: JoinGroupRequest) -> JoinGroup:
 
 
 def _ask(context: RequestContext, asked: JoinGroup) -> Deferred:
-    return encoded_reply(context, encode_join).ask(context.node.groups, asked)
+    return EncodedReply(context, encode_join).ask(context.node.groups, asked)
 
 
 def _ask_again(context: RequestContext, known: AskedBefore[JoinGroup], _frame: memoryview) -> Deferred:

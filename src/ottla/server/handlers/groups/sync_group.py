@@ -16,7 +16,7 @@ from ottla.protocol.group_responses import encode_sync
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, api, load
-from ottla.server.coordinators.coordinator_replies import encoded, encoded_reply
+from ottla.server.coordinators.coordinator_replies import EncodedReply, encoded
 from ottla.server.coordinators.known_requests import AskedBefore, DeferredShortcut, behind_strings, shortcut_for
 from ottla.server.security.authorization import authorize
 from ottla.server.security.permissions import Refused, of_groups
@@ -35,10 +35,15 @@ NEEDS = (of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),)
 def learn(context: RequestContext, request: SyncGroupRequest, frame: memoryview) -> None:
     if request.assignments:
         return
-    shortcut = shortcut_for(context, frame, lambda: DeferredShortcut(context, load(ApiKey.SYNC_GROUP), _ask_again))
+    shortcut = shortcut_for(
+        context, frame, lambda: DeferredShortcut(context, load(ApiKey.SYNC_GROUP), _know, _ask_again)
+    )
     if shortcut is not None:
-        place = behind_strings(frame, ApiKey.SYNC_GROUP, context.api_version, 1)
-        shortcut.known.learn(frame, AskedBefore(place, _asked(request)))
+        shortcut.learn(frame, request)
+
+
+def _know(context: RequestContext, request: SyncGroupRequest, frame: memoryview) -> AskedBefore[SyncGroup]:
+    return AskedBefore(behind_strings(frame, ApiKey.SYNC_GROUP, context.api_version, 1), _asked(request))
 
 
 @api(ApiKey.SYNC_GROUP, versions=(0, 5), needs=NEEDS, on_error=on_error, learn=learn)
@@ -62,7 +67,7 @@ def _asked(request: SyncGroupRequest) -> SyncGroup:
 
 
 def _ask(context: RequestContext, asked: SyncGroup) -> Deferred:
-    return encoded_reply(context, encode_sync).ask(context.node.groups, asked)
+    return EncodedReply(context, encode_sync).ask(context.node.groups, asked)
 
 
 def _ask_again(context: RequestContext, known: AskedBefore[SyncGroup], frame: memoryview) -> Deferred:

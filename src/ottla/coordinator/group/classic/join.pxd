@@ -1,0 +1,1 @@
+# C types for `join.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `membership.py`; see there.

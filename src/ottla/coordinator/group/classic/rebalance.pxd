@@ -1,0 +1,1 @@
+# C types for `rebalance.py`; see there.

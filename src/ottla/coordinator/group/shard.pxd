@@ -1,0 +1,1 @@
+# C types for `shard.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `state.py`; see there.
