@@ -32,7 +32,6 @@ from ottla.server.handlers.share import share_group_describe
 from ottla.storage.config import LogConfig
 from tests.unit.coordinator.harness import WALL_START_MS
 
-
 DESCRIBING = [
     each.handle
     for each in (list_groups, consumer_group_describe, describe_groups, streams_group_describe, share_group_describe)
@@ -442,13 +441,13 @@ def test_what_is_not_committed_is_not_described() -> None:
             else:
                 log.may_flush.set()
             listed, *described = [(await each)["groups"] for each in waiting]
-            await until(lambda told=told: told.results)
+            (answer,) = told.results
             if is_lost:
                 assert listed == []
                 assert [rows[0]["error_code"] for rows in described] == [ErrorCode.not_coordinator] * 4
             else:
                 assert [row["group_id"] for row in listed] == ["g"]
-                assert described[0][0]["group_epoch"] == told.results[0]["member_epoch"]
+                assert described[0][0]["group_epoch"] == answer["member_epoch"]
                 assert {rows[0]["error_code"] for rows in described[1:]} == {ErrorCode.group_id_not_found}
 
     play(scene)
