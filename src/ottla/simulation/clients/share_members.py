@@ -190,6 +190,8 @@ class ShareMember(Client):
             if not 1 <= batch["delivery_count"] <= DELIVERIES_MAX:
                 self.world.violated(f"delivery count: {key} was delivered {batch['delivery_count']} times")
             self.world.counts["share redeliveries"] += batch["delivery_count"] > 1
+            if offsets and batch["first_offset"] <= offsets[-1]:  # clients walk them beside the records
+                self.world.violated(f"acquired records are in order: {key} {batch['first_offset']} after {offsets[-1]}")
             offsets += range(batch["first_offset"], batch["last_offset"] + 1)
         for offset in offsets:
             if offset not in values:
