@@ -432,7 +432,7 @@ class Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._mutation.module:
             return None
-        return importlib.util.spec_from_loader(fullname, self, origin=str(self._mutation.path))
+        return importlib.util.spec_from_file_location(fullname, self._mutation.path, loader=self)  # sets __file__
 
     def get_filename(self, fullname: str) -> str:
         return str(self._mutation.path)
