@@ -250,3 +250,29 @@ def test_a_throttle_that_is_refused_moves_nothing() -> None:
     with pytest.raises(Exception, match="nothing is moved, and the throttle may be set in part"):
         planned(brokers, moves="a-b-1=2,3", throttle="1M").run()
     assert all(kind for kind, *_ in changed(brokers))
+
+
+class Partial(Copied):
+    """A broker of which Metadata still tells has died."""
+
+    def ask(self, node_id: int, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
+        if node_id == 3:
+            raise ConnectionRefusedError("connection refused")
+        return super().ask(node_id, key, values)
+
+
+def test_a_broker_that_is_away_hides_nothing_of_the_others() -> None:
+    brokers = Partial()
+    found = looked(brokers)
+    assert [(each.broker, each.bytes_per_second) for each in found.throttle] == [(1, "1000")]
+    assert (found.copied_bytes, found.bytes) == ("0", "1024")  # the new replica is on the one that is away
+    brokers.is_moving = False
+    plan = BY_NAME["remove-throttle"].plan(Asking(user(brokers), Site(Masks()), {}))
+    assert plan.warnings == [
+        "Broker 3 is away: a throttle of its own stays until it is removed when the broker is back."
+    ]
+    plan.run()
+    assert [(kind, name) for kind, name, _ in changed(brokers)] == [(4, "1"), (2, "a-b")]
+    brokers.rates, brokers.lists = {}, {}
+    blocked = BY_NAME["remove-throttle"].plan(Asking(user(brokers), Site(Masks()), {})).blocked
+    assert blocked.startswith("There is no throttle. Broker 3 is away")
