@@ -285,6 +285,8 @@ MUTATIONS = (
     Mutation("the-window-is-not-scanned-again", "queues", "ottla.replication.share.selection",
              "        self._scanned: Offset = window.start_offset\n",
              "        self._scanned: Offset = window.end_offset + bool(window.batches)\n"),
+    Mutation("late-records-are-not-sent", "queues", "ottla.server.handlers.share.share_fetch",
+             "in_order(found.acquired, acquired)", "[*found.acquired, *acquired]", seeds=2, first=45),
     # Of users, ACLs and delegation tokens.
     Mutation("acls-of-a-snapshot-are-not-followed", "security", "ottla.metadata.delta",
              "        delta.acls = _difference(base.acls, image.acls)\n", ""),
@@ -432,7 +434,7 @@ class Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._mutation.module:
             return None
-        return importlib.util.spec_from_loader(fullname, self, origin=str(self._mutation.path))
+        return importlib.util.spec_from_file_location(fullname, self._mutation.path, loader=self)  # sets __file__
 
     def get_filename(self, fullname: str) -> str:
         return str(self._mutation.path)

@@ -86,6 +86,8 @@ PLANTED: Final = (
     Planted("old-roles-go-on", "access.rule_files", "                read(path)\n            except",
             "                pass\n            except",
             "test_rule_files.py::test_a_right_is_given_and_taken_without_a_restart"),
+    Planted("strange-host-answered", "app", "        if host not in self._hosts:\n", "        if False:\n",
+            "test_server.py::test_other_names_are_refused_where_no_login_protects"),
     Planted("sessions-without-a-limit", "sessions", "while len(self._by_id) >= SESSIONS_MAX:", "while False:",
             "test_server.py::test_sessions_have_a_limit"),
     Planted("tails-without-a-limit", "live", "if len(self._open) >= TAILS_MAX or is_many:", "if False:",

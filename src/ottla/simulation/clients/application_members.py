@@ -61,7 +61,9 @@ class Application(ConsumerGroup):
     members: dict[str, ApplicationMember] = field(default_factory=dict)
     """By member id."""
     highest: tuple[int, Mark] = -1, Mark()
-    """The highest epoch that a member was heard, and when it was. (A description shows what is not committed yet.)"""
+    """The highest epoch that a member was told, and when it was."""
+    described: tuple[int, int, Mark] = -1, -1, Mark()
+    """Epochs of the group and of its target in the last description, and when it was asked for."""
 
 
 class ApplicationMember(StreamsMember):
@@ -259,6 +261,7 @@ class Watcher(Client):
 
     async def session(self, wire: Wire) -> None:
         while not self.finished():
+            mark = self.history.mark(OFFSETS)
             highest, process = self.group.highest, (wire.host, self.world.machines[wire.host].starts)
             asked = {"group_ids": [self.group.name], "include_authorized_operations": False}
             (found,) = (await wire.ask(ApiKey.STREAMS_GROUP_DESCRIBE, 1, asked))["groups"]
@@ -266,10 +269,18 @@ class Watcher(Client):
             if code is ErrorCode.none:
                 if self.world.may_coordinate(wire.host, self.group.name):  # else with what it knew, as in Kafka
                     self._look(found, highest, process)
+                    self._compare((found["group_epoch"], found["assignment_epoch"], mark))
             elif code is not ErrorCode.group_id_not_found:
                 self.check_retriable(code, "describe")
                 return
             await self.pause(0.15)
+
+    def _compare(self, found: tuple[int, int, Mark]) -> None:
+        """A description shows what is committed: the next one, of whichever coordinator, has no lower epoch."""
+        *epochs, mark = self.group.described
+        if (found[0] < epochs[0] or found[1] < epochs[1]) and self.history.holds(OFFSETS, mark):
+            self.world.violated(f"epochs are monotonic: described with {found[:2]}, after {epochs}")
+        self.group.described = found
 
     def _look(self, found: dict[str, Any], highest: tuple[int, Mark], process: Process) -> None:
         group, world = self.group, self.world

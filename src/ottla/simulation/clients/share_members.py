@@ -46,6 +46,8 @@ class _Lock(NamedTuple):
     sent_s: float
     """When it was asked for: the lock is younger."""
     wire: Wire
+    elections: int
+    """How often the leader had changed: the locks of one that comes back are gone with its leader epoch."""
 
 
 @dataclass
@@ -190,6 +192,8 @@ class ShareMember(Client):
             if not 1 <= batch["delivery_count"] <= DELIVERIES_MAX:
                 self.world.violated(f"delivery count: {key} was delivered {batch['delivery_count']} times")
             self.world.counts["share redeliveries"] += batch["delivery_count"] > 1
+            if offsets and batch["first_offset"] <= offsets[-1]:  # clients walk them beside the records
+                self.world.violated(f"acquired records are in order: {key} {batch['first_offset']} after {offsets[-1]}")
             offsets += range(batch["first_offset"], batch["last_offset"] + 1)
         for offset in offsets:
             if offset not in values:
@@ -202,9 +206,10 @@ class ShareMember(Client):
             if (
                 lock is not None and lock.name != self.name and lock.process == process
                 and lock.wire.transport is not None and now_s < lock.sent_s + LOCK_MS / 1000
+                and lock.elections == self.world.elections[key]
             ):  # fmt: skip
                 self.world.violated(f"one member per record: {key} {offset} to {self.name}, while {lock.name} has it")
-            jobs.locks[key, offset] = _Lock(self.name, process, sent_s, wire)
+            jobs.locks[key, offset] = _Lock(self.name, process, sent_s, wire, self.world.elections[key])
             jobs.delivered.setdefault(key, {})[offset] = values[offset]
             self.last_delivery_s = now_s
         if offsets:

@@ -36,7 +36,7 @@ from ottla.server.coordinators.share_groups import (
     check_request,
     leaders,
 )
-from ottla.server.fetch.share_reading import Reading, Work, read_parts, sliced
+from ottla.server.fetch.share_reading import Reading, Work, in_order, read_parts, sliced
 from ottla.server.security.authorization import EVERYTHING, allowed
 
 if TYPE_CHECKING:
@@ -415,7 +415,7 @@ class _ShareFetch:
         self._manager.acquired(led, acquired)
         if acquired:
             found = self.found[led.where]
-            found.acquired += acquired
+            found.acquired = in_order(found.acquired, acquired)
             self._count += sum([last - first + 1 for first, last, _ in acquired])
             led.partition.traffic.bytes_out -= len(found.records)
             found.records = sliced(reading, found.acquired)
