@@ -418,6 +418,8 @@ MUTATIONS = (
     Mutation("directories-of-replicas-not-kept", "in zookeeper", "ottla.znodes.changes",
              "            () if DIRECTORIES_UNKNOWN.issuperset(partition.directories) else partition.directories,\n",
              "            (),\n", first=4),
+    Mutation("full-disk-keeps-the-controllers-place", "in zookeeper", "ottla.drivers.zookeeper.cluster",
+             "                if not self.node.is_leader:  #", "                if False:  #", seeds=1, first=226),
 )  # fmt: skip
 
 

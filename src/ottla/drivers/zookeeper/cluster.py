@@ -141,6 +141,7 @@ class ZooKeeperCluster:
     def begin(self, endpoint: Endpoint, part: ControllerPart) -> None:
         """Follow the election, and stand for it; others follow this node's log at `endpoint`."""
         self._endpoint, self.part = endpoint, part
+        self.node.on_leader_change.append(lambda leader_id, epoch: self._changed.set())
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
@@ -215,6 +216,9 @@ class ZooKeeperCluster:
                 if self._writer is None:
                     await self._lead(client)
                     continue
+                if not self.node.is_leader:  # its disk is full: whoever has room leads
+                    await self._give_up(client)
+                    continue
             else:
                 self._resign()
                 self._heed(data)
@@ -269,10 +273,10 @@ class ZooKeeperCluster:
             state = await self._read(client, epoch)
             await writer.write(state.before)
             await self.node.lead(epoch, state.records, features.metadata_version(state.levels))
-        except (BadZnode, KafkaError) as error:
+        except (BadZnode, KafkaError, OSError) as error:
             _LOG.critical("this node cannot be the controller", extra=fields(epoch=epoch, error=str(error)))
             await self._give_up(client)
-            await asyncio.sleep(DAMAGED_SECONDS)
+            await asyncio.sleep(DAMAGED_SECONDS if isinstance(error, BadZnode) else RETRY_SECONDS)
             return
         if self.client is not client or client.state >= State.EXPIRED:
             self._resign()

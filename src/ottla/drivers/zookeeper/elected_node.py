@@ -49,6 +49,8 @@ class ElectedNode(QuorumNode):
         self.written(core.end_offset)
         if self.failure is not None:
             raise self.failure
+        if not core.is_leader:
+            raise KafkaError(ErrorCode.kafka_storage_error, "there is no room to lead")
 
     def led(self, leader_id: NodeId, epoch: LeaderEpoch, address: Address) -> None:
         """ZooKeeper says that another node leads, which is reached at `address`."""

@@ -4,6 +4,7 @@ keeps."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import random
 from uuid import UUID
 
@@ -148,6 +149,26 @@ def test_another_one_is_elected_while_the_snapshot_is_written() -> None:
             await leading
         assert caught.value.code == ErrorCode.not_controller
         assert node.leader_id == 2
+        await node.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fits", [0, 2, 3])
+def test_whoever_has_no_room_does_not_lead(fits: int) -> None:
+    """The snapshot, `quorum-state` or the record of the election does not fit. `/controller` is given up only if this
+    is said. (What is cut between them waits for room.)"""
+
+    async def main() -> None:
+        fs = new_disk()
+        node = opened(fs)
+        full = fs.fail("write", errno.ENOSPC, path="/data", skip=fits)
+        with pytest.raises((KafkaError, OSError), match=r"[Nn]o (space|room)|no room to lead"):
+            await node.lead(5, TREE, LEVEL)
+        assert full.fired and not node.is_leader and node.failure is None
+        fs.heal()
+        await node.lead(6, TREE, LEVEL)
+        assert node.is_leader
         await node.stop()
 
     asyncio.run(main())
