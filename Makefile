@@ -74,12 +74,12 @@ peers: setup  ## what the tests run against: jars of Kafka and ZooKeeper, kcat, 
 	@$(PY) -m peers.zookeeper install
 
 # `CHECKED=1` leaves out what `make check` has just run.
-test: peers  ## every test but the nightly ones and the slow part of the client matrix (20 minutes on two cores)
-	@echo "== the tests: about 20 minutes on two cores; what they cost is told at the end"
+test: peers  ## every test but the nightly ones and the slow part of the client matrix (half an hour on two cores)
+	@echo "== the tests: about half an hour on two cores; what they cost is told at the end"
 	$(PY) -m tests.suite $(SPREAD) -m "not matrix and not nightly" $(if $(CHECKED),$(PURE:%=--ignore=%)) $(TESTS)
 
-check:  ## lint, and the tests of all that is pure (under 3 minutes on two cores)
-	@echo "== lint and the pure tests: under 3 minutes on two cores"
+check:  ## lint, and the tests of all that is pure (under 4 minutes on two cores)
+	@echo "== lint and the pure tests: under 4 minutes on two cores"
 	@$(MAKE) --no-print-directory setup
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint pure
 

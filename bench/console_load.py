@@ -16,8 +16,10 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from confluent_kafka import Producer
@@ -29,8 +31,6 @@ PARTITIONS = 4
 RARE = (1_000, 10_000, 100_000)
 """One record in so many has the text that is searched for."""
 TAILS, SEARCHES = 20, 5
-PHASES = 4
-"""Quiet and busy ones, in turn: a machine is not the same all the time."""
 PROBES_PER_S = 100
 LIMIT_S = 60.0
 
@@ -148,74 +148,128 @@ for line in sys.stdin:
 """
 
 
-def load(seconds: int = 10) -> None:
-    """Milliseconds that a producer waits for its acknowledgements, with and without tails and searches."""
-    with Broker(topics={"large": PARTITIONS, "probed": 1}) as broker:
+@dataclass
+class Usage:
+    """What processes used while something was measured; longer and longer by `add`."""
+
+    seconds: float = 0.0
+    console: float = 0.0
+    node: float = 0.0
+    switches: int = 0
+    """How often the node's threads were given a processor."""
+    waited: float = 0.0
+    """Seconds in which the node's thread of the event loop was ready and had no processor."""
+    taken: list[float] = field(default_factory=list)
+    """Milliseconds of each record."""
+
+
+class Case(NamedTuple):
+    name: str
+    tails: int
+    tailed: str
+    """Topic of the tails."""
+    searches: int
+
+
+CASES = (
+    Case("nobody looks", 0, "probed", 0),
+    Case(f"{TAILS} tails of an idle topic", TAILS, "idle", 0),
+    Case(f"{TAILS} tails", TAILS, "probed", 0),
+    Case(f"{SEARCHES} searches", 0, "probed", SEARCHES),
+    Case(f"{TAILS} tails, {SEARCHES} searches", TAILS, "probed", SEARCHES),
+)
+
+
+def load(seconds: int = 4, rounds: int = 6) -> None:
+    """Milliseconds that a producer waits for its acknowledgements while nobody looks and while many do, in turn: the
+    machine is not the same all the time."""
+    found = {case: Usage() for case in CASES}
+    with Broker(topics={"large": PARTITIONS, "probed": 1, "idle": 1}) as broker:
         fill(broker.bootstrap, "large", 300)
-        with console(broker.bootstrap) as (url, pid):
-            command = [sys.executable, "-c", PROBE, broker.bootstrap, str(PROBES_PER_S)]
-            prober = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            assert prober.stdin is not None
-            assert prober.stdout is not None
+        with console(broker.bootstrap) as (url, pid), _probing(broker.bootstrap) as probe:
+            probe(1)
+            for number in range(rounds):
+                # The other way around in each second round, so that no case always follows the same one.
+                for case in CASES if number % 2 == 0 else CASES[::-1]:
+                    with _watching(url.removeprefix("http://"), case):
+                        _measure(found[case], pid, broker.pid, lambda: probe(seconds))
+    quiet = _p99([found[CASES[0]].taken])
+    print(f"{'':28} {'records':>8} {'p50 ms':>7} {'p99 ms':>7} {'moved':>6}   node CPU  console CPU  switches  waited")
+    for case, usage in found.items():
+        p99, per = _p99([usage.taken]), 1 / usage.seconds
+        print(
+            f"{case.name:28} {len(usage.taken):8,} {statistics.median(usage.taken):7.2f} {p99:7.2f} "
+            f"{(p99 / quiet - 1) * 100:+5.0f}% {usage.node * per * 100:8.1f} % {usage.console * per * 100:10.1f} % "
+            f"{usage.switches * per:7.0f}/s {usage.waited * per * 1000:5.2f} ms/s"
+        )
 
-            def probe() -> list[float]:
-                print(seconds, file=prober.stdin, flush=True)
-                return [float(each) for each in prober.stdout.readline().split()]  # type: ignore[union-attr]
 
-            probe()
-            quiet: list[float] = []
-            busy: list[float] = []
-            for _ in range(PHASES):
-                quiet += probe()
-                before, at_broker = cpu_s(pid), cpu_s(broker.pid)
-                with _watching(url):
-                    busy += probe()
-                print(
-                    f"of {seconds:.0f} s the console used {cpu_s(pid) - before:.2f} s of a processor, "
-                    f"the broker {cpu_s(broker.pid) - at_broker:.2f} s"
-                )
-            prober.stdin.close()
-            prober.wait(LIMIT_S)
-    for name, taken in (("nobody looks", quiet), (f"{TAILS} tails, {SEARCHES} searches", busy)):
-        cuts = statistics.quantiles(taken, n=100)
-        print(f"{name:24} {len(taken):6,} records: p50 {cuts[49]:6.2f} ms, p99 {cuts[98]:6.2f} ms")
+def _p99(taken: Sequence[Sequence[float]]) -> float:
+    return statistics.quantiles([each for some in taken for each in some], n=100)[98]
+
+
+def _measure(usage: Usage, pid: int, node: int, probe: Callable[[], list[float]]) -> None:
+    began, at_console, at_node, switches, waited = (
+        time.monotonic(),
+        cpu_s(pid),
+        cpu_s(node),
+        _switches(node),
+        _waited_s(node),
+    )
+    usage.taken += probe()
+    usage.seconds += time.monotonic() - began
+    usage.console += cpu_s(pid) - at_console
+    usage.node += cpu_s(node) - at_node
+    usage.switches += _switches(node) - switches
+    usage.waited += _waited_s(node) - waited
+
+
+def _switches(pid: int) -> int:
+    found = 0
+    for status in Path(f"/proc/{pid}/task").glob("*/status"):
+        with contextlib.suppress(OSError):  # a thread that has ended
+            found += sum(int(line.split()[1]) for line in status.read_text().splitlines() if "ctxt_switches" in line)
+    return found
+
+
+def _waited_s(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 @contextlib.contextmanager
-def _watching(url: str) -> Iterator[None]:
-    """Open tails of the topic that is written to, and searches that find nothing, one after the other."""
-    over = threading.Event()
+def _probing(bootstrap: str) -> Iterator[Callable[[float], list[float]]]:
+    """A producer that is a process of its own; called with seconds it says what each record took."""
+    command = [sys.executable, "-c", PROBE, bootstrap, str(PROBES_PER_S)]
+    prober = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert prober.stdin is not None and prober.stdout is not None
 
-    def tail() -> None:
-        with urllib.request.urlopen(f"{url}/topics/probed/tail/events", timeout=LIMIT_S) as stream:
-            while not over.is_set() and stream.readline():
-                pass
+    def probe(seconds: float) -> list[float]:
+        print(seconds, file=prober.stdin, flush=True)
+        return [float(each) for each in prober.stdout.readline().split()]  # type: ignore[union-attr]
 
-    def searching() -> None:
-        while not over.is_set():
-            run = f"bench-{time.monotonic_ns()}-{threading.get_ident()}"
-            address = f"{url}/topics/large/messages?{urlencode({'q': 'nowhere', 'seconds': 30, 'run': run})}"
-            asking = threading.Thread(target=_read, args=(address,))
-            asking.start()
-            while asking.is_alive():
-                if over.is_set():
-                    with contextlib.suppress(OSError):
-                        urllib.request.urlopen(urllib.request.Request(f"{url}/searches/{run}/stop", method="POST"))
-                asking.join(0.1)
-
-    kinds: list[Callable[[], None]] = [tail] * TAILS + [searching] * SEARCHES
-    threads = [threading.Thread(target=each, daemon=True) for each in kinds]
-    for each in threads:
-        each.start()
-    time.sleep(1.0)  # all are open: what is measured is that they are, and not that they begin
     try:
-        yield
+        yield probe
     finally:
-        over.set()
-        for each in threads:
-            each.join(LIMIT_S)
+        prober.stdin.close()
+        prober.wait(LIMIT_S)
 
 
-def _read(address: str) -> None:
-    with urllib.request.urlopen(address) as answer:
-        answer.read()
+@contextlib.contextmanager
+def _watching(address: str, case: Case) -> Iterator[None]:
+    """Browsers that look as the case says, in a process of their own."""
+    if not (case.tails or case.searches):
+        yield
+        return
+    words = [address, case.tailed, str(case.tails), "large", str(case.searches)]
+    watcher = subprocess.Popen(
+        [sys.executable, "-m", "bench.console_watch", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )  # fmt: skip
+    assert watcher.stdin is not None and watcher.stdout is not None
+    try:
+        assert watcher.stdout.readline(), "the browsers have ended"
+        time.sleep(0.5)  # the first rounds are over
+        yield
+        assert watcher.poll() is None, "the browsers have ended"
+    finally:
+        watcher.stdin.close()
+        watcher.wait(LIMIT_S)

@@ -11,6 +11,7 @@ and unpacked below `build/kerberos`, which needs no rights, and gssapi is compil
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import importlib.util
 import os
@@ -19,6 +20,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from ottla.testing.process import reserve
@@ -46,7 +48,8 @@ def tools() -> dict[str, str]:
     """An environment in which Kerberos's programs are found. Raises NoKerberos."""
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin"
     if shutil.which("krb5kdc", path=path) is None or shutil.which("kinit", path=path) is None:
-        _unpack()
+        with _alone():
+            _unpack()
         (libraries,) = {each.parent for each in UNPACKED.glob("usr/lib/*/libkdb5.so.*")}
         return {
             "PATH": f"{UNPACKED}/usr/sbin:{UNPACKED}/usr/bin:{path}",
@@ -62,22 +65,50 @@ def package() -> str:
     if importlib.util.find_spec("gssapi") is not None:
         return ""
     place = UNPACKED / f"python-{sys.version_info.major}.{sys.version_info.minor}"
-    if not (place / "gssapi").is_dir():
-        environ = {**os.environ}
-        if shutil.which("krb5-config") is None:
-            _unpack()
-            (headers,) = {each.parents[1] for each in UNPACKED.glob("usr/include/mit-krb5/gssapi/gssapi.h")}
-            (libraries,) = {each.parent for each in UNPACKED.glob("usr/lib/*/mit-krb5/libgssapi_krb5.so")}
-            environ |= {
-                "GSSAPI_COMPILER_ARGS": f"-I{headers}",
-                "GSSAPI_LINKER_ARGS": f"-L{libraries} -L{libraries.parent} -lgssapi_krb5",
-                "GSSAPI_KRB5_MAIN_LIB": str(libraries / "libgssapi_krb5.so"),
-                "GSSAPI_SUPPORT_DETECT": "false",
-            }
-        UNPACKED.mkdir(parents=True, exist_ok=True)
-        _run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), GSSAPI], environ)
+    with _alone():
+        if not (place / "gssapi").is_dir():
+            _compile(place)
     sys.path.append(str(place))
     return str(place)
+
+
+def _compile(place: Path) -> None:
+    """Raises NoKerberos, for a second worker of the same run without another try, which takes half a minute."""
+    failed, run = UNPACKED / "failed", os.environ.get("PYTEST_XDIST_TESTRUNUID", "")
+    if run and failed.exists() and failed.read_text().startswith(f"{run} "):
+        raise NoKerberos(failed.read_text().partition(" ")[2])
+    # No test's time hangs on how fast its code is, and the compiler's does.
+    environ = {**os.environ, "CFLAGS": f"{os.environ.get('CFLAGS', '')} -O0"}
+    if shutil.which("krb5-config") is None:
+        _unpack()
+        (headers,) = {each.parents[1] for each in UNPACKED.glob("usr/include/mit-krb5/gssapi/gssapi.h")}
+        (libraries,) = {each.parent for each in UNPACKED.glob("usr/lib/*/mit-krb5/libgssapi_krb5.so")}
+        environ |= {
+            # `krb5.h` asks for `et/com_err.h`; gssapi_ext.h is looked for where `krb5-config` says, which is not here.
+            "GSSAPI_COMPILER_ARGS": f"-I{headers} -I{headers.parent} -DHAS_GSSAPI_EXT_H",
+            "GSSAPI_LINKER_ARGS": f"-L{libraries} -L{libraries.parent} -lgssapi_krb5",
+            "GSSAPI_KRB5_MAIN_LIB": str(libraries / "libgssapi_krb5.so"),
+            "GSSAPI_SUPPORT_DETECT": "false",
+        }
+    # Beside its place and then into it: what is interrupted is no package.
+    made = place.with_name(f"{place.name}.new")
+    shutil.rmtree(made, ignore_errors=True)
+    try:
+        _run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(made), GSSAPI], environ)
+    except NoKerberos as error:
+        failed.write_text(f"{run} {error}")
+        raise
+    shutil.rmtree(place, ignore_errors=True)
+    made.rename(place)
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Held by one worker of all runs in this tree."""
+    UNPACKED.mkdir(parents=True, exist_ok=True)
+    with (UNPACKED / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _unpack() -> None:

@@ -3,7 +3,8 @@
     python -m tools.durations                            # of the last `make test`
     python -m tools.durations FILE --top 40              # of another run
     python -m tools.durations FILE --before OTHER        # by folder, before and after
-    python -m tools.durations FILE --write               # replace tests/durations.json, by which tests are ordered
+    python -m tools.durations FILE FILE --write          # replace tests/durations.json, by which tests are ordered:
+                                                         # of `make test` and `make check`, .cache/{test,pure}.xml
 
 Seconds by the clock hang on what else the machine does; those of the processor (`tests/costs.py`) hardly.
 """
@@ -135,13 +136,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tools.durations", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("file", nargs="?", type=Path, default=LAST, help="the JUnit XML of a run (%(default)s)")
+    parser.add_argument(
+        "file", nargs="*", type=Path, default=[LAST], help=f"the JUnit XML of a run ({LAST.relative_to(ROOT)})"
+    )
     parser.add_argument("--top", type=int, default=20, help="how many files and tests (%(default)s)")
     parser.add_argument("--before", type=Path, help="an earlier run to compare with, by folder")
     parser.add_argument("--write", action="store_true", help=f"write {KEPT.relative_to(ROOT)}")
     options = parser.parse_args(arguments)
     try:
-        tests = read(options.file)
+        tests = [test for file in options.file for test in read(file)]
         before = read(options.before) if options.before else None
     except (OSError, ET.ParseError) as error:
         print(f"no run to tell of: {error}", file=sys.stderr)

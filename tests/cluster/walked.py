@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ottla.testing.process import reserve
-from peers.kafka import KafkaPeer, java, new_cluster_id, start_fast, voters_addresses
+from peers.kafka import KafkaPeer, java, new_cluster_id, start_fast, voters_addresses, wait_until_answering
 from tests.certificates import Authority, ssl_settings
 
 REPLICATED = {
@@ -44,6 +44,9 @@ LOGINS = {
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INTERNAL:SASL_SSL,CONTROLLER:SASL_SSL",
 }
 """Clients of the user `load` have what ACLs give them; those without a login, on loopback, may do everything."""
+
+READY_S = 300
+"""Limit of the first start of all nodes, on a machine that does other things too."""
 
 _STOP = """cd {folder}
 pid=$(cat pid 2>/dev/null) || exit 0
@@ -138,7 +141,10 @@ class WalkedCluster:
                 self._write_scripts(node)
                 self._run(self.script(node, "start-kafka"))
             for node in self.addresses:
-                self.peers[node].wait_ready()
+                try:
+                    wait_until_answering("127.0.0.1", self.peers[node].port, READY_S, None)
+                except RuntimeError as error:
+                    raise RuntimeError(f"{error}:\n{self.said(node, 'kafka')}") from None
         except BaseException:
             self.stop()
             raise

@@ -81,6 +81,7 @@ OWN_SETTINGS = (
     "internal in Kafka."
 )
 MISSING_TOPICS = "A streams group continues if a topic of its tasks is missing or was deleted."
+REPEATED_TASKS = "A member of a streams group that reports other tasks than it has is told its tasks again."
 NEGATIVE_SIZES = "Sizes below zero in a Fetch count as zero."
 TIMEOUTS = "Administrative requests are answered when they are done; their time limits are ignored."
 UNBOUNDED = "Numbers of threads that Ottla does not have are accepted, whatever their value."
@@ -116,6 +117,10 @@ def _kafka_fails(seen: Seen) -> bool:
 
 def _fails_only_there(seen: Seen) -> bool:
     return _kafka_fails(seen) and seen.row()[0]["error_code"] == "none"
+
+
+def _reports_other_tasks(seen: Seen) -> bool:
+    return seen.theirs is None and seen.request["active_tasks"] is not None and not _kafka_fails(seen)
 
 
 def _is_our_own_setting(seen: Seen) -> bool:
@@ -230,6 +235,8 @@ EXEMPTIONS = [
     Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "error_code member_id member_epoch heartbeat_interval task_offset_interval "
            "acceptable_recovery_lag status active_tasks standby_tasks warmup_tasks endpoint_information_epoch "
            "partitions_by_user_endpoint", MISSING_TOPICS, _fails_only_there, used_by="streams"),
+    Exempt(ApiKey.STREAMS_GROUP_HEARTBEAT, "active_tasks standby_tasks warmup_tasks", REPEATED_TASKS,
+           _reports_other_tasks, used_by="streams"),
     Exempt(ApiKey.DESCRIBE_QUORUM, "topics.partitions.high_watermark", OF_EACH,
            lambda seen: min(seen.mine, seen.theirs) > 0),
     Exempt(ApiKey.INIT_PRODUCER_ID, "producer_id", OF_EACH,

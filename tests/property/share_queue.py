@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.coordinator.share.combining import combine
-from ottla.drivers.replication.share_partitions import as_kept
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
-from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
+from ottla.replication.share.acknowledgement import StateWrite
 from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.share_partition import LoadedState, SharePartition
@@ -141,7 +140,7 @@ class World:
         if committed:
             start, batches = self.kept
             start = max(start, write.start_offset)
-            self.kept = start, combine(batches, as_kept(write.batches), start)
+            self.kept = start, combine(batches, write.kept(), start)
             for offset, fate in fates.items():
                 if offset in self.done:
                     raise Wrong(f"{offset} is done with twice")
@@ -251,7 +250,7 @@ class World:
             if chance > 0.998 or offset not in self.held:
                 continue
             del self.held[offset]
-            said.append(Acknowledgement(offset, offset, (fate,)))
+            said.append((offset, offset, (fate,)))
         if said:
             self._write(self.core.acknowledge(member, said, self.now_ms))
 

@@ -21,37 +21,10 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
-class Mutation(NamedTuple):
-    name: str
-    kind: str
-    """Kind of the runs that look for it."""
-    module: str
-    old: str
-    """Occurs once in the module."""
-    new: str
-    seeds: int = 10
-    """It is found within so many, from seed `first` on."""
-    first: int = 1
-    """A seed that finds it at little cost."""
-
-    @property
-    def path(self) -> Path:
-        return ROOT / "src" / Path(*self.module.split(".")).with_suffix(".py")
-
-    def source(self) -> str:
-        """The module with the bug in it. Raises ValueError where the piece is not there, or not alone."""
-        text = self.path.read_text(encoding="utf-8")
-        if text.count(self.old) != 1:
-            raise ValueError(f"{self.name}: {self.old!r} is {text.count(self.old)} times in {self.path}")
-        return text.replace(self.old, self.new)
-
+from tests.simulation import mutations_of_applications
+from tests.simulation.mutation import ROOT, Mutation
 
 MUTATIONS = (
     Mutation("skip-fsync", "power", "ottla.storage.segments.segment",
@@ -253,7 +226,7 @@ MUTATIONS = (
              "        entry.combined = [*value.state_batches]\n"),
     Mutation("records-between-batches-are-skipped", "groups", "ottla.replication.share.window",
              "            if self.gap_start == _NO_GAP and batch.first_offset > following:\n",
-             "            if ():\n", 40),
+             "            if ():\n"),
     Mutation("what-is-locked-is-taken", "groups", "ottla.replication.share.acquisition",
              "            if not run.is_available:\n                continue\n            alone",
              "            if not run.is_available and run.deadline_ms is None:\n                continue\n"
@@ -292,6 +265,7 @@ MUTATIONS = (
              'known == Topology(said), "Topology', 'known is not None, "Topology'),
     Mutation("older-topologies-are-not-told", "streams", "ottla.coordinator.group.streams.heartbeat",
              "        if member.topology_epoch < known.epoch:\n", "        if member.topology_epoch < -1:\n"),
+    *mutations_of_applications.MUTATIONS,
     Mutation("keys-are-not-waited-for", "queues", "ottla.replication.share.key_order",
              "        return False\n", "        return True\n"),
     Mutation("a-released-record-frees-its-key", "queues", "ottla.replication.share.selection",
@@ -311,6 +285,8 @@ MUTATIONS = (
     Mutation("the-window-is-not-scanned-again", "queues", "ottla.replication.share.selection",
              "        self._scanned: Offset = window.start_offset\n",
              "        self._scanned: Offset = window.end_offset + bool(window.batches)\n"),
+    Mutation("late-records-are-not-sent", "queues", "ottla.server.handlers.share.share_fetch",
+             "in_order(found.acquired, acquired)", "[*found.acquired, *acquired]", seeds=2, first=45),
     # Of users, ACLs and delegation tokens.
     Mutation("acls-of-a-snapshot-are-not-followed", "security", "ottla.metadata.delta",
              "        delta.acls = _difference(base.acls, image.acls)\n", ""),
@@ -433,9 +409,15 @@ MUTATIONS = (
              "        if times := partition.partition_epoch - before.partition_epoch:\n",
              "        times = partition.partition_epoch - before.partition_epoch\n"
              "        if times and partition.leader_epoch != before.leader_epoch:\n"),
-    Mutation("producer-ids-not-kept", "in zookeeper", "ottla.znodes.changes",
+    Mutation("producer-ids-kept-once", "in zookeeper", "ottla.znodes.changes",
              "    if delta.next_producer_id is not None and delta.next_producer_id > 0:\n",
              "    if delta.next_producer_id == 0:\n"),
+    Mutation("states-set-once-for-two-changes", "in zookeeper", "ottla.drivers.zookeeper.tree",
+             "            return [SetData(path, data) for _ in range(times)]\n",
+             "            return [SetData(path, data)]\n", first=3),
+    Mutation("directories-of-replicas-not-kept", "in zookeeper", "ottla.znodes.changes",
+             "            () if DIRECTORIES_UNKNOWN.issuperset(partition.directories) else partition.directories,\n",
+             "            (),\n", first=4),
 )  # fmt: skip
 
 
@@ -452,7 +434,7 @@ class Planter(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname != self._mutation.module:
             return None
-        return importlib.util.spec_from_loader(fullname, self, origin=str(self._mutation.path))
+        return importlib.util.spec_from_file_location(fullname, self._mutation.path, loader=self)  # sets __file__
 
     def get_filename(self, fullname: str) -> str:
         return str(self._mutation.path)

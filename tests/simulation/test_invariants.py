@@ -8,6 +8,8 @@ from uuid import UUID
 
 import pytest
 
+from ottla.metadata.image import DIRECTORY_UNASSIGNED, PartitionRegistration
+from ottla.model import TopicPartition
 from ottla.quorum.voters import ReplicaKey, VoterSet
 from ottla.simulation.checks.history import ACKS_ALL, History
 from ottla.simulation.checks.invariants import Invariants
@@ -50,6 +52,26 @@ def test_what_a_leader_of_before_acknowledged_late_proves_nothing() -> None:
     assert history.partition(key).acknowledged[5].value == b"kept"
     with pytest.raises(Violation, match="acknowledged b'other', and b'kept' before"):
         history.acknowledge(key, 5, [b"other"], sent, ACKS_ALL)
+    world.close()
+
+
+def test_what_a_leader_commits_that_has_not_heard_of_an_unclean_election_may_go() -> None:
+    """Seed 60 in ZooKeeper: the one that was elected does not have it. What it says once it has heard counts again."""
+    world = World(1)
+    machine = world.machine("node1", {"node.id": "1"})
+    history, key = History(world, fsynced=True), ("t", 0)
+    invariants = Invariants(world, history, ("node1",), lambda topic: True)
+    leads = SimpleNamespace(partition=SimpleNamespace(topic_partition=TopicPartition(*key)), state=(4, 9, True, 10))
+    invariants._seen["node1"] = SimpleNamespace(replicas=SimpleNamespace(rows=[leads]))  # type: ignore[assignment]
+    invariants.may_be_unclean = True
+    was = PartitionRegistration((1, 2), (1,), 1, 4, 9, (DIRECTORY_UNASSIGNED,) * 2)
+    now = was._replace(isr=(2,), leader=2, leader_epoch=5, partition_epoch=10)
+    invariants._registered(key, was, now, set())
+    before = history.mark(key)
+    assert not history.holds(key, before)
+    invariants.ended(machine)
+    assert not history.holds(key, before), "it was said when two led"
+    assert history.holds(key, history.mark(key))
     world.close()
 
 

@@ -20,7 +20,16 @@ import pytest
 from ottla.server.node import Node
 from ottla.simulation import reports, scenario
 from ottla.simulation.faults import cluster_faults, faults
-from ottla.simulation.runs import group_protocols, queues, quorum, security_run, single, streams, transactions
+from ottla.simulation.runs import (
+    applications,
+    group_protocols,
+    queues,
+    quorum,
+    security_run,
+    single,
+    streams,
+    transactions,
+)
 from ottla.simulation.world import World
 from ottla.testing.disk import OPERATIONS, Fault
 from ottla.testing.loop import SimulatedLoop
@@ -61,12 +70,13 @@ MET: dict[str, tuple[str, ...]] = {
     ),
     "queues": ("back-offs checked", "times of delivery checked", "order checked", "share redeliveries"),
     "streams": ("warm-ups", "consumer group unknown_member_id", "streamsmember disconnected"),
+    "applications": ("consumer group unreleased_instance_id", "assignments heard", "tags missed"),
     "security": ("nemesis: of security", "logins by tokens", "denied", "quorum leaders", "user disconnected"),
 }
 """What all runs of a kind together have to meet."""
 
 
-SHORT = {queues.QUEUES: 3}
+SHORT = {queues.QUEUES: 3, applications.APPLICATIONS: 1}
 """Kinds that add checks to the runs of another one: one short seed of each."""
 
 
@@ -230,6 +240,7 @@ NEEDED["groups"] = tuple(
 )  # fmt: skip
 
 NEEDED["streams"] = tuple((each,) for each in (*streams.ALWAYS, "leaders elected"))
+NEEDED["applications"] = tuple((each,) for each in (*applications.ALWAYS, "leaders elected"))
 NEEDED["in zookeeper"] = tuple(
     (each,) for each in (*quorum.ALWAYS, "zookeeper commits", "trees compared", "quorum leaders")
 )
@@ -305,10 +316,11 @@ def test_what_is_logged_afterwards_is_as_before() -> None:
     assert not logger.isEnabledFor(logging.INFO)
 
 
-def test_nothing_of_a_run_is_left_behind_it() -> None:
+def test_nothing_of_a_run_is_left_behind_it(monkeypatch: Any) -> None:
     """How long many seeds can be played in one process is a matter of memory: each left its whole world once."""
+    monkeypatch.setattr(faults, "FAULT_SECONDS", 1.0)
     counts = []
-    for seed in range(1, 7):
+    for seed in range(1, 5):
         outcome = scenario.run(seed, "kill" if seed % 2 else "calm")
         assert outcome.steps > 1000
         del outcome

@@ -12,10 +12,10 @@ from ottla.cli.output import print_json
 
 
 def report_each(
-    kind: str, futures: Mapping[str, Future[Any]], verb: str, as_json: bool, *, ignored: str | None = None
+    kind: str, futures: Mapping[str, Future[Any]], verb: str, as_json: bool, *, ignored: tuple[str, str] | None = None
 ) -> int:
     """Wait for the answers about each `kind` (topic, group) and print them. Raises CommandFailed with all refusals but
-    those of the error `ignored`."""
+    those of the error `ignored`, which comes with what to print instead of the verb."""
     from confluent_kafka import KafkaException
 
     results = []
@@ -23,18 +23,21 @@ def report_each(
     code = OK
     for name, future in futures.items():
         result: dict[str, Any] = {kind: name, "error": None}
+        said = verb
         try:
             wait(future)
         except KafkaException as exception:
             error = error_of(exception)
-            if error.name() != ignored:
+            if ignored is not None and error.name() == ignored[0]:
+                said = ignored[1]
+            else:
                 sentence, unreachable = explain(exception, f"{kind} {name!r}: ")
                 result |= {"error": error.name(), "message": error.str()}
                 failures.append(sentence)
                 code = max(code, UNREACHABLE if unreachable else FAILED)
         results.append(result)
         if not as_json and result["error"] is None:
-            print(f"{name} {verb}")
+            print(f"{name} {said}")
     if as_json:
         print_json(results)
     if failures:

@@ -91,12 +91,33 @@ def current() -> Security:
     return _found[""]
 
 
+def of_users() -> Security:
+    """The same for a program whose users log in: the settings need not have a login. Raises CommandFailed."""
+    from ottla.client.properties import read_file, security_from
+    from ottla.client.security_settings import sides_of
+
+    def read() -> Security:
+        own = None if _typed is None else sides_of(read_file(_typed)).target
+        return security_from(own, needs_login=False)
+
+    return _checked(read)
+
+
 def of_file(file: Path) -> Security:
     """The security that a file of settings asks for. Raises CommandFailed."""
     from ottla.client.properties import read_file, security_from
     from ottla.client.security_settings import sides_of
 
     return _checked(lambda: security_from(sides_of(read_file(file)).target))
+
+
+def of_controllers(file: Path | None) -> Security | None:
+    """The security of the source's controllers, by a file of their own. Raises CommandFailed."""
+    if file is None:
+        return None
+    from ottla.client.properties import security_of_file
+
+    return _checked(lambda: security_of_file(file))
 
 
 def _of_environment() -> Security:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -17,6 +18,7 @@ from ottla.cli.values import FilePath, Text
 
 if TYPE_CHECKING:
     from ottla.console.server import Console, Options
+    from ottla.console.settings_file import SettingsFile
 
 DEFAULT_LISTEN = "127.0.0.1:8080"
 
@@ -43,6 +45,7 @@ def console(
     behind_proxy: Flag = False,
     read_only: Flag = False,
     pipelines: PipelinesDirectory = None,
+    console_config: FilePath | None = None,
 ) -> int:
     """Serve a web page that shows and changes a cluster, of Ottla or of Kafka; Ctrl-C or SIGTERM stops it.
 
@@ -72,6 +75,8 @@ def console(
         A proxy in front of the console speaks TLS, so that it may serve other machines without a certificate.
     read_only
         Only show the cluster: nothing can be changed, whatever the user's rights.
+    console_config
+        A file with these options, such as roles = "roles.toml"; what is typed wins over it.
     """
     from ottla.cli.client import addresses
 
@@ -81,12 +86,27 @@ def console(
     except ImportError as error:
         raise CommandFailed(f"{error.name} is not installed: pip install 'ottla[console]'") from error
     servers = ",".join(addresses(bootstrap))
+    file = settings_of(console_config)
     return run(
         Options(
-            servers, host, port, client_security.current(), _registry(registry), masks, roles, oidc,
-            tuple(host_name or ()), port_settings(http_config), behind_proxy, read_only, pipelines,
+            servers, host, port, client_security.of_users(), _registry(registry or file.registry), masks or file.masks,
+            roles or file.roles, oidc or file.oidc, (*(host_name or ()), *file.host_names),
+            port_settings(http_config or file.http_config), behind_proxy or file.behind_proxy,
+            read_only or file.read_only, pipelines or file.pipelines, yields=True,
         )
     )  # fmt: skip
+
+
+def settings_of(path: Path | None) -> SettingsFile:
+    """The options of `--console-config`. Raises CommandFailed."""
+    from ottla.cli.exits import MISUSED
+    from ottla.console.settings_file import SettingsFile, read_settings
+    from ottla.errors import OttlaError
+
+    try:
+        return SettingsFile() if path is None else read_settings(path)
+    except OttlaError as error:
+        raise CommandFailed(str(error), MISUSED) from error
 
 
 def _registry(url: str | None) -> Mapping[str, str]:
@@ -98,7 +118,7 @@ def _registry(url: str | None) -> Mapping[str, str]:
     with complaints():
         from ottla.schemas.access import carried
 
-        return carried(of_client(url), client_security.current())
+        return carried(of_client(url), client_security.of_users())
 
 
 def run(options: Options) -> int:

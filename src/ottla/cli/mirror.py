@@ -20,6 +20,8 @@ from ottla.cli.wire import ensure_answer
 from ottla.mirror.names import DESTINATION, SOURCE
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ottla.mirror.carrying import Carry, Change
     from ottla.mirror.mirror import Mirror, Route
 
@@ -62,6 +64,14 @@ Controllers = Annotated[
         help="Controllers of the source cluster, from which users are read: HOST:PORT,...",
     ),
 ]  # fmt: skip
+ControllersFile = Annotated[
+    FilePath | None,
+    Parameter(
+        name="--from-controllers-config",
+        help="The client's settings for these controllers, where their listener wants another protocol or login than "
+        "the brokers' does. Nothing of --from-config is added to them.",
+    ),
+]
 NOWHERE: Final = "127.0.0.1:0"
 """Bootstrap address of a source that is not asked."""
 
@@ -104,7 +114,7 @@ def plan(
     source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
     groups: Groups = ".*", policy: Policy = "identity", carry: What = "", deletions: Deletions = False,
     exclude: Exclude = "", exclude_users: ExcludeUsers = "", from_controllers: Controllers = None,
-    name: Name = DESTINATION, json: AsJson = False,
+    from_controllers_config: ControllersFile = None, name: Name = DESTINATION, json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
 ) -> int:  # fmt: skip
     """Say what a mirror would do at the destination before it does it, and what it leaves, with why.
@@ -124,7 +134,8 @@ def plan(
         from ottla.mirror.plan import plan as plan_of
 
         rules = carry_of(carry, deletions, exclude, exclude_users)
-        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy, rules, from_controllers)
+        controllers = from_controllers, from_controllers_config
+        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy, rules, controllers)
         rows = in_thread(partial(plan_of, mirror))
     if json:
         print_json([each.as_json() for each in rows])
@@ -189,7 +200,7 @@ def failover(
     source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
     groups: Groups = ".*", policy: Policy = "identity", carry: What = "", deletions: Deletions = False,
     exclude: Exclude = "", exclude_users: ExcludeUsers = "", from_controllers: Controllers = None,
-    name: Name = DESTINATION, json: AsJson = False,
+    from_controllers_config: ControllersFile = None, name: Name = DESTINATION, json: AsJson = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
 ) -> int:  # fmt: skip
     """Make the destination the owner of mirrored topics. Stop producers at the source first; this command stops the
@@ -209,7 +220,8 @@ def failover(
         from ottla.mirror.carrying import carry_of
 
         rules = carry_of(carry, deletions, exclude, exclude_users)
-        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy, rules, from_controllers)
+        controllers = from_controllers, from_controllers_config
+        mirror = _mirror(source, from_, name, bootstrap, topics, groups, policy, rules, controllers)
         _ensure_exists(mirror)
         reach_source = from_ is not None and bool(in_thread(mirror.known))
         cuts = in_thread(partial(mirror.failover, reach_source=reach_source))
@@ -290,7 +302,7 @@ def _no_topics(topics: str, from_: str | None) -> str:
 def _mirror(
     source: str, from_: str | None, name: str, bootstrap: str, topics: str = ".*", groups: str = ".*",
     policy: Literal["identity", "prefix"] = "identity", carry: Carry | None = None,
-    controllers: str | None = None,
+    controllers: tuple[str | None, Path | None] = (None, None),
 ) -> Mirror:  # fmt: skip
     """Without Spark. Raises CommandFailed where a cluster does not answer."""
     from ottla.client.security import PLAINTEXT
@@ -303,7 +315,8 @@ def _mirror(
             source, from_ or NOWHERE, name, bootstrap, topics, groups, policy,
             source_security=client_security.of_source() if from_ is not None else PLAINTEXT,
             destination_security=client_security.current(), carry=carry or Carry(),
-            source_controllers=controllers or "",
+            source_controllers=controllers[0] or "",
+            controllers_security=client_security.of_controllers(controllers[1]),
         )  # fmt: skip
     except MirrorError as error:
         raise CommandFailed(str(error), MISUSED) from None

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from ottla.config.units import parse_byte_rate
+
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 STRING_BYTES_MAX = 2**15 - 1
@@ -29,8 +31,6 @@ PORT_MAX = 65_535
 PERIOD_MS_MAX = 36_500 * 86_400_000
 _PERIOD = re.compile(r"([0-9]{1,12})([smhd])", re.ASCII)
 _PERIOD_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_BYTES = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)([KMG]?)", re.ASCII)
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 _ADDRESS = re.compile(
     r"(?:PLAINTEXT://)?(?:\[(?P<bracketed>[^\s/\[\],]+)\]|(?P<host>[^\s/\[\],]+)):(?P<port>[0-9]{1,5})"
@@ -91,15 +91,6 @@ def _interval(value: float) -> str | None:
 
 def _minutes(value: float) -> str | None:
     return None if 0 <= value <= MINUTES_MAX else f"a number of minutes from 0 to {MINUTES_MAX:.0f}"
-
-
-def parse_byte_rate(text: str) -> int | None:
-    """`500K`, `20M`, `1.5G` or plain bytes, a second each; None for what is none of these."""
-    match = _BYTES.fullmatch(text)
-    if match is None:
-        return None
-    rate = round(float(match[1]) * _UNITS[match[2]])
-    return rate if 0 < rate <= INT64_MAX else None
 
 
 def parse_period_ms(text: str) -> int | None:

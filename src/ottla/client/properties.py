@@ -112,7 +112,13 @@ _GROUPS: Final = (
 
 
 def security_from(
-    given: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None, *, prefix: str = ENVIRONMENT
-) -> Security:
+    given: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None, *, prefix: str = ENVIRONMENT,
+    needs_login: bool = True,
+) -> Security:  # fmt: skip
     """The security that all places together say. Raises WrongSecurity."""
-    return security_of(settings_of(given, environ, prefix=prefix))
+    return security_of(settings_of(given, environ, prefix=prefix), needs_login=needs_login)
+
+
+def security_of_file(path: Path) -> Security:
+    """The security that a file says by itself: nothing of the environment counts. Raises WrongSecurity."""
+    return security_from(read_file(path), {})

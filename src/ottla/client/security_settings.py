@@ -118,8 +118,8 @@ def parse_security(given: Mapping[str, str]) -> Security:
     return security_of(normalized(given))
 
 
-def security_of(known: Mapping[str, str]) -> Security:
-    """The same for settings that are `normalized`."""
+def security_of(known: Mapping[str, str], *, needs_login: bool = True) -> Security:
+    """The same for settings that are `normalized`. Without `needs_login` they need not say who logs in, nor how."""
     protocol = known.get("security.protocol", "").upper()
     if not protocol:
         others = [name for name in known if name in _TLS or name in _SASL]
@@ -132,7 +132,7 @@ def security_of(known: Mapping[str, str]) -> Security:
     return Security(
         protocol,
         _tls(known) if protocol.endswith("SSL") else None,
-        _login(known) if protocol.startswith("SASL") else None,
+        None if not protocol.startswith("SASL") else _login(known) if needs_login else _login_of_others(known),
     )
 
 
@@ -327,6 +327,19 @@ def _login(known: Mapping[str, str]) -> Login:
         raise WrongSecurity("sasl.username: is empty")
     by_token = known.get(_TOKEN) == "true" and mechanism.startswith("SCRAM")
     return Login(mechanism, known["sasl.username"], Secret(known["sasl.password"]), by_token=by_token)
+
+
+def _login_of_others(known: Mapping[str, str]) -> Login:
+    """The mechanism, where the users of a program log in and the program itself does not. Raises WrongSecurity."""
+    mechanism = known.get("sasl.mechanism", "").upper()
+    if "sasl.username" in known or "sasl.password" in known:
+        return _login(known)
+    if mechanism in ("", "OAUTHBEARER", *_BY_PASSWORD):
+        return Login(mechanism or _BY_PASSWORD[0])
+    return _login(known)
+
+
+_BY_PASSWORD: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 
 def _kerberos(known: Mapping[str, str]) -> Kerberos:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
+_RATE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)([KMG]?)", re.ASCII)
+_MULTIPLES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _NAMES = ((86_400_000, "day"), (3_600_000, "hour"), (60_000, "minute"), (1000, "second"), (1, "millisecond"))
 
 
@@ -49,6 +52,15 @@ def long_time(ms: int) -> str:
             count = ms // size
             return f"{count:,} {name}" + ("" if count == 1 else "s")
     return f"{ms:,} milliseconds"
+
+
+def parse_byte_rate(text: str) -> int | None:
+    """`500K`, `20M`, `1.5G` or plain bytes, a second each; None for what is none of these."""
+    match = _RATE.fullmatch(text)
+    if match is None:
+        return None
+    rate = round(float(match[1]) * _MULTIPLES[match[2]])
+    return rate if 0 < rate < 2**63 else None
 
 
 def size(count: int) -> str:

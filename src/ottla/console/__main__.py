@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from ottla.client.security import Security
 from ottla.console.server import Console, Options, registry_options
 from ottla.registry.child import Served, main
 
+_PATHS: Final = ("masks", "roles", "oidc", "pipelines")
 NICENESS: Final = 19
 """Beside a node the console gets the processor that the node leaves."""
 
@@ -20,13 +23,20 @@ def _run(
 ) -> None:
     """Raises OttlaError."""
     os.nice(NICENESS)
-    url = options.get("registry")
-    given = {name: value for name, value in options.items() if name != "registry"}
-    console = Console(
-        Options(**given, registry={} if not url else registry_options(url, security), security=security, http=http)
-    )
+    console = Console(dataclasses.replace(options_of(options, security, http), yields=True))
     console.serve(lambda: serving(console))
 
 
+def options_of(given: Mapping[str, Any], security: Security, http: Mapping[str, str]) -> Options:
+    """The options of a console that were sent as JSON. Raises OttlaError."""
+    url = given.get("registry")
+    known = {name: value for name, value in given.items() if name not in (*_PATHS, "registry", "host_names")}
+    known |= {name: Path(given[name]) for name in _PATHS if given.get(name) is not None}
+    return Options(
+        **known, host_names=tuple(given.get("host_names", ())), security=security, http=http,
+        registry={} if not url else registry_options(url, security),
+    )  # fmt: skip
+
+
 if __name__ == "__main__":
-    sys.exit(main("console", sys.argv[1:], _run))
+    sys.exit(main("console", sys.argv[1:], _run, needs_login=False))

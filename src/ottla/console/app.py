@@ -177,9 +177,7 @@ class Application:
 
         async def answer(user: User) -> Response:
             asking = self._asking(request, EVENTS, user)
-            shown: Callable[[Asking, Any], Any] = self.renderer.record
-            if as_json:
-                shown = lambda _, row: dataclasses.asdict(row)  # noqa: E731
+            shown = live.as_json if as_json else self.renderer.record
             return await self._tails.answer(asking, request.headers.get("last-event-id"), shown)
 
         return await self.guarded(request, as_json, answer)
@@ -201,6 +199,10 @@ class Application:
     def end_tails(self) -> None:
         """Answers without an end have one now; on the event loop."""
         self._tails.end()
+
+    def renew_tails(self) -> None:
+        """The rules have changed; from any thread."""
+        self._tails.renew()
 
     async def _nothing(self, request: Request) -> Response:
         async def answer(user: User) -> Response:

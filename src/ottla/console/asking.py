@@ -17,6 +17,7 @@ from ottla.console.access.roles import Identity, Rights, Roles
 from ottla.console.access.trail import Trail
 from ottla.console.brokers import Brokers, Refused
 from ottla.console.cluster import Cluster, read_cluster
+from ottla.console.feeds import Feeds
 from ottla.console.groups import Groups, Progress
 from ottla.console.searches import Searches
 from ottla.console.snapshots import Snapshot, Snapshots
@@ -69,6 +70,8 @@ class User:
     trends: Trends = field(default_factory=Trends)
     tokens: Tokens = field(default_factory=Tokens)
     """Tokens of the forms that this user was given."""
+    feeds: Feeds = field(default_factory=Feeds)
+    """What live tails read, once for all of them."""
 
     @property
     def bearer(self) -> Bearer | None:

@@ -263,8 +263,11 @@ class Brokers:
                 failures.append(str(error))
         raise ConnectionError(f"no broker answers: {'; '.join(failures)}")
 
-    def gather(self, calls: Sequence[Callable[[], T]]) -> list[T | KafkaError | OSError]:
-        """The results of calls that are made at the same time, in their order; a failure stands in its place."""
+    def gather(
+        self, calls: Sequence[Callable[[], T]], executor: Executor | None = None
+    ) -> list[T | KafkaError | OSError]:
+        """The results of calls that are made at the same time, in their order; a failure stands in its place. With an
+        `executor` all are made by its threads."""
 
         def caught(call: Callable[[], T]) -> T | KafkaError | OSError:
             try:
@@ -272,9 +275,9 @@ class Brokers:
             except (KafkaError, OSError) as error:
                 return error
 
-        if len(calls) == 1:
+        if len(calls) == 1 and executor is None:
             return [caught(calls[0])]
-        return list(self._executor.map(caught, calls))
+        return list((executor or self._executor).map(caught, calls))
 
     def _on(self, at: tuple[str, int], meant: MeantNode | None, use: Callable[[Connection], T]) -> T:
         """`use` a connection. One that was idle may have been closed meanwhile: then a fresh one is used."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 import re
 import time
@@ -9,7 +11,6 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
-import anyio.to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -23,8 +24,6 @@ TAILS_MAX: Final = 50
 """Open tails of all users."""
 TAILS_OF_A_USER: Final = 12
 """Where users log in: else all people are one user."""
-ROUNDS_AT_ONCE: Final = 8
-"""Threads that read for tails, apart from those of pages."""
 PAUSE_S: Final = 0.5
 """Between two rounds."""
 ALIVE_S: Final = 15.0
@@ -36,6 +35,14 @@ SEND_SECONDS_MAX: Final = 60.0
 _PLACES: Final = re.compile(r"\d{1,9}:\d{1,19}(,\d{1,9}:\d{1,19})*")
 
 T = TypeVar("T")
+
+
+async def in_background(asking: Asking, work: Callable[[], T]) -> T:
+    """The result; a thread that works is waited for even if nobody wants the result any more."""
+    doing = asyncio.get_running_loop().run_in_executor(asking.site.searches.rounds, work)
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait([doing])
+    return doing.result()
 
 
 async def heeding(request: Request, asking: Asking, work: Callable[[], Awaitable[T]]) -> T:
@@ -61,16 +68,21 @@ async def heeding(request: Request, asking: Asking, work: Callable[[], Awaitable
 
 
 class Tails:
-    """All open tails of a console. Everything but `end` belongs to the event loop's thread."""
+    """All open tails of a console. Everything but `end` and `renew` belongs to the event loop's thread."""
 
     def __init__(self) -> None:
         self._open: dict[int, tuple[User, Asking]] = {}
-        self._limit = anyio.CapacityLimiter(ROUNDS_AT_ONCE)
         self._is_ending = False
 
     def end(self) -> None:
         """All of them end, and no other begins."""
         self._is_ending = True
+        for _, asking in list(self._open.values()):
+            asking.halt.set()
+
+    def renew(self) -> None:
+        """All of them end, and each browser begins its own again where it was: by the rights that it has now. From
+        any thread."""
         for _, asking in list(self._open.values()):
             asking.halt.set()
 
@@ -83,23 +95,20 @@ class Tails:
             raise Invalid(f"{len(self._open)} live tails are open: close one")
         if last_event is not None and _PLACES.fullmatch(last_event):
             asking.parameters = {**asking.parameters, "at": last_event}
-        tail = await anyio.to_thread.run_sync(Tail, asking, limiter=self._limit)
-        return _Stream(self, asking, tail, row)
+        return _Stream(self, asking, await in_background(asking, lambda: Tail(asking, row)))
 
-    async def run(
-        self, asking: Asking, tail: Tail, row: Callable[[Asking, Any], Any], send: Callable[[bytes], Awaitable[None]]
-    ) -> None:
+    async def run(self, asking: Asking, tail: Tail, send: Callable[[bytes], Awaitable[None]]) -> None:
         """Rounds until the browser has gone."""
         self._open[id(asking)] = asking.user, asking
         try:
             await send(b"retry: 2000\n\n")
             over, alive = time.monotonic() + TAIL_SECONDS_MAX, time.monotonic()
             while not (asking.halt.is_set() or self._is_ending) and time.monotonic() < over:
-                found = await anyio.to_thread.run_sync(tail.next_round, limiter=self._limit)
+                found = await in_background(asking, tail.next_round)
                 if asking.halt.is_set():
                     return
                 if not found.is_empty:
-                    await send(event_of(found, [row(asking, each) for each in found.rows]))
+                    await send(event_of(found))
                     alive = time.monotonic()
                 elif time.monotonic() - alive > ALIVE_S:
                     await send(b": alive\n\n")
@@ -113,10 +122,15 @@ class Tails:
             tail.close()
 
 
-def event_of(found: Round, rows: list[Any]) -> bytes:
+def as_json(_: Asking, row: Any) -> dict[str, Any]:
+    """A record of a live tail, as the API has it."""
+    return dataclasses.asdict(row)
+
+
+def event_of(found: Round) -> bytes:
     """A round as one event, whose id is where to go on after it."""
     values: dict[str, Any] = {
-        "rows": rows, "scanned": str(found.scanned), "skipped": str(found.skipped),
+        "rows": found.rows, "scanned": str(found.scanned), "skipped": str(found.skipped),
         "problem": None if found.problem is None else found.problem.sentence,
     }  # fmt: skip
     # JSON has no line end of its own, so that nothing of a record can end the event.
@@ -126,9 +140,9 @@ def event_of(found: Round, rows: list[Any]) -> bytes:
 class _Stream(Response):
     """An answer without an end; it ends with the browser's connection."""
 
-    def __init__(self, tails: Tails, asking: Asking, tail: Tail, row: Callable[[Asking, Any], Any]) -> None:
+    def __init__(self, tails: Tails, asking: Asking, tail: Tail) -> None:
         super().__init__(media_type="text/event-stream")
-        self._tails, self._asking, self._tail, self._row = tails, asking, tail, row
+        self._tails, self._asking, self._tail = tails, asking, tail
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
@@ -148,7 +162,7 @@ class _Stream(Response):
         async with anyio.create_task_group() as group:
             group.start_soon(listen, group.cancel_scope)
             try:
-                await self._tails.run(self._asking, self._tail, self._row, take)
+                await self._tails.run(self._asking, self._tail, take)
             except TimeoutError:
                 self._asking.halt.set()
             group.cancel_scope.cancel()

@@ -48,6 +48,8 @@ class How:
 
     kind: str = REPLACE
     instead: str = HIDDEN
+    hash_key: bytes = field(default=_HASH_KEY, repr=False)
+    """It goes with the mask to the process of a query, so that the same value is the same there."""
 
     def shown(self, value: Any) -> str:
         """`value` is a value of JSON, or bytes."""
@@ -55,7 +57,7 @@ class How:
             return self.instead
         if self.kind == "hash":
             data = value if isinstance(value, bytes) else _text(value).encode(errors="surrogatepass")
-            return "#" + hmac.digest(_HASH_KEY, data, hashlib.sha256).hex()[:16]
+            return "#" + hmac.digest(self.hash_key, data, hashlib.sha256).hex()[:16]
         text = value.decode(errors="replace") if isinstance(value, bytes) else _text(value)
         is_one = isinstance(value, str | int | float | bytes) and not isinstance(value, bool)
         return HIDDEN + (text[-TAIL_CHARS:] if is_one and len(text) >= TAIL_WHOLE_MIN else "")
@@ -93,6 +95,16 @@ class TopicMask:
             if fnmatch.fnmatchcase(name.lower(), pattern):
                 found = stricter(found, how)
         return found
+
+    def text(self, decoded: tuple[Any] | None) -> str:
+        """JSON of what is left of a value; hidden whole where it is None or has no fields: their names say what is
+        hidden."""
+        if decoded is None or not isinstance(decoded[0], dict | list):
+            return HIDDEN
+        try:
+            return json.dumps(self.masked(decoded[0]), ensure_ascii=False)
+        except RecursionError:
+            return HIDDEN
 
     def masked(self, value: Any) -> Any:
         """A JSON value with what is hidden replaced."""
@@ -149,8 +161,10 @@ def joined(rules: Iterable[Rule]) -> TopicMask:
     return TopicMask(fields, headers, key, value)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Masks:
+    """The rules of a file, which may be replaced by newer ones; from any thread."""
+
     rules: tuple[Rule, ...] = ()
 
     def rules_for(self, topic: str, user: str | None) -> list[Rule]:

@@ -5,10 +5,11 @@ Nothing is read for ever: a search ends at its limits and says how far it came, 
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
@@ -24,8 +25,11 @@ from ottla.protocol.records.aborted_transactions import Aborted
 from ottla.protocol.records.record_batch import iterate_batches, iterate_records, records_section
 
 FETCH_BYTES: Final = 1024 * 1024
-SEARCH_FETCH_BYTES: Final = 256 * 1024
+SEARCH_FETCH_BYTES: Final = 64 * 1024
 """A broker is kept by each Fetch of a search for as long as it takes to send so much."""
+PAUSE_PART: Final = 1.0
+"""Pause after a Fetch of a search, as a part of the time that it took."""
+PAUSE_MAX_S: Final = 0.05
 WAIT_MS: Final = 100
 WINDOW_MAX: Final = 20_000
 """Offsets that are gone through at once when reading backward."""
@@ -91,6 +95,27 @@ class Limits:
                 self.first.append(record)
 
 
+class Turns:
+    """Searches have one Fetch at brokers at a time, all together, and leave brokers alone after it for as long as it
+    took: a broker that has much to do, and answers late, is asked less. Records are looked at meanwhile."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free = 0.0
+        """When the next may begin, by the monotonic clock."""
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        with self._lock:
+            time.sleep(max(0.0, self._free - time.monotonic()))
+            began = time.monotonic()
+            try:
+                yield
+            finally:
+                ended = time.monotonic()
+                self._free = ended + min(PAUSE_MAX_S, PAUSE_PART * (ended - began))
+
+
 @dataclass
 class Part:
     """What was read of one partition."""
@@ -118,10 +143,12 @@ class Reader:
     match: Match | None = None
     is_committed: bool = True
     """Whether records of open and aborted transactions are left out."""
-    turns: threading.Semaphore | None = None
-    """Fetches that searches may have at brokers at a time: producers wait behind no more than those. None: no limit."""
+    turns: Turns | None = None
+    """Turns of searches at brokers. None: it waits for none."""
     sieve: bytes = b""
     """Every record that matches has these bytes: batches without them are passed over. Empty for none."""
+    threads: Callable[[], Executor] | None = None
+    """Makes the threads that read partitions; None: those of all pages' requests read."""
 
     def forward(self, starts: Mapping[int, tuple[int, int]], wanted: int) -> list[Part]:
         """Up to `wanted` records of each partition from its first offset up to before its second one."""
@@ -140,7 +167,8 @@ class Reader:
         return self._all([reading(number, *each) for number, each in ends.items()])
 
     def _all(self, calls: list[Callable[[], Part]]) -> list[Part]:
-        return [each for each in self.brokers.gather(calls) if isinstance(each, Part)]
+        with nullcontext() if self.threads is None else self.threads() as executor:
+            return [each for each in self.brokers.gather(calls, executor) if isinstance(each, Part)]
 
     def _caught(self, part: Part, read: Callable[[Part], None]) -> Part:
         try:
@@ -229,7 +257,7 @@ class Reader:
         request = FetchRequest(
             WAIT_MS, 1, size, [FetchTopic(self.topic.name, self.topic.id, rows)], int(self.is_committed)
         )
-        with contextlib.nullcontext() if self.turns is None else self.turns:
+        with nullcontext() if self.turns is None else self.turns.turn():
             response = self.brokers.fetch(leader, request)
         if response.error_code:
             raise failure(ApiKey.FETCH, response.error_code, self.topic.name)

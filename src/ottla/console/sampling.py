@@ -9,6 +9,7 @@ import weakref
 from typing import Final
 
 from ottla.console.asking import Asking, Site, User
+from ottla.console.behind import behind_of_groups
 from ottla.console.cluster import LATEST, places, read_offsets
 from ottla.console.history import STEP_S
 from ottla.console.views.topics import lag_by_topic
@@ -38,6 +39,10 @@ def sample(user: User, site: Site) -> None:
     assert progress is not None
     lags = {group: progress.lag(group) for group in progress.by_group}
     user.trends.add(ends, lags, {topic: lag for topic, (_, lag) in lag_by_topic(progress).items()})
+    followed = {each: progress.by_group[each] for each in user.trends.followed() if each in progress.by_group}
+    if followed:
+        behind = behind_of_groups(asking, followed).by_group
+        user.trends.add_behind({each: behind.get(each) for each in followed})
 
 
 class Sampler:

@@ -6,14 +6,18 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.console.reading import Limits, Record
+from ottla.console import background
+from ottla.console.reading import Limits, Record, Turns
 
-FETCHES_AT_ONCE: Final = 1
-"""Fetches of all searches together that brokers have at a time. With two, a producer's p99 is a quarter longer."""
+READS_AT_ONCE: Final = 8
+"""Partitions that one search reads at the same time; the others wait."""
+ROUNDS_AT_ONCE: Final = 8
+"""Tails that look for news at the same time, in threads apart from those of pages."""
 RUNNING_MAX: Final = 1_000
 """Beyond, a further reading has no progress and ends with its page."""
 _ID: Final = re.compile(r"[0-9A-Za-z-]{8,64}")
@@ -44,9 +48,12 @@ class Running:
 class Searches:
     """The readings of all users; from any thread. A user finds those of that user only."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, yields: bool = False) -> None:
+        """`yields`: searches run when nothing else on the machine wants the processor."""
+        self._yields = yields
         self._lock = threading.Lock()
-        self.turns = threading.BoundedSemaphore(FETCHES_AT_ONCE)
+        self.turns = Turns()
+        self.rounds = ThreadPoolExecutor(ROUNDS_AT_ONCE, "console tail")
         self._running: dict[tuple[str | None, str], Running] = {}
 
     @contextmanager
@@ -71,3 +78,10 @@ class Searches:
     def find(self, user: str | None, run: str) -> Running | None:
         with self._lock:
             return self._running.get((user, run))
+
+    def threads(self) -> Executor:
+        """For one search, which shuts it down."""
+        return background.threads(READS_AT_ONCE, yields=self._yields)
+
+    def close(self) -> None:
+        self.rounds.shutdown(wait=False, cancel_futures=True)

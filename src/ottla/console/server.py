@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.security import PLAINTEXT, Security
 from ottla.console.access.provider_settings import Oidc, read_oidc
-from ottla.console.access.roles import Roles, read_roles
+from ottla.console.access.roles import Roles
+from ottla.console.access.rule_files import RuleFiles, roles_of_file
 from ottla.console.asking import Asking, Site, User
 from ottla.console.brokers import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Brokers
 from ottla.console.masks import Masks, read_masks
 from ottla.console.sampling import Sampler, sample
+from ottla.console.searches import Searches
 from ottla.console.snapshots import Snapshots
 from ottla.errors import KafkaError
 from ottla.logs import fields
@@ -70,6 +72,8 @@ class Options:
     """Whether nothing can be changed."""
     pipelines: Path | None = None
     """Where pipelines of this machine keep their status; None for their default."""
+    yields: bool = False
+    """Whether searches run when nothing else on the machine wants the processor. Not beside threads that must go on."""
 
     @property
     def asks_for_login(self) -> bool:
@@ -88,11 +92,7 @@ class Console:
             raise CannotStart(f"{error.name} is not installed: pip install 'ottla[console]'") from error
         self.options = options
         self._door = Door(options)
-        ensure_guarded(options, is_secured=self._door.is_secured)
-        masks = Masks() if options.masks is None else read_masks(options.masks)
-        oidc = read_oidc(options.oidc) if options.oidc is not None else None
-        ensure_oidc(options, oidc)
-        roles = _roles(options, oidc)
+        masks, oidc, roles = rules_of(options, is_secured=self._door.is_secured)
         self._requests = ThreadPoolExecutor(REQUESTS_AT_ONCE, "console request")
         self._ahead = ThreadPoolExecutor(READS_AHEAD, "console ahead")
         self._site = replace(_site(options, masks), roles=roles)
@@ -102,6 +102,7 @@ class Console:
             parse_addresses(options.bootstrap), "ottla-console", None, REQUEST_TIMEOUT_S, CONNECT_TIMEOUT_S,
             security=options.security, software="ottla-console",
         )  # fmt: skip
+        self._rule_files = RuleFiles(self._site, options.masks, options.roles, _provider_ids(oidc))
         self._sampler = Sampler(self._site)
         self._sessions: Sessions | None = None
         self._anonymous: User | None = None
@@ -148,6 +149,7 @@ class Console:
         reading.start()
         reading.join(READ_AHEAD_S)
         self._sampler.start()
+        self._rule_files.start(self._application.renew_tails)
         serving()
         try:
             self._server.run(self._application.asgi(), ending=self._application.end_tails)
@@ -160,11 +162,13 @@ class Console:
 
     def close(self) -> None:
         self._server.close()
+        self._rule_files.stop()
         self._sampler.stop()
         if self._sessions is not None:
             self._sessions.close()
         if self._anonymous is not None:
             self._anonymous.brokers.close()
+        self._site.searches.close()
         for executor in (self._ahead, self._requests):
             executor.shutdown(wait=False, cancel_futures=True)
         if self._site.registry is not None:
@@ -239,20 +243,27 @@ def ensure_oidc(options: Options, oidc: Oidc | None) -> None:
         )
 
 
-def _roles(options: Options, oidc: Oidc | None) -> Roles:
-    """Raises OttlaError."""
-    if options.roles is None:
-        return Roles()
-    from ottla.console.acts.table import BY_NAME
+def rules_of(options: Options, *, is_secured: bool) -> tuple[Masks, Oidc | None, Roles]:
+    """What the files of a console say. Raises OttlaError for what a console could not start with: CannotStart where
+    it would be open to strangers. `is_secured`: its port has TLS."""
+    ensure_guarded(options, is_secured=is_secured)
+    masks = Masks() if options.masks is None else read_masks(options.masks)
+    oidc = read_oidc(options.oidc) if options.oidc is not None else None
+    ensure_oidc(options, oidc)
+    return masks, oidc, Roles() if options.roles is None else roles_of_file(options.roles, _provider_ids(oidc))
 
-    return read_roles(options.roles, BY_NAME, [] if oidc is None else [each.id for each in oidc.providers])
+
+def _provider_ids(oidc: Oidc | None) -> list[str]:
+    return [] if oidc is None else [each.id for each in oidc.providers]
 
 
 def _logins(oidc: Oidc, url: str, site: Site, sessions: Sessions, *, is_secure: bool) -> Logins:
     from ottla.console.access.logins import Logins
     from ottla.console.access.provider import Provider
 
-    providers = [Provider(each, f"{url}/oidc/{each.id}/callback", claims=site.roles.claims) for each in oidc.providers]
+    providers = [
+        Provider(each, f"{url}/oidc/{each.id}/callback", claims=lambda: site.roles.claims) for each in oidc.providers
+    ]
     return Logins(providers, sessions, site.trail, url, is_secure=is_secure)
 
 
@@ -270,7 +281,10 @@ def registry_options(url: str, security: Security) -> Mapping[str, str]:
 
 
 def _site(options: Options, masks: Masks) -> Site:
-    site = Site(masks, is_read_only=options.is_read_only, bootstrap=options.bootstrap, pipelines=options.pipelines)
+    site = Site(
+        masks, searches=Searches(yields=options.yields), is_read_only=options.is_read_only,
+        bootstrap=options.bootstrap, pipelines=options.pipelines,
+    )  # fmt: skip
     if not options.registry:
         return site
     try:

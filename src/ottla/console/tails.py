@@ -2,20 +2,21 @@
 
 A round is asked for when the browser has taken the one before, so a slow browser holds up nobody: what was written
 meanwhile, beyond what a round may hold, is skipped and counted. Without news a round costs one ListOffsets for each
-leader, and no Fetch.
+leader, and no Fetch; all tails of a user on the same partitions share it, and what is read (`feeds.py`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ottla.console.asking import Asking, Problem, problem_of
 from ottla.console.brokers import Refused
 from ottla.console.cluster import EARLIEST, LATEST, read_offsets
-from ottla.console.reading import Limits, Part, Reader, merged
+from ottla.console.feeds import Feed, Look, Span
+from ottla.console.reading import Limits, Match, Part, Reader, Record, merged
 from ottla.console.views.messages import (
     Message,
     decode_of,
@@ -45,7 +46,8 @@ LOG_S: Final = 10.0
 class Round:
     """What came since the round before."""
 
-    rows: list[Message] = field(default_factory=list)
+    rows: list[Any] = field(default_factory=list)
+    """As the browser gets them."""
     scanned: int = 0
     skipped: int = 0
     """Offsets that were passed over, as there were too many."""
@@ -60,11 +62,16 @@ class Round:
         return not (self.rows or self.skipped or self.problem)
 
 
-class Tail:
-    """One live tail; rounds are called one after the other, from any thread."""
+def bare(_: Asking, message: Message) -> Message:
+    return message
 
-    def __init__(self, asking: Asking) -> None:
-        """Begins at the places of `at`, or else at the ends. Raises NotFound, Invalid."""
+
+class Tail:
+    """One live tail; rounds are called one after the other, from any thread, until it is closed."""
+
+    def __init__(self, asking: Asking, row: Callable[[Asking, Message], Any] = bare) -> None:
+        """Begins at the places of `at`, or else at the ends. `row` makes of a record what the browser gets. Raises
+        NotFound, Invalid."""
         self._asking = asking
         self._topic = found_topic(asking)
         self._numbers = numbers_of(asking, self._topic)
@@ -74,6 +81,13 @@ class Tail:
         self._match = match_of(asking, self._mask, self._decode)
         self._failures = 0
         self._shown, self._seen, self._logged = 0, dict[int, tuple[int, int]](), time.monotonic()
+        self._committed = asking.text("isolation") != "uncommitted"
+        self._most = ROWS_MAX if self._match is None else SEARCH_MAX
+        self._followed = dict[int, None]()
+        """Partitions in which it has come to what is read for all, and takes no other."""
+        self._row = row
+        self._key = self._topic.name, self._topic.id, tuple(self._numbers), self._committed, self._most
+        self._feed: Feed | None = None
 
     def next_round(self) -> Round:
         """Never raises what a broker did."""
@@ -89,46 +103,84 @@ class Tail:
 
     def close(self) -> None:
         """The last line of the audit log."""
+        if self._feed is not None:
+            self._asking.user.feeds.leave(self._key)
+            self._feed = None
         self._log()
 
     def _round(self) -> Round:
         found = Round()
-        ends = self._ends()
+        if self._feed is None:
+            self._feed = self._asking.user.feeds.enter(self._key, self._most)
+        look = self._feed.look(self._ends, self._read_all, lambda: self._limits(len(self._numbers)))
         starts: dict[int, tuple[int, int]] = {}
-        most = ROWS_MAX if self._match is None else SEARCH_MAX
-        for number, end in ends.items():
-            at = self._places.setdefault(number, end)
-            if at > end:  # the log was cut, or the topic is another one of that name
-                at = self._places[number] = end
-            if end - at > most:
-                found.skipped += end - most - at
-                at = self._places[number] = end - most
-            if at < end:
-                starts[number] = (at, end)
-        if starts:
-            self._read(starts, found)
+        parts: list[Part] = []
+        for number, end in look.ends.items():
+            at = self._begin(number, look, found)
+            if at >= end:
+                continue
+            span = look.spans.get(number)
+            if span is not None and at >= span.begin:
+                parts.append(self._taken(number, span, at))
+            else:
+                starts[number] = at, end
+        parts += self._reader(self._limits(len(starts)), self._match).forward(starts, ROWS_MAX) if starts else []
+        if parts:
+            self._show(parts, found, self._feed)
         return found
 
-    def _read(self, starts: Mapping[int, tuple[int, int]], found: Round) -> None:
+    def _begin(self, number: int, look: Look, found: Round) -> int:
+        """Where this round begins in a partition."""
+        end, span = look.ends[number], look.spans.get(number)
+        at = self._places.setdefault(number, end)
+        if at > end:  # the log was cut, or the topic is another one of that name
+            at = end
+        first = end - self._most
+        if span is not None and number in self._followed:
+            first = max(first, span.begin)  # a slow browser makes nobody read again
+        if at < first:
+            found.skipped += first - at
+            at = first
+        if span is not None and at >= span.begin:
+            self._followed[number] = None
+        self._places[number] = at
+        return at
+
+    def _taken(self, number: int, span: Span, at: int) -> Part:
+        """What was read for all, without what this tail is not about."""
+        records = span.slice(at, span.reached)
+        part = Part(number, at, max(at, span.reached), scanned=len(records))
+        part.found = [each for each in records if self._match is None or self._match(each)]
+        return part
+
+    def _limits(self, partitions: int) -> Limits:
+        halt = self._asking.halt
+        return Limits(time.monotonic() + ROUND_SECONDS_MAX, SEARCH_MAX * partitions, BYTES_MAX, halt.is_set)
+
+    def _reader(self, limits: Limits, match: Match | None) -> Reader:
         asking = self._asking
-        limits = Limits(
-            time.monotonic() + ROUND_SECONDS_MAX, SEARCH_MAX * len(starts), BYTES_MAX, asking.halt.is_set
-        )  # fmt: skip
-        committed = asking.text("isolation") != "uncommitted"
-        reader = Reader(asking.brokers, asking.cluster(), self._topic, limits, self._match, committed)
-        parts = reader.forward(starts, ROWS_MAX)
+        return Reader(asking.brokers, asking.cluster(), self._topic, limits, match, self._committed)
+
+    def _read_all(self, starts: Mapping[int, tuple[int, int]], keep: Match, limits: Limits) -> list[Part]:
+        return self._reader(limits, keep).forward(starts, self._most)
+
+    def _show(self, parts: list[Part], found: Round, feed: Feed) -> None:
         for part in parts:
             self._move(part, found)
         newest = merged(parts, ROWS_MAX * len(parts), is_backward=False).records
         found.skipped += len(newest[:-ROWS_MAX])
-        how = asking.text("format")
-        found.rows = [message_of(each, how, self._mask, self._decode) for each in newest[-ROWS_MAX:]]
+        view = feed.view(self._row, self._asking.text("format"), self._mask, self._asking.rights.may_download)
+        found.rows = [view.row(each, self._made) for each in newest[-ROWS_MAX:]]
         self._shown += len(found.rows)
         if time.monotonic() - self._logged >= LOG_S:
             self._log()
         failed = [each.failure for each in parts if each.failure is not None]
         if failed and not found.rows:
             raise failed[0]
+
+    def _made(self, record: Record) -> Any:
+        message = message_of(record, self._asking.text("format"), self._mask, self._decode)
+        return self._row(self._asking, message)
 
     def _move(self, part: Part, found: Round) -> None:
         """Go on behind what was read of a partition."""

@@ -44,7 +44,11 @@ class Decision:
     written: tuple[int, int] = (-1, -1)
     """Epoch and end of the metadata log from which the znodes were written back."""
     voters: tuple[int, ...] = ()
-    """The controllers that vote by that log, if it says so itself."""
+    """The controllers that vote by the metadata log, if it says so itself (a dynamic quorum)."""
+    controllers: tuple[str, ...] = ()
+    """With which a dynamic quorum begins, each as ID@HOST:PORT; empty for a static one."""
+    listener: str = ""
+    """The name of the listener at those addresses."""
 
     def encode(self) -> bytes:
         return to_json({
@@ -52,6 +56,7 @@ class Decision:
             "timestamp": self.timestamp_ms, "controller_epoch": self.controller_epoch, "with_ids": self.with_ids,
             "digest": self.digest, "nodes": list(self.nodes), "rolled_back": list(self.rolled_back),
             "written": list(self.written), **({"voters": list(self.voters)} if self.voters else {}),
+            **({"controllers": list(self.controllers), "listener": self.listener} if self.controllers else {}),
         })  # fmt: skip
 
 
@@ -71,7 +76,8 @@ def decode_decision(path: str, data: bytes) -> Decision:
         fields.text("cluster_id"), seed, fields.integer("timestamp"), fields.integer("controller_epoch"),
         bool(json.loads(data)["with_ids"]), state, fields.text("digest"), fields.integers("nodes"),
         fields.integers("rolled_back"), (written[0], written[1]),
-        fields.integers("voters", ()),
+        fields.integers("voters", ()), fields.texts("controllers") if "controllers" in fields else (),
+        fields.text("listener", ""),
     )  # fmt: skip
 
 
@@ -92,10 +98,11 @@ def is_own_controller(tree: Tree) -> bool:
         return False
 
 
-async def take_over(client: Client, tree: Tree, found: ZnodeCluster, seed: bytes, now: Millis) -> Decision:
-    """Take the controller's place, in one `multi`. Raises ZooKeeperError where a broker was faster."""
+async def take_over(client: Client, tree: Tree, found: ZnodeCluster, seed: bytes, now: Millis, **more: Any) -> Decision:
+    """Take the controller's place, in one `multi`. `more` are fields of the decision. Raises ZooKeeperError where a
+    broker was faster."""
     with_ids = not found.topics or any(topic.assignment.topic_id is not None for topic in found.topics)
-    decided = Decision(found.cluster_id, seed, now, found.controller_epoch + 1, with_ids)
+    decided = Decision(found.cluster_id, seed, now, found.controller_epoch + 1, with_ids, **more)
     epoch = tree.get(cluster.CONTROLLER_EPOCH)
     text = str(decided.controller_epoch).encode()
     path = cluster.CONTROLLER_EPOCH

@@ -50,6 +50,8 @@ class Node:
     log_dirs: Sequence[str]
     metadata_log_dir: str
     voters: frozenset[NodeId]
+    """By the settings; empty where they leave it to the metadata log (a dynamic quorum)."""
+    controller_listener: str = ""
     may_delete: bool = True
     """`delete.topic.enable`: without it Kafka drops the wish to delete a topic."""
 
@@ -64,6 +66,8 @@ class Snapshot(NamedTuple):
     id: SnapshotId
     data: bytes
     topic_ids: Mapping[str, TopicId]
+    directory_ids: Mapping[NodeId, str]
+    """The ids of the metadata directories of controllers that are named in it, with a dynamic quorum."""
 
 
 def lock_all(fs: FileSystem, nodes: Sequence[Node], stack: ExitStack) -> None:
@@ -96,6 +100,12 @@ def check_directories(fs: FileSystem, node: Node, cluster_id: str, decided: Deci
             decided is None or not fs.exists(posixpath.join(path, BEFORE_IMPORT_FILE))
         ):
             raise OttlaError(f"{path} has a metadata log already ({METADATA_DIRECTORY}): it is no longer of ZooKeeper")
+    earlier = decision_of(fs, node)
+    if earlier is not None and decided is not None and earlier.seed != decided.seed:
+        raise OttlaError(
+            f"{node.settings}: the directories of node {node.node_id} are of an import before this one: undo it with "
+            "--rollback"
+        )
     return notes
 
 
@@ -141,8 +151,10 @@ def write_directories(
     for path in reversed(node.paths):  # that of the metadata last: without it a node does not start
         meta = read_meta_properties(fs, path)
         directory_id = meta.directory_id if meta is not None else None
-        if meta is None or meta.version == 0 or directory_id is None:
-            made = MetaProperties(decided.cluster_id, node.node_id, directory_id or random_directory_id(random))
+        if path == node.metadata_log_dir:
+            directory_id = snapshot.directory_ids.get(node.node_id, directory_id)
+        made = MetaProperties(decided.cluster_id, node.node_id, directory_id or random_directory_id(random))
+        if meta is None or meta.version == 0 or meta.directory_id != directory_id or directory_id is None:
             write_meta_properties(fs, path, made)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random as random_module
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +33,7 @@ from ottla.migration.directories import (
     lock_all,
     write_directories,
 )
+from ottla.migration.first_voters import check_first_voters, directory_ids, first_records, voter_ids
 from ottla.migration.trees import Client, TreeChanged, read_tree, refuse_change, stable_tree
 from ottla.model import Millis
 from ottla.quorum.snapshot import SnapshotId, write_snapshot
@@ -94,8 +95,9 @@ def _planned(tree: Tree, secrets: Sequence[str]) -> Plan:
     return Plan(found, findings, decided, tree)
 
 
-def check_nodes(fs: FileSystem, nodes: Sequence[Node], planned: Plan) -> list[str]:
-    """Raises OttlaError where the directories are not those of the cluster. Returns notes."""
+def check_nodes(fs: FileSystem, nodes: Sequence[Node], planned: Plan, initial: Sequence[str] = ()) -> list[str]:
+    """Raises OttlaError where the directories are not those of the cluster, or settings disagree about the quorum.
+    Returns notes."""
     notes = []
     for node in nodes:
         if planned.cluster.deleted and not node.may_delete:
@@ -109,15 +111,16 @@ def check_nodes(fs: FileSystem, nodes: Sequence[Node], planned: Plan) -> list[st
     here = {node.node_id for node in nodes}
     if len(brokers) > 1:
         for node in nodes:
-            if node.is_controller and node.is_broker and node.voters <= {node.node_id} and len(brokers - here) > 0:
+            if node.is_controller and node.is_broker and node.voters == {node.node_id} and len(brokers - here) > 0:
                 raise OttlaError(
                     f"{node.settings} makes node {node.node_id} the only controller of itself, and the cluster has "
                     f"brokers {', '.join(map(str, sorted(brokers)))}: set process.roles and controller.quorum.voters "
                     "in all of their settings files"
                 )
-    quorums = {node.voters for node in nodes}
+    quorums = {node.voters for node in nodes if node.is_controller or node.voters}
     if len(quorums) > 1:
         raise OttlaError("the settings files disagree about controller.quorum.voters")
+    check_first_voters(nodes, initial, planned.decided)
     return notes
 
 
@@ -129,19 +132,25 @@ async def execute(
     now: Callable[[], Millis],
     *,
     secrets: Sequence[str] = (),
+    initial: Sequence[str] = (),
     report: Report = lambda text: None,
 ) -> Decision:
-    """Import the cluster into the directories of this host's nodes. Interrupted anywhere, it goes on when it is called
-    again. Raises Refused, TreeChanged, OttlaError, ZooKeeperError, OSError."""
+    """Import the cluster into the directories of this host's nodes. `initial` are the controllers with which a dynamic
+    quorum begins. Interrupted anywhere, it goes on when it is called again. Raises Refused, TreeChanged, OttlaError,
+    ZooKeeperError, OSError."""
     planned = await asyncio.to_thread(_planned, await read_tree(client), secrets)  # the second time in `_begin`
     if not planned.is_possible:
         raise Refused(planned.findings.refused())
     with ExitStack() as stack:
         lock_all(fs, nodes, stack)
-        await fs.run(lambda: _check_all(fs, nodes, planned))
+        await fs.run(lambda: _check_all(fs, nodes, planned, initial))
         decided = planned.decided
         if decided is None:
-            decided = await _begin(client, planned, random, now(), report)
+            dynamic = {
+                "controllers": tuple(initial), "voters": voter_ids(initial), "listener": nodes[0].controller_listener,
+            }  # fmt: skip
+            seed = random.randbytes(SEED_BYTES)
+            decided = await _begin(client, planned, seed, now(), report, dynamic if initial else {})
         snapshot = await asyncio.to_thread(snapshot_of, planned.cluster, decided)
         decided = await _agree(client, decided, snapshot)
         for node in nodes:
@@ -151,17 +160,19 @@ async def execute(
         return decided if done == decided.nodes else await keep(client, decided, nodes=done)
 
 
-def _check_all(fs: FileSystem, nodes: Sequence[Node], planned: Plan) -> None:
-    check_nodes(fs, nodes, planned)
+def _check_all(fs: FileSystem, nodes: Sequence[Node], planned: Plan, initial: Sequence[str]) -> None:
+    check_nodes(fs, nodes, planned, initial)
     known = {topic.name: topic.assignment.topic_id for topic in planned.cluster.topics}
     for node in nodes:
         check_topic_ids(fs, node, {name: each for name, each in known.items() if each is not None})
 
 
-async def _begin(client: Client, planned: Plan, random: random_module.Random, now: Millis, report: Report) -> Decision:
+async def _begin(
+    client: Client, planned: Plan, seed: bytes, now: Millis, report: Report, dynamic: Mapping[str, Any]
+) -> Decision:
     """Take the controller's place, and read the tree again: nobody may have changed it before that."""
     report("taking the controller's place")
-    decided = await take_over(client, planned.tree, planned.cluster, random.randbytes(SEED_BYTES), now)
+    decided = await take_over(client, planned.tree, planned.cluster, seed, now, **dynamic)
     try:
         refuse_change(planned.tree, await read_tree(client), apart_from=_OWN)
     except TreeChanged:
@@ -190,6 +201,8 @@ def snapshot_of(found: ZnodeCluster, decided: Decision) -> Snapshot:
     values = [encode(record, level) for record in records]
     snapshot = SnapshotId(len(values), decided.controller_epoch)
     now = decided.timestamp_ms
-    data = b"".join(write_snapshot(values, epoch=snapshot.epoch, last_timestamp=now, now=now))
+    voters = first_records(decided)
+    data = b"".join(write_snapshot(values, epoch=snapshot.epoch, last_timestamp=now, now=now, voters=voters))
     named = (*found.topics, *found.deleted)  # a log that keeps its old id is no log of a later topic of that name
-    return Snapshot(snapshot, data, {topic.name: topic_id_of(topic, decided.seed) for topic in named})
+    topic_ids = {topic.name: topic_id_of(topic, decided.seed) for topic in named}
+    return Snapshot(snapshot, data, topic_ids, directory_ids(decided))

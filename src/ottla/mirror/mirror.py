@@ -62,6 +62,8 @@ class Route:
     """What is carried beside records and groups."""
     source_controllers: str = ""
     """Addresses of the source's controllers, from which users are read."""
+    controllers_security: Security | None = None
+    """The way to them; None where it is that to the source's brokers."""
 
     def __post_init__(self) -> None:
         for name in (self.source, self.destination):
@@ -347,9 +349,10 @@ class Mirror:
     def _with_users(self, found: Belongings, there: Administration) -> Belongings:
         """Raises KafkaError, OSError."""
         if self._users is None:
+            route = self.route
             config = ClientConfig(
-                parse_addresses(self.route.source_controllers), "ottla-mirror", security=self.route.source_security,
-                request_timeout_s=CONTROLLERS_TIMEOUT_S,
+                parse_addresses(route.source_controllers), "ottla-mirror",
+                security=route.controllers_security or route.source_security, request_timeout_s=CONTROLLERS_TIMEOUT_S,
             )  # fmt: skip
             self._users = SourceUsers(config, there.cluster_id())
         return replace(found, credentials=self._users.read())

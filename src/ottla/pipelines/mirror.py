@@ -9,8 +9,11 @@ this.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import cast
 
+from ottla.client.properties import security_of_file
+from ottla.client.security_settings import WrongSecurity
 from ottla.mirror.carrying import carry_of
 from ottla.mirror.control_topic import MirrorError
 from ottla.mirror.mirror import Mirror, Policy, Route
@@ -38,6 +41,11 @@ SETTINGS = (
     Setting("exclude_users", "", "users that are not carried: regular expressions for whole names, by commas"),
     Setting("from_controllers", "", "addresses of the source's controllers, from which users are read"),
     Setting(
+        "from_controllers_config",
+        "",
+        "a client.properties for the login at those controllers, where it is not that at the source's brokers",
+    ),
+    Setting(
         "every", 0.02, "minimum seconds between transactions: records are visible when their transaction has ended"
     ),
     Setting("look", 1.0, "seconds between checks for new topics, configs and group offsets"),
@@ -54,8 +62,9 @@ def build(job: Job) -> None:
             destination_security=job.security,
             carry=carry_of(job["carry"], job["deletions"], job["exclude"], job["exclude_users"]),
             source_controllers=job["from_controllers"],
+            controllers_security=security_of_file(Path(file)) if (file := job["from_controllers_config"]) else None,
         )  # fmt: skip
-    except MirrorError as error:
+    except (MirrorError, WrongSecurity) as error:
         raise PipelineError(str(error)) from None
     mirror = Mirror(route, job.spark, job["every"])
     step = mirror.step if job.is_once else mirror.follow

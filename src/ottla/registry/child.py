@@ -32,8 +32,8 @@ Run = Callable[[Mapping[str, Any], Security, Mapping[str, str], Callable[[Served
 """Serves until it is stopped: options, security of the brokers, settings of the port, what to call once it serves."""
 
 
-def main(what: str, arguments: list[str], run: Run) -> int:
-    """Returns the exit code. `what` is the name that people are told."""
+def main(what: str, arguments: list[str], run: Run, *, needs_login: bool = True) -> int:
+    """Returns the exit code. `what` is the name that people are told. Without `needs_login` its users log in."""
 
     def announce(served: Served) -> None:
         print(f"ottla: {what} at {served.url}", flush=True)
@@ -48,7 +48,7 @@ def main(what: str, arguments: list[str], run: Run) -> int:
     try:
         options = json.loads(arguments[0])
         http = json.loads(sys.stdin.buffer.readline()) if options.pop("http", False) else {}
-        security = security_from()  # from the environment, for the same reason
+        security = security_from(needs_login=needs_login)  # from the environment, for the same reason
         run(options, security, http, announce)
     except (OttlaError, WrongSecurity, KafkaError) as error:
         print(f"ottla: {what}: {error}", file=sys.stderr)

@@ -53,7 +53,7 @@ def of_file(settings: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def inherited(options: Mapping[str, str]) -> tuple[Security, dict[str, str]]:
+def inherited(options: Mapping[str, str], *, needs_login: bool = True) -> tuple[Security, dict[str, str]]:
     """The security of the client itself, and what its file says of registries: options `kafka.*`, the file of
     `client.config`, the environment. Raises SchemaError."""
     given = {
@@ -66,7 +66,7 @@ def inherited(options: Mapping[str, str]) -> tuple[Security, dict[str, str]]:
         file = {} if named is None else read_file(named.strip())
         beside = os.environ.get("OTTLA_CLIENT_CONFIG")
         others = of_file(read_file(beside)) if beside else {}
-        security = security_of(settings_of(replaced(normalized(file), normalized(given))))
+        security = security_of(settings_of(replaced(normalized(file), normalized(given))), needs_login=needs_login)
         return security, {**others, **of_file(file)}
     except WrongSecurity as error:
         raise SchemaError(str(error)) from None
@@ -75,7 +75,7 @@ def inherited(options: Mapping[str, str]) -> tuple[Security, dict[str, str]]:
 def carried(options: Mapping[str, str], security: Security | None = None) -> dict[str, str]:
     """The options with all in them that a registry is asked with: texts of certificates in place of files, and the
     login that is inherited. Other machines need no file then. Raises SchemaError."""
-    known, of_client = inherited(options)
+    known, of_client = inherited(options, needs_login=security is None)
     found = {**of_client, **options}
     known = security or known
     source = found.pop(SOURCE, "USER_INFO").upper()
@@ -110,7 +110,7 @@ def tls_of(options: Mapping[str, str]) -> Tls | None:
 
 def _login(urls: str, security: Security) -> dict[str, str]:
     login = security.login
-    if login is None:
+    if login is None or not (login.username or login.endpoint or login.kerberos):
         raise SchemaError(f"{SOURCE}: {INHERITED}, and this client has no login (sasl.mechanism)")
     for url in urls.split(","):
         scheme, _, rest = url.strip().partition("://")

@@ -13,6 +13,7 @@ from random import Random
 
 from ottla.simulation.faults import faults
 from ottla.simulation.runs import (
+    applications,
     group_protocols,
     in_zookeeper,
     queues,
@@ -29,7 +30,7 @@ from ottla.testing.loop import Stuck
 
 KINDS = (
     *single.KINDS, faults.CLUSTER, quorum.QUORUM, quorum.LONG, transactions.TRANSACTIONS, group_protocols.GROUPS,
-    queues.QUEUES, streams.STREAMS, security_run.SECURITY, in_zookeeper.IN_ZOOKEEPER,
+    queues.QUEUES, streams.STREAMS, applications.APPLICATIONS, security_run.SECURITY, in_zookeeper.IN_ZOOKEEPER,
 )  # fmt: skip
 
 THRESHOLDS = 50_000, 20, 20
@@ -67,6 +68,8 @@ def make(seed: int, kind: str) -> single.Run | ZooKeeperRun:
         return queues.QueueRun(seed)
     if kind == streams.STREAMS:
         return streams.StreamsRun(seed)
+    if kind == applications.APPLICATIONS:
+        return applications.ApplicationRun(seed)
     if kind == security_run.SECURITY:
         return security_run.SecurityRun(seed)
     if kind == in_zookeeper.IN_ZOOKEEPER:

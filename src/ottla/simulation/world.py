@@ -331,6 +331,8 @@ class World:
         """Changes of leaders, by partition."""
         self.unclean: Counter[tuple[str, int]] = Counter()
         """Elections of a replica that was not in sync."""
+        self.deposed: dict[tuple[str, int], dict[str, None]] = {}
+        """Machines that lead a partition yet, and have not heard of such an election."""
         self.rotten: set[tuple[str, tuple[str, int]]] = set()
         """Machines and partitions of which a bit was flipped on the disk."""
         self.violations: list[str] = []

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import duckdb
@@ -20,6 +21,7 @@ from ottla.client.config import ClientConfig, parse_addresses
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.sql import queries
+from ottla.sql.masked import BY_REGISTRY, PARTS, Masked, decoder
 from ottla.sql.names import Ambiguous, named
 from ottla.sql.queries import Query
 from ottla.sql.rows import is_number, text, unique, values
@@ -32,7 +34,6 @@ _NICER: Final = 5
 """Brokers on the same machine go first."""
 _TAKEN: Final = ("SELECT", "EXPLAIN", "MULTI")
 """Kinds of statements: the last one is PIVOT."""
-_BY_REGISTRY: Final = ("avro", "json-schema", "protobuf")
 _REFUSALS: Final = (ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed)
 _HINTS_MAX: Final = 4
 _CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
@@ -136,10 +137,8 @@ def _answer(query: Query, tables: dict[str, TopicTable]) -> None:
     try:
         for name, topic in named(duckdb, connection, query.statement, cluster.topics()):
             if query.allowed is not None and topic not in query.allowed:
-                raise Mistake(
-                    f"a mask or your roles hide topic {topic} or parts of it, so no query of yours can read it"
-                )
-            tables[topic] = TopicTable(_slice(query, cluster, topic, read), _options(query, topic))
+                raise Mistake(f"your roles do not let you read topic {topic}")
+            tables[topic] = _table(query, cluster, topic, read)
             connection.register(name, tables[topic])
     except KafkaError as error:
         raise error if error.message else KafkaError(error.code, error.code.name.upper()) from error
@@ -149,6 +148,17 @@ def _answer(query: Query, tables: dict[str, TopicTable]) -> None:
         raise Mistake("the statement has no result")
     reader = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
     _rows(reader(BATCH_ROWS), query, read)
+
+
+def _table(query: Query, cluster: Cluster, topic: str, read: Read) -> TopicTable:
+    """Raises Mistake, KafkaError, OSError."""
+    found, mask = _slice(query, cluster, topic, read), query.masks.get(topic)
+    if mask is None:
+        return TopicTable(found, _options(query, topic))
+    uses_registry = any(query.options[f"{part}.format"] in BY_REGISTRY for part in PARTS)
+    masked = Masked(mask, decoder(query.registry) if uses_registry else None)
+    options = _options(replace(query, options=masked.options(query.options)), topic)
+    return TopicTable(replace(found, hide=masked.batch), options)
 
 
 def _slice(query: Query, cluster: Cluster, topic: str, read: Read) -> Slice:
@@ -181,7 +191,7 @@ def _options(query: Query, topic: str) -> Mapping[str, str]:
     """The formats, with the schemas of a registry where they need one. Raises Mistake."""
     found = dict(query.registry)
     chosen = {part: query.options[f"{part}.format"] for part in ("key", "value")}
-    chosen = {part: kind for part, kind in chosen.items() if kind in _BY_REGISTRY}
+    chosen = {part: kind for part, kind in chosen.items() if kind in BY_REGISTRY}
     if not chosen:
         return query.options
     from ottla.formats.errors import SchemaError

@@ -16,9 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.client.security import Security
+
+if TYPE_CHECKING:
+    from ottla.sql.masked import Mask
 
 MEMORY_MAX: Final = 256 * 1024 * 1024
 """What DuckDB may use; beyond it a query fails, as nothing is written to a disk."""
@@ -55,7 +58,9 @@ class Query:
     registry: Mapping[str, str] = field(default_factory=dict, repr=False)
     """How the registry is asked for the schemas of avro, json-schema and protobuf."""
     allowed: tuple[str, ...] | None = None
-    """Topics that this user may read whole, where masks or roles say so; None is all that the brokers give."""
+    """Topics that this user may read, where masks or roles say so; None is all that the brokers give."""
+    masks: Mapping[str, Mask] = field(default_factory=dict)
+    """What is hidden of some of them."""
     rows_max: int = 1000
     seconds: float = 10.0
 

@@ -42,6 +42,8 @@ class Slice:
     client_id: str = "ottla-cli"
     counted: Callable[[int], object] = int
     """Told of the records of each batch that is read."""
+    hide: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None
+    """Hides what a mask says, before anything else sees a record."""
 
     def read(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The records; connections are closed when the iterator is. Raises KafkaError, OSError."""
@@ -56,7 +58,7 @@ class Slice:
         ) as reader:  # fmt: skip
             for batch in reader:
                 self.counted(batch.num_rows)
-                yield batch
+                yield batch if self.hide is None else self.hide(batch)
 
     def where(self, schema: pa.Schema, condition: Any) -> Slice:
         """The part of it in which a filter on columns of `schema` can hold. Raises what `since`

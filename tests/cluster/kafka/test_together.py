@@ -52,7 +52,18 @@ class Two:
         return self.all[OTTLA + KAFKA - node].bootstrap
 
 
-@pytest.fixture(params=[(3, 0), (1, 2)], ids=["three of Ottla", "one of Ottla and two of Kafka"])
+OTTLAS = pytest.mark.nightly(
+    "tests/cluster/kafka/test_together.py::test_replicas_leaders_and_groups_cross_over",
+    "tests/cluster/kafka/test_replication_with_kafka.py::test_each_follows_the_other",
+)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param((3, 0), id="three of Ottla", marks=OTTLAS),
+        pytest.param((1, 2), id="one of Ottla and two of Kafka"),
+    ]
+)
 def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Two]:
     controllers = Controllers(tmp_path, *request.param)
     brokers_of_both = Two(tmp_path, controllers)

@@ -164,7 +164,7 @@ def _led(described: str) -> tuple[int, list[int]]:
 
 def test_nothing_acknowledged_is_lost(nodes: NodesInZooKeeper, tmp_path: Path) -> None:
     with open(tmp_path / "check.log", "wb") as log:
-        command = [*OTTLA, "check", "--seconds", str(CHECK_S), "-b", nodes.bootstrap]
+        command = [*OTTLA, "check", "--seconds", str(CHECK_S), "--rate", "200", "-b", nodes.bootstrap]
         check = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             controller = nodes.controller()

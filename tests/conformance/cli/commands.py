@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,10 @@ LOADED_LONG = (
     "duckdb", "httpx", "pyarrow.compute",
     "ottla.sql.topics", "ottla.pipelines.runner", "ottla.registry.server", "ottla.schemas.client",
     "ottla.simulation",
+    "encodings.idna", "tomllib", "ottla.config.describe", "ottla.server.http.server", "ottla.testing.broker",
+    "uvloop", "uvicorn.protocols.http.h11_impl", "ottla.registry.app", "ottla.registry.http_server",
+    "ottla.console.app", "ottla.console.server",
+    "cyclopts.help", "docstring_parser", "rich.markdown", "rich.panel", "rich.rule",
 )  # fmt: skip
 """Extras and what stands on them: it takes longer to load than most commands to run."""
 END_S = 30.0
@@ -153,6 +158,14 @@ class Commands:
                 break
         os.kill(running.pid, signal.SIGINT)
         return self.wait(running, asked=signal.SIGINT)
+
+    def serves(self, running: Running) -> bool:
+        """Wait until it says that it serves; False where it ends before, or says nothing for long."""
+        deadline = time.monotonic() + END_S
+        while time.monotonic() < deadline and not self.ended_within(0.02):
+            if SERVES.search(running.printed()):
+                return True
+        return False
 
     def ended_within(self, limit_s: float) -> bool:
         import select

@@ -38,7 +38,7 @@ def records(bootstrap: str, topic: str, *arguments: str) -> list[dict[str, Any]]
 def test_a_topic_from_creation_to_deletion(bootstrap: str, topic: str) -> None:
     ottla(bootstrap, "topic", "create", topic, "--partitions", "3", "--set", "retention.ms=3600000")
     assert "already exists" in ottla(bootstrap, "topic", "create", topic, code=1)
-    ottla(bootstrap, "topic", "create", topic, "--if-not-exists")
+    assert ottla(bootstrap, "topic", "create", topic, "--if-not-exists") == f"{topic} exists already\n"
     listed = json.loads(ottla(bootstrap, "topic", "list", "--json"))
     assert {"topic": topic, "partitions": 3, "replication_factor": 1} in listed
 
@@ -57,7 +57,7 @@ def test_a_topic_from_creation_to_deletion(bootstrap: str, topic: str) -> None:
     ottla(bootstrap, "topic", "delete", topic)
     assert "UNKNOWN_TOPIC" in ottla(bootstrap, "topic", "describe", topic, code=1)
     assert "UNKNOWN_TOPIC" in ottla(bootstrap, "topic", "delete", topic, code=1)
-    ottla(bootstrap, "topic", "delete", topic, "--if-exists")
+    assert ottla(bootstrap, "topic", "delete", topic, "--if-exists") == f"{topic} does not exist\n"
 
 
 def test_a_dry_run_creates_nothing(bootstrap: str, topic: str) -> None:

@@ -73,3 +73,30 @@ def test_beside_a_cluster(tmp_path: Path) -> None:
         cluster.terminate()
         assert cluster.wait(LIMIT_S) == 0
         eventually(lambda: is_gone(url))
+
+
+ROLE = '[[role]]\nname = "r"\nusers = ["*"]\ndata = ["{}"]\n'
+
+
+def replace(path: Path, text: str) -> None:
+    """At once, so that nobody reads half of it."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
+def test_a_console_beside_a_node_has_its_options_and_reads_roles_again(tmp_path: Path) -> None:
+    roles, file = tmp_path / "roles.toml", tmp_path / "console.toml"
+    roles.write_text(ROLE.format("orders"))
+    file.write_text('roles = "roles.toml"\nread_only = true\n')
+    node = ("server", "start", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    with started(*node, "--console", "127.0.0.1:0", "--console-config", str(file)) as (_, url):
+        assert httpx.post(f"{url}/api/v1/acts/create-topic", json={"topic": "t"}, timeout=LIMIT_S).status_code == 405
+        audit = f"{url}/api/v1/audit?kind=rules"
+        assert httpx.get(audit, timeout=LIMIT_S).json()["data"]["rows"] == []
+        replace(roles, ROLE.format("other").replace("users", "groups"))
+        eventually(lambda: httpx.get(audit, timeout=LIMIT_S).status_code == 403)  # nobody has a role now
+        replace(roles, ROLE.format("orders") + "audit = true\n")
+        eventually(lambda: httpx.get(audit, timeout=LIMIT_S).status_code == 200)
+        rows = httpx.get(audit, timeout=LIMIT_S).json()["data"]["rows"]
+        assert [(each["user"], each["outcome"]) for each in rows] == [("(console)", "accepted")] * 2

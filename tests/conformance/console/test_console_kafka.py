@@ -88,3 +88,28 @@ def test_acts_on_apache_kafka(oracle: str) -> None:
         act("abort-transaction", transactional_id="acted", confirm="acted")
         act("delete-topic", topic="acted", confirm="acted")
         assert client.get(f"{API}/topics/acted").status_code == 404
+
+
+def test_a_throttle_on_apache_kafka(oracle: str) -> None:
+    """A rate that is left behind is told by Kafka as the page reads it, and Kafka lets it be taken away."""
+
+    def done(act: str, /, **values: Any) -> Any:
+        answer = client.post(f"{API}/acts/{act}", json=values)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["data"]
+
+    with console(Options(oracle, port=0)) as client:
+        broker = first_broker(client)
+        done("create-topic", topic="throttled", partitions=1)
+        for side in ("leader", "follower"):
+            name = f"{side}.replication.throttled"
+            done("configure-broker", broker=broker, name=f"{name}.rate", value="1000000")
+            done("configure-topic", topic="throttled", name=f"{name}.replicas", value=f"0:{broker}")
+        answer = client.get(f"{API}/moves").json()
+        assert answer["problems"] == {}
+        assert answer["data"]["throttle"] == [{"broker": broker, "bytes_per_second": "1000000"}]
+        assert answer["data"]["is_left_behind"]
+        changes = done("remove-throttle")["changes"]
+        assert [each["what"] for each in changes] == [f"rate of broker {broker}", "throttled replicas of throttled"]
+        again = client.post(f"{API}/acts/remove-throttle", json={"preview": True})
+        assert "There is no throttle." in again.text

@@ -65,7 +65,12 @@ def test_answers(world: World, key: ApiKey, version: int) -> None:
     world.check()
 
 
-@pytest.mark.parametrize("version", [pytest.param(0, marks=pytest.mark.slow), 1])
+OLD = pytest.mark.nightly(
+    "tests/conformance/differential/test_differential.py::test_share_offsets_of_a_partition_that_is_not_there"
+)
+
+
+@pytest.mark.parametrize("version", [pytest.param(0, marks=(pytest.mark.slow, OLD)), 1])
 def test_share_offsets_of_a_partition_that_is_not_there(world: World, version: int) -> None:
     """Kafka looks for it for half a minute, once for all groups of a request."""
     group = f"{world.prefix}missing-{version}"

@@ -72,6 +72,18 @@ class Asked:
         (size,) = struct.unpack(">i", await self.reader.readexactly(4))
         return messages.plain(messages.decode_response(key, version, await self.reader.readexactly(size))[1])
 
+    async def until_led(self, names: list[str]) -> None:
+        """Metadata names leaders of Kafka's before they lead."""
+        rows = [{"partition_index": 0, "timestamp": -2, "max_num_offsets": 1}]
+        asked = {"replica_id": -1, "topics": [{"name": each, "partitions": rows} for each in names]}
+        for _ in range(1000):
+            topics = (await self.ask(ApiKey.LIST_OFFSETS, 0, asked))["topics"]
+            codes = [row["error_code"] for topic in topics for row in topic["partitions"]]
+            if not any(codes):
+                return
+            await asyncio.sleep(0.05)
+        pytest.fail(f"topics are not led: {codes}")
+
 
 def sorted_rows(value: Any) -> Any:
     """Rows in one order: Kafka's are in that of a hash table."""
@@ -97,7 +109,8 @@ async def compare(ports: tuple[int, int]) -> None:
         half = {"topics": new[version::2], "timeout": 30_000}
         await same(ApiKey.CREATE_TOPICS, version, half)
         await same(ApiKey.CREATE_TOPICS, version, half)  # they exist
-    await asyncio.sleep(1)  # Kafka leads them a moment later
+    for each in both:  # Kafka leads them a moment later
+        await each.until_led([topic["name"] for topic in new])
     for number, (name, data) in enumerate(cases.items()):
         for version in (0, 1, 2):
             rows = [{"name": f"t{number}", "partition_data": [{"index": 0, "records": data}]}]

@@ -17,6 +17,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "migration" / "zookeeper.m
 COMMANDS = re.findall(
     r"^ *<!-- run -->\n *```sh\n *(ottla .*?)\n *```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE
 )
+INITIAL = "--initial-controllers"
 
 COMMON = {
     "allow.everyone.if.no.acl.found": "true",
@@ -36,24 +37,32 @@ COMMON = {
 class OldCluster:
     """`count` brokers of a release, and the nodes of Ottla that take their directories over."""
 
-    def __init__(self, directory: Path, release: str, count: int, *, chroot: str = "/a/kafka") -> None:
+    def __init__(
+        self, directory: Path, release: str, count: int, *, chroot: str = "/a/kafka", dynamic: bool = False
+    ) -> None:
+        """`dynamic`: Ottla's controllers may change while they run (KIP-853), from the import on."""
         self.zookeeper = ZooKeeperPeer(directory / "zookeeper")
         self.connect = f"{self.zookeeper.connect}{chroot}"
         self.release = release
         numbers = range(1, count + 1)
         self.held = [reserve(0) for _ in range(2 * count)]
         ports = [int(each.getsockname()[1]) for each in self.held]
-        self.sasl, controllers = ports[:count], ports[count:]
+        self.sasl, self.controllers = ports[:count], ports[count:]
         replicas = {
             name: str(count)
             for name in ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
         }
         self.brokers = [OldBroker(directory / f"n{n}", n, self.connect, release) for n in numbers]
-        voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in zip(numbers, controllers, strict=True))
+        voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in zip(numbers, self.controllers, strict=True))
+        self.first_voters = voters if dynamic else None
+        quorum = {"controller.quorum.voters": voters}
+        if dynamic:
+            servers = ",".join(f"127.0.0.1:{port}" for port in self.controllers)
+            quorum = {"controller.quorum.bootstrap.servers": servers}
         self.nodes: list[NodeProcess] = []
         self.configs: list[Path] = []
         key = "delegation.token.master.key" if release == "2.8" else "delegation.token.secret.key"
-        for broker, sasl, controller in zip(self.brokers, self.sasl, controllers, strict=True):
+        for broker, sasl, controller in zip(self.brokers, self.sasl, self.controllers, strict=True):
             clients = f"PLAINTEXT://127.0.0.1:{broker.port},SASL://127.0.0.1:{sasl}"
             broker.settings = {
                 **COMMON, **replicas, "listeners": clients, key: "token secret", "password.encoder.secret": "a secret",
@@ -64,7 +73,7 @@ class OldCluster:
             config = directory / f"node-{broker.broker_id}.properties"
             settings = {
                 **COMMON, **replicas, "process.roles": "broker,controller", "node.id": str(broker.broker_id),
-                "controller.quorum.voters": voters, "controller.listener.names": "CONTROLLER",
+                **quorum, "controller.listener.names": "CONTROLLER",
                 "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}", "advertised.listeners": clients,
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -121,9 +130,12 @@ class OldCluster:
 
     def _page_command(self, mode: str) -> list[str]:
         """The one of docs/migration/zookeeper.md, for this ensemble; the page's own `--config` is left out."""
-        (text,) = [each for each in COMMANDS if mode in each.split()]
-        words = text.split()
+        dynamic = self.first_voters is not None and mode == "--execute"
+        found = [text.split() for text in COMMANDS]
+        (words,) = [each for each in found if mode in each and (INITIAL in each) == dynamic]
         assert words.pop(0) == "ottla"
+        if dynamic:
+            words[words.index(INITIAL) + 1] = str(self.first_voters)
         words[words.index("--connect") + 1] = self.connect
         if "--config" in words:
             at = words.index("--config")

@@ -14,18 +14,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import (
     AdminClient,
-    ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
 )
 
 from ottla.cli.exits import FAILED, MISUSED, OK
 from ottla.cli.main import main
-from ottla.client.config import ClientConfig
-from ottla.client.connection import Connection
-from ottla.client.security import Login, Security, SecurityFailure
-from ottla.config.secret import Secret
 from ottla.errors import KafkaError
 from ottla.mirror.administration import Administration
 from ottla.mirror.carrying import Carry, Change
@@ -34,22 +28,20 @@ from ottla.mirror.plan import plan
 from ottla.security.acls import Binding, Operation, PatternType, Permission, ResourceType
 from ottla.testing import Broker
 from peers.kafka import KafkaPeer, hold_port, start_fast
+from tests.conformance.mirror.logins import PLAIN, may_log_in, of, secured_node, upserted
 from tests.node import NodeProcess
 
 pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java here to run Apache Kafka with")
 
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 LOGINS = f'{PLAIN} username="node" password="n" user_node="n" user_mirror="m" user_nobody="x";'
+LOGINS_AT_CONTROLLERS = LOGINS.replace('"m"', '"mc"').replace('"x"', '"xc"')
 PASSWORD, NEW_PASSWORD = "the-old-password", "a-new-password"
 USERS = frozenset({"users"})
 
 
-def of(name: str, password: str, mechanism: str = "PLAIN") -> Security:
-    return Security("SASL_PLAINTEXT", None, Login(mechanism, name, Secret(password)))
-
-
 class Source(KafkaPeer):
-    """Kafka 4.4 whose controller demands a login, and which has a snapshot of its metadata early."""
+    """Kafka 4.4 whose controller demands a login, with other passwords than the broker's, and which has a snapshot of
+    its metadata early."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, heap="384m", flags=start_fast("4.4"), release="4.4")
@@ -62,7 +54,7 @@ class Source(KafkaPeer):
                 "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
             "inter.broker.listener.name": "PLAINTEXT", "sasl.enabled.mechanisms": "PLAIN",
             "sasl.mechanism.controller.protocol": "PLAIN",
-            "listener.name.controller.plain.sasl.jaas.config": LOGINS,
+            "listener.name.controller.plain.sasl.jaas.config": LOGINS_AT_CONTROLLERS,
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": LOGINS,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS;User:node", "metadata.log.max.record.bytes.between.snapshots": "1",
@@ -94,16 +86,7 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
 
 @pytest.fixture
 def ottla(tmp_path: Path) -> Iterator[NodeProcess]:
-    node = NodeProcess(tmp_path / "data")
-    jaas = f'{PLAIN} username="admin" password="a" user_admin="a";'
-    node.settings |= {
-        "listeners": f"SASL_PLAINTEXT://{node.bootstrap}", "inter.broker.listener.name": "SASL_PLAINTEXT",
-        "sasl.mechanism.inter.broker.protocol": "PLAIN",
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas, "ottla.log.level": "DEBUG",
-        "connection.failed.authentication.delay.ms": "0",
-    }  # fmt: skip
-    with node:
+    with secured_node(tmp_path / "data") as node:
         yield node
 
 
@@ -114,23 +97,6 @@ def of_librdkafka(node: NodeProcess, mechanism: str, password: str) -> dict[str,
     }  # fmt: skip
 
 
-def may_log_in(node: NodeProcess, password: str, mechanism: str = "SCRAM-SHA-256", name: str = "alice") -> bool:
-    host, _, port = node.bootstrap.partition(":")
-    try:
-        Connection(host, int(port), ClientConfig((), security=of(name, password, mechanism))).close()
-    except SecurityFailure:
-        return False
-    return True
-
-
-def upserted(bootstrap: str, password: str, name: str = "alice") -> None:
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    asked = [UserScramCredentialUpsertion(name, info, password.encode())]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    for answer in admin.alter_user_scram_credentials(list(asked)).values():
-        answer.result(60)
-
-
 def deleted(bootstrap: str) -> None:
     asked = [UserScramCredentialDeletion("alice", ScramMechanism.SCRAM_SHA_512)]
     admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -139,10 +105,11 @@ def deleted(bootstrap: str) -> None:
 
 
 def route(kafka: Source, node: NodeProcess, user: str = "mirror", *, deletions: bool = False) -> Route:
+    password = user[0].replace("n", "x")
     return Route(
-        "a", kafka.secured, "b", node.bootstrap, "none", "none", source_security=of(user, user[0].replace("n", "x")),
+        "a", kafka.secured, "b", node.bootstrap, "none", "none", source_security=of(user, password),
         destination_security=of("admin", "a"), carry=Carry(USERS, deletions, exclude_users=("adm.*",)),
-        source_controllers=kafka.controllers,
+        source_controllers=kafka.controllers, controllers_security=of(user, f"{password}c"),
     )  # fmt: skip
 
 
@@ -160,7 +127,7 @@ def test_a_client_of_kafka_logs_in_at_ottla(
     with pytest.raises(KafkaError, match="CLUSTER_ACTION"):
         plan(Mirror(route(kafka, ottla, "nobody")))
 
-    files = {"from": of_file("mirror", "m"), "to": of_file("admin", "a")}
+    files = {"from": of_file("mirror", "m"), "controllers": of_file("mirror", "mc"), "to": of_file("admin", "a")}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     asked = [
@@ -168,6 +135,9 @@ def test_a_client_of_kafka_logs_in_at_ottla(
         str(tmp_path / "to"), "-b", ottla.bootstrap, "--name", "b", "--topics", "none", "--groups", "none", "--carry",
         "users", "--from-controllers", kafka.controllers, "--exclude-users", "adm.*", "--json",
     ]  # fmt: skip
+    assert main(asked) == FAILED, "the controllers want another password"
+    assert kafka.controllers in capsys.readouterr().err
+    asked += ["--from-controllers-config", str(tmp_path / "controllers")]
     assert main(asked) == OK
     shown = capsys.readouterr().out
     found = [Change(**each) for each in json.loads(shown) if each["kind"] == "user"]

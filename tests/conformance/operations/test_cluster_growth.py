@@ -38,7 +38,7 @@ def test_a_node_comes_and_goes_under_load(reader: Reader) -> None:
 def test_one_node_grows_into_three_voters_and_shrinks_back_under_load(reader: Reader) -> None:
     """The directory of one node: others join it, vote with it, copy all that it has, and leave again."""
     reader.terminal("up", "ottla cluster up 1 c")
-    check = Check(reader.environ["OTTLA_BOOTSTRAP"], "--topic", "load", "-p", "3", "--seconds", "280")
+    check = Check(reader.environ["OTTLA_BOOTSTRAP"], "--topic", "load", "-p", "3", "--rate", "300", "--seconds", "280")
     wait_until_written(check, reader.directory / "c" / "node-1" / "data", "load")
     grow(reader, check)
     reader.run("ottla topic replicate --all --factor 1 && ottla cluster drain 2 3")
@@ -62,7 +62,7 @@ def test_a_directory_of_one_kafka_grows_into_three_voters_under_load(reader: Rea
         assert consumed(reader, "before", "--group early --count 40") == values[:40]
     place.ottla.start()
     try:
-        check = Check(place.bootstrap, "--topic", "load", "-p", "3", "--seconds", "280")
+        check = Check(place.bootstrap, "--topic", "load", "-p", "3", "--rate", "300", "--seconds", "280")
         wait_until_written(check, place.kafka.data, "load")
         grow(reader, check)
         ensure_nothing_failed(check)

@@ -187,7 +187,7 @@ class Walk:
                 types = [self.random.choice((1, 1, 2, 3, 4, 0)) for _ in range(last - first + 1)]
             if self.random.random() < 0.02:
                 types[-1] = 9
-            asked.append(Acknowledgement(first, last, types))
+            asked.append((first, last, types))
         if self.random.random() < 0.6:
             for each in some:
                 if each in held:

@@ -208,6 +208,8 @@ class Walk:
             raise Diverged
         context = f"seed {self.seed}, step {len(self.trace)}\n" + "\n".join(self.trace[-TRACE:])
         assert not extra and not lacking, "\n  ".join([context, "only Ottla:", *extra, "only Kafka:", *lacking])
+        if line.startswith("streams"):
+            answer = without_repeated_tasks(line, answer, said)
         assert comparable_answer(answer) == comparable_answer(said), f"{context}\nOttla: {answer}\nKafka: {said}"
         self.done["records"] += len(found)
         self.done[answer] += 1
@@ -525,6 +527,16 @@ def answered(response: Mapping[str, Any]) -> str:
         in_brackets(statuses), *tasks, response["endpoint_information_epoch"], endpoints, in_brackets(creatable),
     ]  # fmt: skip
     return "/".join(map(str, fields)).replace(" ", "_")
+
+
+def without_repeated_tasks(line: str, answer: str, said: str) -> str:
+    """A member that reports other tasks than it has is told what it has, as it may have missed an answer. Kafka 4.4
+    does not tell it."""
+    ours, theirs = answer.split("/"), said.split("/")
+    reports = line.split(" ")[11:14] != ["-"] * 3
+    if reports and len(ours) == len(theirs) and theirs[-6:-3] == ["-"] * 3:
+        ours[-6:-3] = theirs[-6:-3]
+    return "/".join(ours)
 
 
 def comparable_answer(answer: str) -> str:

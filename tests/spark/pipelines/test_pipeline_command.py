@@ -77,6 +77,11 @@ def test_stopped_killed_and_gone_on_with(bootstrap: str, work: Path) -> None:
         assert described["lag"] == 0, described
 
 
+@pytest.mark.nightly(
+    "tests/spark/pipelines/test_pipeline_command.py::test_stopped_killed_and_gone_on_with",
+    "tests/spark/test_mirror.py::test_what_copies_is_killed_on_a_cluster_of_workers",
+    "tests/unit/pipelines/test_runner.py",
+)
 @pytest.mark.usefixtures("spark")
 def test_a_signal_ends_it_between_two_batches(bootstrap: str, work: Path) -> None:
     settings = names("input", "halves", "counts")

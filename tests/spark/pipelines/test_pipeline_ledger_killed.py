@@ -26,6 +26,11 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
+@pytest.mark.nightly(
+    "tests/spark/pipelines/test_pipeline_ledger.py::test_money_is_neither_made_nor_lost",
+    "tests/spark/pipelines/test_pipeline_command.py::test_stopped_killed_and_gone_on_with",
+    "tests/spark/test_kills.py::test_every_record_is_copied_once",
+)
 @pytest.mark.usefixtures("spark")
 def test_the_books_are_right_whoever_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     events: list[Event] = list(transactions(COUNT, seed=11))

@@ -86,6 +86,11 @@ def done_in_spite_of_kills(*arguments: str) -> Any:
     return ottla(*arguments)
 
 
+@pytest.mark.nightly(
+    "tests/spark/test_mirror.py::test_what_copies_is_killed_on_a_cluster_of_workers",
+    "tests/conformance/mirror/test_mirror_faults.py::test_killed_again_and_again_while_records_come",
+    "tests/conformance/mirror/test_mirror.py::test_a_group_that_moves_over_and_back_goes_on_at_the_exact_record",
+)
 @pytest.mark.usefixtures("spark")
 def test_killed_handed_over_and_back(clusters: tuple[str, str], tmp_path: Path, monkeypatch: Any) -> None:
     source, destination = clusters

@@ -146,7 +146,7 @@ def values(bootstrap: str, topic: str) -> list[tuple[bytes | None, bytes | None]
 
 @pytest.mark.nightly(
     "tests/spark/test_kills.py::test_every_record_is_copied_once",
-    "tests/spark/pipelines/test_pipeline_ledger_killed.py::test_the_books_are_right_whoever_is_killed",
+    "tests/spark/pipelines/test_pipeline_ledger.py::test_money_is_neither_made_nor_lost",
     "tests/spark/pipelines/test_pipeline_command.py::test_stopped_killed_and_gone_on_with",
     "tests/spark/pipelines/test_pipeline_postgres.py",
 )

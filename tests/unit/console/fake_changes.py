@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ottla.console.brokers import VERSIONS, Unanswered
+from ottla.console.moving.throttles import RATES
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse
@@ -51,6 +52,8 @@ GOOD: Final[Mapping[str, Mapping[str, str]]] = {
     "move-partition": {"topic": TOPIC, "partition": "0", "replicas": "1"},
     "cancel-move": {"topic": TOPIC, "partition": "0"},
     "move-partitions": {"how": "as typed", "moves": f"{OTHER}-0=1"},
+    "throttle-moves": {"throttle": "20M"},
+    "remove-throttle": {},
     "register-schema": {"subject": "s", "schema": '{"type": "string"}'},
     "set-compatibility": {"subject": "s", "level": "FULL"},
     "delete-subject": {"subject": "s"},
@@ -67,9 +70,14 @@ CHANGES: Final[Mapping[str, ApiKey]] = {
     "create-acl": ApiKey.CREATE_ACLS, "delete-acl": ApiKey.DELETE_ACLS, "set-quota": ApiKey.ALTER_CLIENT_QUOTAS,
     "remove-quota": ApiKey.ALTER_CLIENT_QUOTAS, "elect-leaders": ApiKey.ELECT_LEADERS,
     "move-partition": ApiKey.ALTER_PARTITION_REASSIGNMENTS, "cancel-move": ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-    "move-partitions": ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    "move-partitions": ApiKey.ALTER_PARTITION_REASSIGNMENTS, "throttle-moves": ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    "remove-throttle": ApiKey.INCREMENTAL_ALTER_CONFIGS,
 }  # fmt: skip
 """The request that each act makes; those that are not here ask the registry."""
+
+
+STEPS: Final[Mapping[str, int]] = {"throttle-moves": 2}
+"""Requests of acts that make more than one: here the topic's, and the broker's."""
 
 
 class ChangingBrokers(FakeBrokers):
@@ -147,6 +155,13 @@ class ChangingBrokers(FakeBrokers):
     def list_partition_reassignments(self, values: Mapping[str, Any]) -> dict[str, Any]:
         row = {"partition_index": 0, "replicas": [2, 1], "adding_replicas": [2], "removing_replicas": []}
         return {"error_code": 0, "topics": [{"name": TOPIC, "partitions": [row]}]}
+
+    def describe_configs(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        if list(RATES) != values["resources"][0]["configuration_keys"]:
+            return super().describe_configs(values)
+        rows = [{"name": name, "value": "1024", "read_only": False, "config_source": 2, "is_sensitive": False,
+                 "synonyms": []} for name in RATES]  # fmt: skip
+        return {"results": [{"error_code": 0, "resource_name": "1", "resource_type": 4, "configs": rows}]}
 
     # Answers to changes
 

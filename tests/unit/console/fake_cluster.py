@@ -40,7 +40,7 @@ class FakeBrokers(Brokers):
         answer: dict[str, Any] = getattr(self, key.name.lower())(values)
         return answer
 
-    def gather(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    def gather(self, calls: Sequence[Callable[[], Any]], executor: Executor | None = None) -> list[Any]:
         return [call() for call in calls]
 
     def metadata(self, values: Mapping[str, Any]) -> dict[str, Any]:

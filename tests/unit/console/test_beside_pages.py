@@ -122,7 +122,7 @@ class Nodes(FakeBrokers):
         self.node = node_id
         return super().ask(node_id, key, values)
 
-    def gather(self, calls: Any) -> list[Any]:
+    def gather(self, calls: Any, executor: Any = None) -> list[Any]:
         found: list[Any] = []
         for call in calls:
             try:

@@ -203,19 +203,18 @@ def test_records_of_a_live_tail_are_text(word: str) -> None:
     made = application(word)
     assert made._anonymous is not None
     asking = Asking(made._anonymous, made.site, EVENTS.parameters({"topic": f"t{word}"[:900]}, {"at": "0:0"}))
-    found = Tail(asking).next_round()
-    rows = [made.renderer.record(asking, row) for row in found.rows]
-    assert len(rows) == 3
-    for row in rows:
+    found = Tail(asking, made.renderer.record).next_round()
+    assert len(found.rows) == 3
+    for row in found.rows:
         seen = Seen(row)
         assert seen.tags <= {"article", "header", "span", "strong", "time", "dl", "dt", "dd", "pre", "div", "a",
                              "details", "summary"}  # fmt: skip
         assert seen.attributes <= ATTRIBUTES
         assert all(each.startswith("/topics/") for each in seen.links)
     # An event is its own lines only, whatever a record has.
-    lines = event_of(found, rows).decode().split("\n")
+    lines = event_of(found).decode().split("\n")
     assert [each.partition(":")[0] for each in lines] == ["id", "event", "data", "", ""]
-    assert "\r" not in event_of(found, rows).decode()
+    assert "\r" not in event_of(found).decode()
 
 
 @pytest.mark.parametrize("word", HOSTILE, ids=range(len(HOSTILE)))

@@ -9,8 +9,10 @@ import pytest
 
 from ottla.console.acts.moves import AT_ONCE, move
 from ottla.console.acts.table import BY_NAME
-from ottla.console.asking import Asking, Site
+from ottla.console.asking import Asking, Site, User
 from ottla.console.masks import Masks
+from ottla.console.views import moves as views
+from ottla.console.views.overview import overview
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from tests.unit.console.fake_changes import ChangingBrokers
@@ -124,3 +126,127 @@ def test_what_the_controller_refuses_is_said() -> None:
         planned(Uneven(failing=1), moves="a-b-0=3\na-b-1=3").run()
     with pytest.raises(Exception, match="INVALID_REPLICA_ASSIGNMENT"):
         planned(Uneven(failing=2), moves="a-b-0=3\na-b-1=3").run()
+
+
+class Copied(Uneven):
+    """Partition 0 is copied to 3, which has half of it; brokers 1 and 3 have a throttle."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.have, self.rates, self.lists, self.is_moving = 512, {1: 1000, 3: 2000}, {"a-b": ("0:1,0:2", "*")}, True
+
+    def list_partition_reassignments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        row = {"partition_index": 0, "replicas": [1, 2, 3], "adding_replicas": [3], "removing_replicas": [2]}
+        return {"error_code": 0, "topics": [{"name": "a-b", "partitions": [row]}] if self.is_moving else []}
+
+    def ask(self, node_id: int, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
+        if key == ApiKey.DESCRIBE_LOG_DIRS and values["topics"] is not None:
+            assert values["topics"] == [{"topic": "a-b", "partitions": [0]}]
+            size = self.have if node_id == 3 else 1024
+            rows = [{"partition_index": 0, "partition_size": size, "is_future_key": False},
+                    {"partition_index": 0, "partition_size": 7, "is_future_key": True}]  # fmt: skip
+            return {"error_code": 0, "results": [{"error_code": 0, "topics": [{"name": "a-b", "partitions": rows}]}]}
+        return super().ask(node_id, key, values)
+
+    def describe_configs(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        results = []
+        for each in values["resources"]:
+            kind, name = each["resource_type"], each["resource_name"]
+            given = self.lists.get(name, ("", "")) if kind == 2 else (self.rates.get(int(name)),) * 2
+            configs = [
+                {"name": wanted, "value": None if value is None else str(value), "read_only": False,
+                 "config_source": 5 if not value else 1 if kind == 2 else 2, "is_sensitive": False, "synonyms": []}
+                for wanted, value in zip(each["configuration_keys"], given, strict=True)
+            ]  # fmt: skip
+            results.append({"error_code": 0, "resource_type": kind, "resource_name": name, "configs": configs})
+        return {"results": results}
+
+
+def looked(brokers: Uneven, by: User | None = None) -> Any:
+    return views.moves(Asking(by or user(brokers), Site(Masks()), {"page": 1}))
+
+
+def test_progress_is_in_bytes_with_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("ottla.console.trends.time.monotonic", lambda: clock[0])
+    brokers = Copied()
+    who = user(brokers)
+    first = looked(brokers, by=who)
+    assert (first.copied_bytes, first.bytes, first.bytes_per_second, first.left_s) == ("512", "1024", None, None)
+    assert (first.rows[0].copied_bytes, first.rows[0].bytes) == ("512", "1024")
+    clock[0], brokers.have = 110.0, 712
+    second = looked(brokers, by=who)
+    assert (second.copied_bytes, second.bytes_per_second, second.left_s) == ("712", "20", 16)
+    clock[0], brokers.have = 120.0, 2000  # cleaned on the leader meanwhile: no more than all of it
+    assert (looked(brokers, by=who).copied_bytes, looked(brokers, by=who).left_s) == ("1024", 0)
+
+
+def test_a_throttle_that_is_left_behind_is_said() -> None:
+    brokers = Copied()
+    brokers.is_moving = False
+    found = looked(brokers)
+    assert found.is_left_behind
+    assert [(each.broker, each.bytes_per_second) for each in found.throttle] == [(1, "1000"), (3, "2000")]
+    assert any(each.kind == "moves" for each in overview(Asking(user(brokers), Site(Masks()), {})).attention)
+    brokers.rates = {}
+    found = looked(brokers)
+    assert not found.throttle and not found.is_left_behind
+    brokers.is_moving, brokers.rates = True, {1: 5}
+    assert not looked(brokers).is_left_behind
+
+
+def changed(brokers: Uneven) -> list[tuple[int, str, dict[str, str | None]]]:
+    """Settings that were set (None: removed), and moves as kind 0, in order."""
+    found: list[tuple[int, str, dict[str, str | None]]] = []
+    for key, values in brokers.changes:
+        if key == ApiKey.ALTER_PARTITION_REASSIGNMENTS:
+            found.append((0, "", {}))
+            continue
+        (each,) = values["resources"]
+        rows = {row["name"].partition(".")[0]: row["value"] for row in each["configs"]}
+        assert all((row["value"] is None) == (row["config_operation"] == 1) for row in each["configs"])
+        found.append((each["resource_type"], each["resource_name"], rows))
+    return found
+
+
+def test_the_throttle_is_set_before_the_moves_begin() -> None:
+    brokers = Copied()
+    brokers.is_moving = False
+    plan = planned(brokers, moves="a-b-1=2,3", throttle="1m")
+    assert any("until it is removed" in each for each in plan.warnings)
+    plan.run()
+    assert changed(brokers) == [
+        (2, "a-b", {"leader": "0:1,0:2,1:2,1:1", "follower": "*"}),
+        *((4, str(node), {"leader": "1048576", "follower": "1048576"}) for node in (1, 2, 3)),
+        (0, "", {}),
+    ]
+    assert "--throttle=20M" in planned(Uneven(), throttle="20M").command
+    with pytest.raises(Exception, match="it must be bytes a second"):
+        planned(Uneven(), throttle="fast")
+
+
+def test_what_is_under_way_gets_a_throttle_and_loses_it() -> None:
+    brokers = Copied()
+    asked = Asking(user(brokers), Site(Masks()), BY_NAME["throttle-moves"].parse({"throttle": "5"}))
+    BY_NAME["throttle-moves"].plan(asked).run()
+    assert changed(brokers)[0] == (2, "a-b", {"leader": "0:1,0:2", "follower": "*"})
+    brokers.changes.clear()
+    plan = BY_NAME["remove-throttle"].plan(Asking(user(brokers), Site(Masks()), {}))
+    assert "still being moved" in plan.warnings[0]
+    assert [each.what for each in plan.changes] == ["rate of broker 1", "rate of broker 3", "throttled replicas of a-b"]
+    plan.run()
+    nothing = {"leader": None, "follower": None}
+    assert changed(brokers) == [(4, "1", nothing), (4, "3", nothing), (2, "a-b", nothing)]
+    brokers.rates, brokers.lists = {}, {}
+    assert BY_NAME["remove-throttle"].plan(Asking(user(brokers), Site(Masks()), {})).blocked == "There is no throttle."
+    brokers.is_moving = False
+    with pytest.raises(Exception, match="Nothing is being moved"):
+        BY_NAME["throttle-moves"].plan(asked)
+
+
+def test_a_throttle_that_is_refused_moves_nothing() -> None:
+    brokers = Copied()
+    brokers.is_moving, brokers.code = False, ErrorCode.policy_violation
+    with pytest.raises(Exception, match="nothing is moved, and the throttle may be set in part"):
+        planned(brokers, moves="a-b-1=2,3", throttle="1M").run()
+    assert all(kind for kind, *_ in changed(brokers))

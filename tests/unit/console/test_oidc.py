@@ -81,7 +81,9 @@ class Browser:
             each.redirects.add(f"{URL}/oidc/{name}/callback")
             secret = None if each.is_public else Secret(SECRET)
             wanted = ProviderSettings(name, f"Corp {number}", each.issuer, CLIENT, secret, **settings)
-            made.append(Provider(wanted, f"{URL}/oidc/{name}/callback", claims=site.roles.claims, now=self.clock))
+            made.append(
+                Provider(wanted, f"{URL}/oidc/{name}/callback", claims=lambda: site.roles.claims, now=self.clock)
+            )
         self.logins = Logins(made, sessions, site.trail, URL, is_secure=False)
         self.app = Application(site, sessions=sessions, logins=self.logins, takes_passwords=False).asgi()
         self.cookies: dict[str, str] = {}

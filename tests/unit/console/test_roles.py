@@ -29,8 +29,8 @@ from tests.unit.console.fake_cluster import NOW_MS
 SECRET: Final = "4111-7222-9333-SECRET"
 """In the key, the value and a header of each record."""
 SPELT: Final = (SECRET, SECRET.encode().hex(), SECRET.encode().hex(" "), base64.b64encode(SECRET.encode()).decode(),
-                "4111-72", "34 31 31 31", "9333")  # fmt: skip
-"""The ways in which an answer might have it, or a part of it."""
+                "4111-72", "34 31 31 31", "-9333")  # fmt: skip
+"""The ways in which an answer might have it, or a part of it. None looks like a number: pages have times."""
 KEY: Final = json.dumps({"card": SECRET}).encode()
 RECORDS: Final = [
     SimpleRecord(NOW_MS, KEY, json.dumps({"card": SECRET, "id": 17}).encode(), (("token", SECRET.encode()),)),

@@ -67,7 +67,9 @@ def test_what_is_asked(asked: list[Query], caplog: pytest.LogCaptureFixture) -> 
         page = PAGE.view(asking(site=Site(Masks((rule,))), name="bob", sql="from t", seconds="3", rows="9"))
         PAGE.view(asking(site=Site(Masks((rule,))), name="ann", sql="from t", **{"from": "last", "last": "4"}))
     bob, ann = asked
-    assert (bob.statement, bob.seconds, bob.rows_max, bob.allowed) == ("from t", 3.0, 9, ("__hidden", "t"))
+    assert (bob.statement, bob.seconds, bob.rows_max, bob.allowed) == ("from t", 3.0, 9, ("__hidden", "cards", "t"))
+    assert dict(bob.masks) == {"cards": Masks((rule,)).of("cards", "bob")}
+    assert ann.masks == {}
     assert (ann.allowed, ann.start, ann.last) == (("__hidden", "cards", "t"), "last", 4)
     assert page.records_read == "7"
     assert page.command.startswith("ottla sql 'from t' --key-format string")
@@ -82,7 +84,10 @@ def test_roles_say_what_may_be_read(asked: list[Query]) -> None:
     site = Site(Masks(), roles=parse_roles({"role": [given, {"name": "s", "users": ["bob"], "data": ["t"]}]}, "f", ()))
     PAGE.view(asking(site=site, name="bob", sql="from t"))
     PAGE.view(asking(site=site, name="ann", sql="from t"))
-    assert [each.allowed for each in asked] == [("t",), ()]
+    assert [each.allowed for each in asked] == [("cards", "t"), ("cards",)]
+    for each in asked:
+        (hidden,) = each.masks.values()
+        assert list(each.masks) == ["cards"] and hidden.key is not None
     with pytest.raises(Forbidden):
         QUERIED.view(asking(QUERIED, site=site, name="ann", sql="from t"))
 

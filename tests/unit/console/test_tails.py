@@ -7,11 +7,12 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ottla.console import live
+from ottla.console import feeds, live, reading
 from ottla.console.app import Application
 from ottla.console.asking import Asking, Site
 from ottla.console.brokers import failure
@@ -34,6 +35,12 @@ def record(number: int) -> SimpleRecord:
     return SimpleRecord(NOW_MS + number, f"k{number}".encode(), json.dumps({"n": number, "card": "4111"}).encode())
 
 
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look reads."""
+    monkeypatch.setattr(feeds, "FRESH_S", 0.0)
+
+
 class Growing(FakeBrokers):
     """A topic whose records can be added to."""
 
@@ -41,6 +48,12 @@ class Growing(FakeBrokers):
         self.log = [record(number) for number in range(count)]
         super().__init__(["t"], records=self.log)
         self.refuses = False
+        self.fetched: list[int] = []
+        """Offsets from which records were fetched."""
+
+    def fetch(self, node_id: int, request: FetchRequest) -> FetchResponse:
+        self.fetched.append(request.topics[0].partitions[0].fetch_offset)
+        return super().fetch(node_id, request)
 
     def write(self, count: int) -> None:
         begin = len(self.log)
@@ -104,6 +117,111 @@ def test_a_filter_looks_at_more() -> None:
     found = tail.next_round()
     assert found.skipped == 50
     assert found.places == f"0:{len(brokers.log)}"
+
+
+def test_tails_of_the_same_partitions_are_read_and_shown_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers, made = Growing(), list[int]()
+    viewer = user(brokers, "ann")
+
+    def row(_: Asking, message: Any) -> str:
+        made.append(int(message.offset))
+        return f"row {message.offset}"
+
+    def tail(name: str = "t", **query: str) -> Tail:
+        return Tail(Asking(viewer, Site(NO_MASKS), EVENTS.parameters({"topic": name}, query)), row)
+
+    tails = [tail(at="0:0") for _ in range(20)]
+    filtered = [tail(at="0:0", q=f'"n": {number},') for number in (3, 5)]
+    for each in [*tails, *filtered]:
+        assert each.next_round().is_empty
+    monkeypatch.setattr(feeds, "FRESH_S", 3600.0)
+    for count in (7, 4):
+        begin = len(brokers.log)
+        brokers.write(count)
+        for each in viewer.feeds._open.values():
+            each._taken = float("-inf")
+        brokers.asked.clear()
+        fetched = brokers.fetched = []
+        for each in tails:
+            assert each.next_round().rows == [f"row {number}" for number in range(begin, begin + count)]
+        assert (brokers.asked, fetched) == ([ApiKey.LIST_OFFSETS], [begin])
+        assert made == list(range(begin, begin + count))
+        made.clear()
+    assert [each.next_round().rows for each in filtered] == [["row 3"], ["row 5"]]
+    assert brokers.fetched == [7, 0]
+    for each in [*tails, *filtered]:
+        assert each._feed is not None
+        each.close()
+    assert viewer.feeds._open == {}
+
+
+def test_what_masks_and_formats_show_is_not_mixed() -> None:
+    """One user whose rights change while a tail is open, and one who looks at the same records in two formats."""
+    brokers = Growing(1)
+    viewer = user(brokers, "ann")
+    shown = []
+    for masks, how in ((NO_MASKS, "auto"), (MASKS, "auto"), (NO_MASKS, "hex"), (MASKS, "auto"), (NO_MASKS, "auto")):
+        tail = Tail(Asking(viewer, Site(masks), EVENTS.parameters({"topic": "t"}, {"at": "0:0", "format": how})))
+        (row,) = tail.next_round().rows
+        shown.append(row.value.text)
+    assert '"4111"' in shown[0] and "4111" not in shown[1] and shown[2].startswith("00000000")
+    assert shown[3:] == [shown[1], shown[0]]
+
+
+def test_a_slow_tail_makes_nobody_read_again() -> None:
+    brokers = Growing()
+    viewer = user(brokers, "ann")
+    slow, quick = (
+        Tail(Asking(viewer, Site(NO_MASKS), EVENTS.parameters({"topic": "t"}, {"at": "0:0"}))) for _ in range(2)
+    )
+    assert slow.next_round().is_empty
+    for _ in range(10):
+        brokers.write(10)
+        quick.next_round()
+    brokers.fetched = []
+    found = slow.next_round()
+    kept = 10 * (feeds.READINGS_KEPT - 1)
+    assert (len(found.rows), found.skipped, found.places) == (kept, 100 - kept, "0:100")
+    assert brokers.fetched == []
+
+
+def test_a_feed_keeps_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large records: what is beyond the bytes of a reading is read by the next one."""
+    monkeypatch.setattr(feeds, "KEPT_BYTES", 10 * feeds.RECORD_BYTES)
+    brokers = Growing()
+    tail = Tail(asking(brokers, at="0:0"))
+    assert tail.next_round().is_empty
+    brokers.write(25)
+    rounds = [numbers(tail) for _ in range(4)]
+    assert [number for each in rounds for number in each] == list(range(25))
+    assert all(len(each) <= 10 for each in rounds)
+
+
+def test_a_failure_of_a_feed_is_heard_by_all_and_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Growing(1)
+    viewer = user(brokers, "ann")
+    tails = [Tail(Asking(viewer, Site(NO_MASKS), EVENTS.parameters({"topic": "t"}, {}))) for _ in range(3)]
+    brokers.refuses = True
+    monkeypatch.setattr(feeds, "FRESH_S", 3600.0)
+    found = [each.next_round() for each in tails]
+    assert all(each.is_over and each.problem is not None for each in found)
+    assert brokers.asked.count(ApiKey.LIST_OFFSETS) == 1
+
+
+def test_searches_take_turns_and_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = [100.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(reading, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    turns = reading.Turns()
+    for took, between in ((0.01, 0.0), (0.01, 0.004), (9.0, 0.0), (0.0, 1.0)):
+        with turns.turn():
+            now[0] += took
+        now[0] += between
+    assert slept == pytest.approx([0.0, 0.01, 0.006, reading.PAUSE_MAX_S])
 
 
 def test_masks_hold() -> None:
@@ -283,7 +401,8 @@ def test_there_are_so_many_tails(monkeypatch: pytest.MonkeyPatch, quick: None) -
         first, second = Connection("/topics/t/tail/events"), Connection("/api/v1/topics/t/tail/events")
         serving = asyncio.ensure_future(application.asgi()(first.scope, first.receive, first.send))
         await first.until(b"retry")
-        await application.asgi()(second.scope, second.receive, second.send)
+        async with asyncio.timeout(30):  # one that is let in goes on for ever
+            await application.asgi()(second.scope, second.receive, second.send)
         assert second.status == 400
         assert b"1 live tails are open" in second.body
         first.gone.set()

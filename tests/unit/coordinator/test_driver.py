@@ -11,9 +11,10 @@ from typing import Any, NamedTuple, cast
 from ottla.config.effective import EffectiveConfig
 from ottla.coordinator.group.admin import describe
 from ottla.coordinator.group.offsets import fetch
-from ottla.coordinator.group.requests import JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
+from ottla.coordinator.group.requests import ConsumerHeartbeat, JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
 from ottla.drivers.coordinators.group_coordinator import GroupCoordinatorDriver
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
 from ottla.metadata.image import EMPTY_IMAGE, PartitionRegistration
 from ottla.metrics.instruments import NodeMetrics
 from ottla.model import OFFSETS_TOPIC, ZERO_UUID, TopicPartition
@@ -26,8 +27,15 @@ from ottla.protocol.internal.group_records import (
 )
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch, read_batch_header, set_base_offset_and_epoch
 from ottla.replication.partition import Partition
+from ottla.server.handlers.groups import consumer_group_describe, describe_groups, list_groups, streams_group_describe
+from ottla.server.handlers.share import share_group_describe
 from ottla.storage.config import LogConfig
 from tests.unit.coordinator.harness import WALL_START_MS
+
+DESCRIBING = [
+    each.handle
+    for each in (list_groups, consumer_group_describe, describe_groups, streams_group_describe, share_group_describe)
+]
 
 
 class Info(NamedTuple):
@@ -392,5 +400,54 @@ def test_a_silent_member_times_out_on_the_event_loops_clock() -> None:
         joined = world.join(session_timeout_ms=20)
         await until(lambda: joined.results)
         await until(lambda: world.driver.read(describe, "g")["group_state"] == "Empty")
+
+    play(scene)
+
+
+def test_what_is_not_committed_is_not_described() -> None:
+    """Every API that describes or lists groups waits: a new coordinator may not know what the old one was about to
+    write. One that is lost says so."""
+    feature_names = dict.fromkeys((GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION), 1)
+    request = SimpleNamespace(
+        groups=["g"], group_ids=["g"], include_authorized_operations=False, include_topology_description=False,
+        states_filter=[], types_filter=[],
+    )  # fmt: skip
+
+    async def scene(world: World) -> None:
+        node = SimpleNamespace(
+            groups=world.driver, authorizer=None, image=SimpleNamespace(features=feature_names),
+            config=SimpleNamespace(group_coordinator_rebalance_protocols=("consumer", "streams")),
+        )  # fmt: skip
+        context = cast(Any, SimpleNamespace(node=node, api_version=6))
+
+        async def asked(handle: Callable[[Any, Any], Any]) -> Any:
+            found = handle(context, request)
+            return found if isinstance(found, dict) else await found
+
+        log = world.log
+        assert all(isinstance(handle(context, request), dict) for handle in DESCRIBING[1:]), "no task"
+        log.must_fsync = True
+        for is_lost in (False, True):
+            log.may_flush.clear()
+            epoch = 1 + is_lost
+            heard = ConsumerHeartbeat("g", f"m{epoch}", 0, rebalance_timeout_ms=1000, topics=["t"], owned={})
+            told = Waiter()
+            world.driver.ask(told, heard)
+            waiting = [asyncio.ensure_future(asked(handle)) for handle in DESCRIBING]
+            await asyncio.sleep(0.01)
+            assert (told.results, [each.done() for each in waiting]) == ([], [False] * len(DESCRIBING))
+            if is_lost:
+                world.lead(False)
+            else:
+                log.may_flush.set()
+            listed, *described = [(await each)["groups"] for each in waiting]
+            (answer,) = told.results
+            if is_lost:
+                assert listed == []
+                assert [rows[0]["error_code"] for rows in described] == [ErrorCode.not_coordinator] * 4
+            else:
+                assert [row["group_id"] for row in listed] == ["g"]
+                assert described[0][0]["group_epoch"] == answer["member_epoch"]
+                assert {rows[0]["error_code"] for rows in described[1:]} == {ErrorCode.group_id_not_found}
 
     play(scene)

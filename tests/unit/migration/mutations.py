@@ -15,7 +15,8 @@ import sys
 
 import pytest
 
-from tests.simulation.mutations import ROOT, Mutation, Planter
+from tests.simulation.mutation import ROOT, Mutation
+from tests.simulation.mutations import Planter
 
 INTERRUPTED = "tests/unit/migration/test_interrupted.py"
 IMPORTED = f"{INTERRUPTED}::test_an_import_goes_on_or_is_undone_after_any_step"
@@ -23,11 +24,12 @@ ROLLED_BACK = f"{INTERRUPTED}::test_a_roll_back_of_a_cluster_that_ran_goes_on_af
 LONGEST = f"{INTERRUPTED}::test_the_longest_log_of_a_majority_is_written_back"
 HOSTS = "tests/unit/migration/test_hosts.py"
 UNFINISHED = "tests/unit/migration/test_unfinished.py"
+VOTERS = "tests/unit/migration/test_first_voters.py"
 ZNODES = "tests/property/test_znodes.py::test_an_image_survives_the_way_through_znodes"
 
 MUTATIONS = (
     Mutation("epoch-not-raised", IMPORTED, "ottla.migration.decision",
-             "found.controller_epoch + 1, with_ids)", "found.controller_epoch, with_ids)"),
+             "found.controller_epoch + 1, with_ids,", "found.controller_epoch, with_ids,"),
     Mutation("controllers-place-left-free", IMPORTED, "ottla.migration.decision",
              "        Create(cluster.CONTROLLER, controller),\n", ""),
     Mutation("leaders-kept", IMPORTED, "ottla.migration.importing",
@@ -56,6 +58,14 @@ MUTATIONS = (
              "    if fs.exists(kept):\n        return\n", ""),
     Mutation("states-of-an-older-epoch", ROLLED_BACK, "ottla.migration.rollback",
              "max(loaded.epoch + 1, decided.controller_epoch)", "decided.controller_epoch"),
+    Mutation("voters-under-ids-of-their-own", VOTERS, "ottla.migration.directories",
+             "            directory_id = snapshot.directory_ids.get(node.node_id, directory_id)\n",
+             "            directory_id = directory_id or snapshot.directory_ids.get(node.node_id)\n"),
+    Mutation("first-voters-not-counted", VOTERS, "ottla.migration.importing",
+             "\"voters\": voter_ids(initial),", "\"voters\": (),"),
+    Mutation("later-hosts-begin-another-quorum", VOTERS, "ottla.migration.first_voters",
+             "    if decided is not None and given and tuple(given) != decided.controllers:\n",
+             "    if decided is None and given and tuple(given) != given:\n"),
 )  # fmt: skip
 
 

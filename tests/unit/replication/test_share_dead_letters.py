@@ -7,7 +7,7 @@ import pytest
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
 from ottla.protocol.records.record_batch import Record
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
-from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
+from ottla.replication.share.acknowledgement import StateWrite
 from ottla.replication.share.acquisition import Wanted
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.dead_letters import DeadRecords, Reason, Source, context_headers, problem
@@ -27,7 +27,7 @@ def fetch(it: SharePartition, now_ms: int = 0, aborted: tuple[OffsetRange, ...] 
 
 
 def acknowledge(it: SharePartition, first: int, last: int, *types: int) -> StateWrite:
-    write = it.acknowledge("a", [Acknowledgement(first, last, types)], 0)
+    write = it.acknowledge("a", [(first, last, types)], 0)
     assert write is not None
     return write
 

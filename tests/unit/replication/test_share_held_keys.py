@@ -16,7 +16,6 @@ import pytest
 from ottla.coordinator.share.combining import combine, combine_into
 from ottla.protocol.internal.share_records import StateBatch
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
-from ottla.replication.share.acknowledgement import Acknowledgement
 from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.marks import Mark
@@ -55,7 +54,7 @@ class Queue:
         return self.core.acquire(Wanted(member, records, records, True), first, batches, 0, (), marks, read)
 
     def accept(self, member: str, acquired: list[Acquired]) -> None:
-        said = [Acknowledgement(first, last, (1,)) for first, last, _ in acquired]
+        said = [(first, last, (1,)) for first, last, _ in acquired]
         write = self.core.acknowledge(member, said, 0)
         assert write is not None
         combine_into(self.kept, write.batches, write.start_offset)

@@ -10,7 +10,7 @@ import pytest
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
 from ottla.replication.share.aborted import OffsetRange, ReadBatch, aborted_ranges
-from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
+from ottla.replication.share.acknowledgement import StateWrite
 from ottla.replication.share.acquisition import Acquired, Wanted, without
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.share_partition import LoadedState, SharePartition
@@ -34,7 +34,7 @@ def fetch(
 def acknowledge(
     it: SharePartition, first: int, last: int, *types: int, member: str = "a", now_ms: int = 0
 ) -> StateWrite:
-    write = it.acknowledge(member, [Acknowledgement(first, last, types)], now_ms)
+    write = it.acknowledge(member, [(first, last, types)], now_ms)
     assert write is not None
     return write
 
@@ -45,7 +45,7 @@ def done(it: SharePartition, first: int, last: int, *types: int, member: str = "
 
 def refused(it: SharePartition, first: int, last: int, *types: int, member: str = "a") -> ErrorCode:
     with pytest.raises(KafkaError) as raised:
-        it.acknowledge(member, [Acknowledgement(first, last, types)], 0)
+        it.acknowledge(member, [(first, last, types)], 0)
     return raised.value.code
 
 
@@ -154,7 +154,7 @@ def test_locks_end() -> None:
 def test_locks_are_renewed() -> None:
     it = partition()
     fetch(it)
-    assert it.acknowledge("a", [Acknowledgement(5, 9, [RENEW])], 900) is None, "nothing to write"
+    assert it.acknowledge("a", [(5, 9, [RENEW])], 900) is None, "nothing to write"
     write = it.advance(1_000)
     assert write is not None and write.batches == [StateBatch(0, 4, DeliveryState.AVAILABLE, 1)]
     assert it.next_deadline() == 1_900

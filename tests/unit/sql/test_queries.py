@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla.client.security import PLAINTEXT
+from ottla.console.masks import parse_masks
 from ottla.sql import queries
 from ottla.sql.queries import Answer, Query, run
 from ottla.testing import Broker
@@ -20,6 +21,7 @@ pytest.importorskip("duckdb")
 
 COUNT = 3000
 FORMATS = {"key.format": "string", "value.format": "json", "bad.records": "column"}
+SECRET = "4111222233334444"
 ENDLESS = "select sum(a.range * b.range) from range(100000000) a, range(100000000) b"
 
 
@@ -31,7 +33,10 @@ def broker() -> Iterator[Broker]:
             value = json.dumps({"id": at, "kind": f"k{at % 3}", "big": 2**60 + at})
             producer.produce("orders", value, b"k%d" % (at % 7), partition=at % 2, timestamp=1_000_000 + at)
         producer.produce("my-topic", b"\xff\0<b>")
-        producer.produce("cards", json.dumps({"number": "4111"}))
+        for at in range(3):
+            card = {"number": SECRET, "name": f"n{at}", "id": at}
+            headers = [("auth", SECRET.encode()), ("trace", b"x")]
+            producer.produce("cards", json.dumps({"card": card, "n": at}), SECRET, headers=headers)
         assert producer.flush(60) == 0
         yield running
 
@@ -85,7 +90,7 @@ def test_what_a_statement_cannot_do(broker: Broker, tmp_path: Any) -> None:
         f"copy orders to '{tmp_path}/out.csv'": "one statement is taken that reads",
         "select 1; select 2": "one statement is taken that reads",
         "select * from nowhere": "no topic that you may see has this name",
-        "select count(*) from CARDS": "hide topic cards",
+        "select count(*) from CARDS": "your roles do not let you read topic cards",
         "select": "Parser Error",
     }
     for statement, why in refused.items():
@@ -94,6 +99,22 @@ def test_what_a_statement_cannot_do(broker: Broker, tmp_path: Any) -> None:
         assert answer.rows == []
         assert "password" not in answer.error
     assert [each.name for each in tmp_path.iterdir()] == ["secret.csv"]
+
+
+def test_what_a_mask_hides_is_hidden_in_the_process(broker: Broker) -> None:
+    """The mask comes there whole. What statements reach, or not, is in `test_masked.py`."""
+    rule = {"topics": ["cards"], "fields": ["card.number"], "headers": ["auth"], "key": True, "how": "hash"}
+    mask = parse_masks({"mask": [rule]}, "masks").of("cards", "ann")
+    statement = "select value.card.number, key, decode(headers[1].value), value::varchar from cards"
+    answer = asked(broker, statement, masks={"cards": mask})
+    assert answer.error == ""
+    assert mask.key is not None
+    (hidden,) = {row[0] for row in answer.rows}
+    assert hidden == mask.key.shown(SECRET) and hidden.startswith("#")
+    assert {tuple(row[1:3]) for row in answer.rows} == {(hidden, hidden)}
+    assert SECRET not in str(answer)
+    # Without the mask it is there: the statement would find it.
+    assert SECRET in str(asked(broker, statement).rows)
 
 
 def test_time_and_a_halt_end_it(broker: Broker) -> None:

@@ -21,7 +21,7 @@ from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, asked_at
 from ottla.cli.output import human_bytes, plural, print_json, print_table
 from ottla.cli.status_line import StatusLine
-from ottla.cli.values import BrokerId, ByteRate, ReplicaCount, Seconds, TopicName, parse_byte_rate
+from ottla.cli.values import BrokerId, ByteRate, ReplicaCount, Seconds, TopicName
 from ottla.client.move_board import Partition
 from ottla.client.move_plan import (
     Move,
@@ -31,6 +31,7 @@ from ottla.client.move_plan import (
     plan_replicate,
     summary,
 )
+from ottla.config.units import parse_byte_rate
 from ottla.protocol.messages import ApiKey
 
 SAMPLE_S = 2.0

@@ -47,6 +47,7 @@ def up(
     no_restart: Flag = False,
     secure: Flag = False,
     console: Text | None = None,
+    console_config: FilePath | None = None,
 ) -> int:
     """Run a cluster on this machine until Ctrl-C, which stops it cleanly. Run the same command to start it again.
 
@@ -71,10 +72,14 @@ def up(
         clients such as DIRECTORY/client.properties. Only for a new directory.
     console
         PORT or HOST:PORT to serve the console at: the cluster in a browser. Default: no console.
+    console_config
+        A file with the console's options, such as roles = "roles.toml", as of `ottla console --console-config`.
     """
     count, named = _nodes_and_directory(nodes, directory)
     settings = parse_settings(set or (), "--set")
-    shown = None if console is None else _console_at(console)
+    if console_config is not None and console is None:
+        raise CommandFailed("--console-config goes with --console PORT", MISUSED)
+    shown = None if console is None else (*_console_at(console), console_config)
     lock = _lock(named.absolute())
     try:
         found = _nodes_of(named, count, port, settings, secure=secure)
@@ -127,8 +132,9 @@ def _nodes_of(
 
 
 def _run(
-    found: Mapping[int, Path], *, restart: bool, client: Path | None = None, console: tuple[str, int] | None = None
-) -> int:
+    found: Mapping[int, Path], *, restart: bool, client: Path | None = None,
+    console: tuple[str, int, Path | None] | None = None,
+) -> int:  # fmt: skip
     from ottla.server.listeners.exposure import open_ports, refuse_open_ports, warnings
     from ottla.server.supervisor import Supervised, Supervisor
 
@@ -161,17 +167,14 @@ def _run(
     ).run()
 
 
-def _console(config: ServerConfig, bootstrap: str, client: Path | None, host: str, port: int) -> Callable[[], None]:
+def _console(
+    config: ServerConfig, bootstrap: str, client: Path | None, host: str, port: int, file: Path | None
+) -> Callable[[], None]:
     """Keeps a console running beside the nodes, in a process. Raises CommandFailed where it would be open."""
-    from ottla.cli.server.beside import CONSOLE, keep_running, refuse_console
-    from ottla.errors import OttlaError
+    from ottla.cli.server.beside import CONSOLE, console_at, keep_running
     from ottla.registry.port_settings import of_node
 
-    http = of_node(config)
-    try:
-        refuse_console(host, http)
-    except OttlaError as error:
-        raise CommandFailed(str(error), MISUSED) from error
+    planned = console_at(host, port, of_node(config), file)
 
     def run() -> None:
         import asyncio
@@ -181,8 +184,9 @@ def _console(config: ServerConfig, bootstrap: str, client: Path | None, host: st
 
         async def keep() -> None:
             await keep_running(
-                CONSOLE, {"bootstrap": bootstrap, "host": host, "port": port}, asyncio.Event(), http=http
-            )
+                CONSOLE, {**planned.options, "bootstrap": bootstrap, "host": host, "port": port}, asyncio.Event(),
+                http=planned.http,
+            )  # fmt: skip
 
         asyncio.run(keep())
 

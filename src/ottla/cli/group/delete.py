@@ -21,6 +21,9 @@ from ottla.cli.output import plural, print_json
 from ottla.cli.values import GroupId, Text
 from ottla.protocol.messages import ApiKey
 
+_MISSING = ("GROUP_ID_NOT_FOUND", "does not exist")
+"""What is no error with --if-exists, and what is printed then."""
+
 
 def delete(
     *names: Annotated[GroupId, Parameter(help="One or more groups.", required=True)],
@@ -48,7 +51,7 @@ def delete(
         return _delete_in_topics(bootstrap, chosen, topic, if_exists, json)
     client = admin_client(bootstrap)
     futures = client.delete_consumer_groups(chosen, request_timeout=REQUEST_TIMEOUT_S)
-    return report_each("group", futures, "deleted", json, ignored="GROUP_ID_NOT_FOUND" if if_exists else None)
+    return report_each("group", futures, "deleted", json, ignored=_MISSING if if_exists else None)
 
 
 def _delete_in_topics(

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -46,6 +47,7 @@ def zookeeper(
     config: Configs = None,
     encoder_secret: Secrets = None,
     zookeeper_config: Raw | None = None,
+    initial_controllers: Text | None = None,
     accept_loss: Flag = False,
     json: AsJson = False,
 ) -> int:
@@ -74,24 +76,35 @@ def zookeeper(
     zookeeper_config
         A file that says how the ensemble is reached, if by TLS or with a login: zookeeper.ssl.*, zookeeper.set.acl and
         ottla.zookeeper.login.config (a JAAS file). A broker's file will do. Options of Java in KAFKA_OPTS count too.
+    initial_controllers
+        With --plan and --execute, where the settings have controller.quorum.bootstrap.servers: the controllers of all
+        hosts with which the dynamic quorum begins, as ID@HOST:PORT,.... The first host decides for the others.
     accept_loss
         With --rollback: go on where something has no place in ZooKeeper.
     """
-    modes = {"--plan": plan, "--execute": execute, "--verify": verify, "--rollback": rollback}
-    if sum(modes.values()) != 1:
+    if plan + execute + verify + rollback != 1:
         raise CommandFailed("give one of --plan, --execute, --verify and --rollback", MISUSED)
     if accept_loss and not rollback:
         raise CommandFailed("--accept-loss belongs to --rollback", MISUSED)
+    if initial_controllers is not None and not (plan or execute):
+        raise CommandFailed("--initial-controllers belongs to --plan and --execute", MISUSED)
     if not plan and not config:
         raise CommandFailed("give the settings file of each node of this host: --config FILE", MISUSED)
     settings = [(path, _load(path)) for path in config or ()]
     nodes = [_node(path, each) for path, each in settings]
     secrets = _secrets(encoder_secret or (), [each for _, each in settings])
-    mode = next(name for name, given in modes.items() if given)
-    work = {"--plan": _plan, "--execute": _execute, "--verify": _verify, "--rollback": _rollback}[mode]
+    work: Work
+    if plan or execute:
+        begin = _plan if plan else _execute
+        initial = _first_voters(initial_controllers)
+        work = partial(begin, nodes=nodes, secrets=secrets, initial=initial, json=json)
+    elif verify:
+        work = partial(_verify, nodes=nodes, secrets=secrets, json=json)
+    else:
+        work = partial(_rollback, nodes=nodes, secrets=secrets, accept_loss=accept_loss, json=json)
     access = _access(zookeeper_config)
     try:
-        return asyncio.run(_connected(connect, access, lambda client: work(client, nodes, secrets, accept_loss, json)))
+        return asyncio.run(_connected(connect, access, work))
     finally:
         access.close()
 
@@ -108,14 +121,22 @@ def _load(path: str) -> ServerConfig:
 def _node(path: str, config: ServerConfig) -> Node:
     from ottla.migration.directories import Node
 
-    if config.quorum_servers and not config.quorum_voters and config.is_controller:
-        what = f"{visible(path)}: an imported cluster begins with a static quorum: set controller.quorum.voters"
-        raise CommandFailed(what, MISUSED)
-    voters = frozenset(config.quorum_voters) or frozenset({config.node_id})
+    voters = frozenset(config.quorum_voters)
+    if not voters and not config.quorum_servers:
+        voters = frozenset({config.node_id})
     return Node(
         visible(path), config.node_id, config.is_broker, config.is_controller, config.log_dirs,
-        config.metadata_log_dir, voters, config.delete_topic_enable,
+        config.metadata_log_dir, voters, config.controller_protocol[0], config.delete_topic_enable,
     )  # fmt: skip
+
+
+def _first_voters(text: str | None) -> tuple[str, ...]:
+    from ottla.migration.first_voters import parse_first_voters
+
+    try:
+        return () if text is None else parse_first_voters(text)
+    except OttlaError as error:
+        raise CommandFailed(str(error), MISUSED) from None
 
 
 def _secrets(files: Sequence[str], configs: Sequence[ServerConfig]) -> list[str]:
@@ -200,12 +221,14 @@ def _print_findings(findings: Sequence[Finding]) -> None:
                 print(f"  {visible(row.path)}: {visible(row.text)}")
 
 
-async def _plan(client: Client, nodes: Sequence[Node], secrets: Sequence[str], accept_loss: bool, json: bool) -> int:
+async def _plan(
+    client: Client, nodes: Sequence[Node], secrets: Sequence[str], initial: Sequence[str], json: bool
+) -> int:
     from ottla.filesystem import OsFileSystem
     from ottla.migration.importing import check_nodes, plan
 
     found = await plan(client, secrets)
-    notes = check_nodes(OsFileSystem(), nodes, found) if found.is_possible else []
+    notes = check_nodes(OsFileSystem(), nodes, found, initial) if found.is_possible else []
     rows = _carried(found)
     if json:
         print_json({
@@ -250,7 +273,9 @@ def _tell(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-async def _execute(client: Client, nodes: Sequence[Node], secrets: Sequence[str], accept_loss: bool, json: bool) -> int:
+async def _execute(
+    client: Client, nodes: Sequence[Node], secrets: Sequence[str], initial: Sequence[str], json: bool
+) -> int:
     import random
 
     from ottla.clock import SystemClock
@@ -258,20 +283,28 @@ async def _execute(client: Client, nodes: Sequence[Node], secrets: Sequence[str]
     from ottla.migration.importing import execute
 
     decided = await execute(
-        client, OsFileSystem(), nodes, random.SystemRandom(), SystemClock().now_ms, secrets=secrets, report=_tell
+        client,
+        OsFileSystem(),
+        nodes,
+        random.SystemRandom(),
+        SystemClock().now_ms,
+        secrets=secrets,
+        initial=initial,
+        report=_tell,
     )
     if json:
         print_json({"cluster_id": decided.cluster_id, "nodes": list(decided.nodes), "digest": decided.digest})
         return OK
     print(f"cluster {decided.cluster_id}: nodes {', '.join(map(str, decided.nodes))} are imported")
-    missing = sorted(frozenset().union(*(node.voters for node in nodes)) - frozenset(decided.nodes))
+    voters = frozenset(decided.voters).union(*(node.voters for node in nodes))
+    missing = sorted(voters - frozenset(decided.nodes))
     if missing:
         print(f"run this command on the hosts of nodes {', '.join(map(str, missing))} too before any node starts")
     print("start each node with: ottla server start --config FILE; then: ottla migrate zookeeper --verify")
     return OK
 
 
-async def _verify(client: Client, nodes: Sequence[Node], secrets: Sequence[str], accept_loss: bool, json: bool) -> int:
+async def _verify(client: Client, nodes: Sequence[Node], secrets: Sequence[str], json: bool) -> int:
     from ottla.filesystem import OsFileSystem
     from ottla.migration.decision import decision_in
     from ottla.migration.importing import LEVELS

@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.cli.exits import MISUSED, CommandFailed
@@ -59,7 +61,9 @@ class Beside:
     """Settings of its port, which no other process may see."""
 
 
-def planned(listens: Mapping[Program, str], config: ServerConfig) -> list[Beside]:
+def planned(
+    listens: Mapping[Program, str], config: ServerConfig, console_config: Path | None = None
+) -> list[Beside]:  # fmt: skip
     """The programs beside a node. Raises CommandFailed for what would not start."""
     from ottla.registry.port_settings import of_node, refuse_open
 
@@ -67,11 +71,13 @@ def planned(listens: Mapping[Program, str], config: ServerConfig) -> list[Beside
     found = []
     for program, listen in listens.items():
         host, port = address(listen, program.option, program.example)
+        if program is CONSOLE:
+            ensure_free(host, port, program)
+            ensure_login(config, program)
+            found.append(console_at(host, port, http, console_config))
+            continue
         try:
-            if program is REGISTRY:
-                refuse_open(config, host)
-            else:
-                refuse_console(host, http)
+            refuse_open(config, host)
         except OttlaError as error:
             raise CommandFailed(str(error), MISUSED) from error
         ensure_free(host, port, program)
@@ -79,25 +85,58 @@ def planned(listens: Mapping[Program, str], config: ServerConfig) -> list[Beside
         found.append(Beside(program, host, port, {}, http))
     urls = [_url(each, config) for each in found if each.program is REGISTRY and each.port]
     return [
-        Beside(each.program, each.host, each.port, {"registry": urls[0]}, each.http)
+        Beside(each.program, each.host, each.port, {"registry": urls[0], **each.options}, each.http)
         if each.program is CONSOLE and urls
         else each
         for each in found
     ]
 
 
-def refuse_console(host: str, http: Mapping[str, str]) -> None:
-    """Raises OttlaError where a console that listens there would be open to strangers."""
+def console_at(host: str, port: int, http: Mapping[str, str], file: Path | None) -> Beside:
+    """A console beside a node, with the options of `--console-config`. `http` is the node's own port, whose TLS the
+    console has where the file names no other. Raises CommandFailed for one that would not start, or would be open to
+    strangers."""
+    options: dict[str, Any] = {}
+    if directory := os.environ.get("OTTLA_PIPELINES"):
+        options["pipelines"] = os.path.abspath(directory)
+    if file is not None:
+        from ottla.cli.console import settings_of
+        from ottla.cli.registry import port_settings
+
+        given = settings_of(file)
+        named = {"masks": given.masks, "roles": given.roles, "oidc": given.oidc, "pipelines": given.pipelines}
+        options |= {name: str(path) for name, path in named.items() if path is not None}
+        options |= {"registry": given.registry} if given.registry else {}
+        options |= {"host_names": given.host_names, "is_behind_proxy": given.behind_proxy}
+        options["is_read_only"] = given.read_only
+        http = http if given.http_config is None else port_settings(given.http_config)
+    _refuse_console(host, port, http, options, is_whole=file is not None)
+    return Beside(CONSOLE, host, port, options, http)
+
+
+def _refuse_console(
+    host: str, port: int, http: Mapping[str, str], given: Mapping[str, Any], *, is_whole: bool
+) -> None:  # fmt: skip
+    """Raises CommandFailed where a console that listens there would be open to strangers, or its files are wrong."""
     from ottla.server.listeners.exposure import is_loopback
 
-    if is_loopback(host):
+    if is_loopback(host) and not is_whole:
         return
     from ottla.cli import client_security
     from ottla.config.listeners import OVER_TLS
-    from ottla.console.server import Options, ensure_guarded
 
-    options = Options("", host, security=client_security.current())
-    ensure_guarded(options, is_secured=http.get("ottla.http.security.protocol") in OVER_TLS)
+    try:
+        from ottla.console.__main__ import options_of
+        from ottla.console.server import rules_of
+    except ImportError as error:
+        raise CommandFailed(f"{error.name} is not installed: pip install 'ottla[console]'") from error
+    try:
+        options = options_of(
+            {**given, "bootstrap": "", "host": host, "port": port}, client_security.of_users(), http
+        )  # fmt: skip
+        rules_of(options, is_secured=http.get("ottla.http.security.protocol") in OVER_TLS)
+    except OttlaError as error:
+        raise CommandFailed(str(error), MISUSED) from error
 
 
 def ensure_login(config: ServerConfig, program: Program) -> None:
@@ -110,7 +149,8 @@ def ensure_login(config: ServerConfig, program: Program) -> None:
         return
     from ottla.cli import client_security
 
-    if client_security.current().protocol == "PLAINTEXT":
+    known = client_security.of_users() if program is CONSOLE else client_security.current()
+    if known.protocol == "PLAINTEXT":
         raise CommandFailed(
             f"{program.option} connects to the node as a client, and the node's clients need settings: its listener "
             f"{listener} is {protocol}\n  name a file with them: OTTLA_CLIENT_CONFIG=client.properties",
@@ -143,11 +183,13 @@ def _url(registry: Beside, config: ServerConfig) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{registry.port}"
 
 
-def attend_with(listens: Mapping[Program, str], config: ServerConfig) -> Attend:
+def attend_with(
+    listens: Mapping[Program, str], config: ServerConfig, console_config: Path | None = None
+) -> Attend:  # fmt: skip
     """The task of the node once it serves. Raises CommandFailed for what would not start."""
     from ottla.server.main import announce
 
-    programs = planned(listens, config)
+    programs = planned(listens, config, console_config)
 
     async def attend(node: Node, stop: asyncio.Event) -> None:
         await announce(node, stop)

@@ -28,6 +28,7 @@ def start(
     nodes: NodeCount | None = None,
     registry: Text | None = None,
     console: Text | None = None,
+    console_config: Raw | None = None,
     secure: Flag = False,
 ) -> int:
     """Start a node in the foreground; Ctrl-C or SIGTERM stops it.
@@ -55,6 +56,8 @@ def start(
         HOST:PORT to serve a schema registry at, in a process of its own. Default: no registry.
     console
         HOST:PORT to serve the console at, the cluster in a browser, in a process of its own. Default: no console.
+    console_config
+        A file with the console's options, such as roles = "roles.toml", as of `ottla console --console-config`.
     secure
         With TLS, logins and ACLs: a certificate authority, a certificate, a user `admin`, and files for clients, all in
         DIRECTORY-security. Only for a new directory.

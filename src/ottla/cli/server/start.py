@@ -24,6 +24,7 @@ _WITH_VALUE = {
     "--nodes": "N",
     "--registry": "HOST:PORT",
     "--console": "HOST:PORT",
+    "--console-config": "FILE",
 }
 
 
@@ -44,6 +45,7 @@ class StartOptions:
     registry: str | None = None
     secure: bool = False
     console: str | None = None
+    console_config: str | None = None
 
 
 def parse(arguments: Sequence[str]) -> StartOptions:
@@ -70,8 +72,8 @@ def parse(arguments: Sequence[str]) -> StartOptions:
 
 
 def _take(options: StartOptions, name: str, value: str) -> None:
-    if name == "--config":
-        options.config_file = value
+    if name in ("--config", "--console-config"):
+        setattr(options, "config_file" if name == "--config" else "console_config", value)
         return
     if not value.isprintable():
         raise _misuse(f"{name} must be {_WITH_VALUE[name]} in UTF-8 without control characters, not {value!r}")
@@ -247,6 +249,8 @@ def run_with(options: StartOptions) -> int:
             sentence = sentence.replace(options.config_file, _visible(options.config_file))
         raise CommandFailed(sentence, MISUSED) from error
     config = configs[0]
+    if options.console_config is not None and options.console is None:
+        raise _misuse("--console-config goes with --console HOST:PORT")
     for name in ("registry", "console"):
         if getattr(options, name) is not None and (options.nodes is not None or not config.is_broker):
             raise _misuse(f"--{name} goes with one node that is a broker: start others with ottla {name}")
@@ -262,11 +266,14 @@ def run_with(options: StartOptions) -> int:
 
             return run_nodes(configs)
         if options.registry is not None or options.console is not None:
+            from pathlib import Path
+
             from ottla.cli.server.beside import CONSOLE, REGISTRY, attend_with
 
             asked = {REGISTRY: options.registry, CONSOLE: options.console}
             listens = {program: listen for program, listen in asked.items() if listen is not None}
-            return run(config, attend_with(listens, config), tell=_service_manager()) or OK
+            file = None if options.console_config is None else Path(options.console_config)
+            return run(config, attend_with(listens, config, file), tell=_service_manager()) or OK
         return run(config, announce, tell=_service_manager()) or OK
 
 

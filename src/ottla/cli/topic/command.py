@@ -29,6 +29,10 @@ app.command(replicate, sort_key=7)
 app.command(elect, sort_key=8)
 
 Names = Annotated[TopicName, Parameter(help="One or more topics.", required=True)]
+_PRESENT = ("TOPIC_ALREADY_EXISTS", "exists already")
+_MISSING = ("UNKNOWN_TOPIC_OR_PART", "does not exist")
+"""What is no error with --if-not-exists and --if-exists, and what is printed then."""
+
 Settings = Annotated[list[Text] | None, Parameter(negative="", consume_multiple=False)]
 
 
@@ -70,7 +74,7 @@ def create(
     client = admin_client(bootstrap)
     futures = client.create_topics(new, validate_only=dry_run)
     verb = "can be created" if dry_run else "created"
-    return report_each("topic", futures, verb, json, ignored="TOPIC_ALREADY_EXISTS" if if_not_exists else None)
+    return report_each("topic", futures, verb, json, ignored=_PRESENT if if_not_exists else None)
 
 
 @app.command
@@ -90,7 +94,7 @@ def delete(
     """
     client = admin_client(bootstrap)  # its requests die with it, so it has to have a name
     futures = client.delete_topics(list(topics))
-    return report_each("topic", futures, "deleted", json, ignored="UNKNOWN_TOPIC_OR_PART" if if_exists else None)
+    return report_each("topic", futures, "deleted", json, ignored=_MISSING if if_exists else None)
 
 
 @app.command

@@ -72,7 +72,7 @@ class Provider:
     """One provider, for any thread."""
 
     def __init__(
-        self, settings: ProviderSettings, redirect_url: str, *, claims: frozenset[str] = frozenset(),
+        self, settings: ProviderSettings, redirect_url: str, *, claims: Callable[[], frozenset[str]] = frozenset,
         now: Callable[[], float] = time.time, asked: Callable[..., bytes] = ask,
     ) -> None:  # fmt: skip
         """`claims` are those that roles look at. `now` is the wall clock, as tokens have it."""
@@ -301,7 +301,7 @@ class Provider:
         settings = self.settings
         subject = f"{settings.issuer} {claims.get('sub')}"
         groups = _texts(claims.get(settings.groups_claim))
-        others = {each: _texts(claims.get(each)) for each in sorted(self._claims) if each in claims}
+        others = {each: _texts(claims.get(each)) for each in sorted(self._claims()) if each in claims}
         return Identity(name, settings.id, subject, groups, others)
 
 

@@ -126,11 +126,6 @@ class Rights:
     def may_read(self, topic: str) -> bool:
         return self.is_free or any(is_among(topic, each.data) for each in self.roles)
 
-    def withheld(self, topics: Iterable[str]) -> list[str]:
-        """The topics whose records this user may not see whole: none of their records may go where masks
-        cannot follow, such as into a query."""
-        return [each for each in topics if not self.may_read(each) or not self.mask(each).is_empty]
-
     def may_act(self, act: str) -> bool:
         return self.is_free or any(EVERYONE in each.acts or act in each.acts for each in self.roles)
 
@@ -175,13 +170,21 @@ class Rights:
 
 
 class Roles:
-    """The roles of a console; without a file the cluster's ACLs alone decide."""
+    """The roles of a console; without a file the cluster's ACLs alone decide. From any thread."""
 
     def __init__(self, roles: Iterable[Role] | None = None) -> None:
         self.is_free = roles is None
         self.roles = tuple(roles or ())
-        self.claims: Final = frozenset(name for each in self.roles for name in each.claims)
+
+    @property
+    def claims(self) -> frozenset[str]:
         """Claims that matter."""
+        return frozenset(name for each in self.roles for name in each.claims)
+
+    def replace(self, other: Roles) -> None:
+        """From now on the roles are those of `other`, for the next page of everyone."""
+        assert not (self.is_free or other.is_free)
+        self.roles = other.roles
 
     def of(self, one: Identity, masks: Masks) -> Rights:
         return Rights(tuple(each for each in self.roles if each.is_of(one)), masks, one.name, is_free=self.is_free)

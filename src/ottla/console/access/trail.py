@@ -22,7 +22,7 @@ _AUDIT: Final = logging.getLogger("ottla.console").getChild("audit")
 ENTRIES_MAX: Final = 5_000
 TEXT_MAX: Final = 1_000
 """Characters of a value: with eight values an entry has a few kilobytes at most."""
-KINDS: Final = ("login", "logout", "records read", "records queried", "download", "act", "refused")
+KINDS: Final = ("login", "logout", "records read", "records queried", "download", "act", "rules", "refused")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ottla.client.move_plan import PlanImpossible, plan_balance, plan_drain
 from ottla.config.units import human_bytes
 from ottla.console.acts.act import PINNED_MAX, Act, Blocked, Change, Field, Misfit, Partly, Plan, command, plural
 from ottla.console.acts.cluster import REPLICAS_MAX
+from ottla.console.acts.throttles import SLOW, STAYS, begin, rate_of
 from ottla.console.acts.topics import TIMEOUT_MS
 from ottla.console.asking import Asking
 from ottla.console.brokers import ensure_none
@@ -27,7 +28,7 @@ _Moves = dict[tuple[str, int], list[int]]
 
 
 def move(asking: Asking) -> Plan:
-    cluster, how = read_cluster(asking.brokers), asking.text("how")
+    cluster, how, rate = read_cluster(asking.brokers), asking.text("how"), rate_of(asking)
     going = _under_way(asking)
     sizes: dict[tuple[str, int], int] = {}
     if asking.text("moves"):
@@ -49,18 +50,19 @@ def move(asking: Asking) -> Plan:
     }
     leaving = _brokers(asking) if how == "empty" else []
     verb = {"balance": "cluster balance", "empty": "cluster drain"}.get(how, "")
+    options = {"--throttle": asking.text("throttle").strip().upper()} if rate else {}
     size = sum(sizes.get(at, 0) * len(set(replicas) - set(before[at])) for at, replicas in moves.items())
     return Plan(
         f"{plural(len(moves), 'partition')} {'is' if len(moves) == 1 else 'are'} moved"
         + (f", {human_bytes(size)} are copied." if size else "."),
-        lambda: _submit(asking, moves),
+        lambda: _begin(asking, cluster, moves, before, rate),
         [
             Change(f"{at[0]}-{at[1]}", _list(before[at]), _list(replicas), _note(before[at], replicas))
             for at, replicas in moves.items()
         ],
-        command(asking, verb, list(map(str, leaving))) if verb and len(leaving) < 2 else "",
-        [f"These are the first {AT_ONCE} of {count:,} moves: plan again when they have ended."]
-        if count > AT_ONCE else [],
+        command(asking, verb, list(map(str, leaving)), options) if verb and len(leaving) < 2 else "",
+        [*([f"These are the first {AT_ONCE} of {count:,} moves: plan again when they have ended."]
+           if count > AT_ONCE else []), *([STAYS, SLOW] if rate else [])],
         "" if moves else "Nothing is to be moved: the brokers are as even as moves can make them." if how == "balance"
         else "Nothing is to be moved: there is no copy on these brokers.",
         pinned={"moves": "\n".join(f"{topic}-{number}={','.join(map(str, each))}"
@@ -149,6 +151,21 @@ def _note(before: Sequence[int], after: Sequence[int]) -> str:
     return " and ".join(parts) or "the order changes"
 
 
+def _begin(
+    asking: Asking, cluster: Cluster, moves: _Moves, before: dict[tuple[str, int], Sequence[int]], rate: int | None
+) -> None:  # fmt: skip
+    """The throttle first, so that no copy begins without it. Raises KafkaError, OSError, Partly."""
+    if rate is not None:
+        added = {at: [each for each in replicas if each not in before[at]] for at, replicas in moves.items()}
+        begin(asking, cluster, rate, {at: (before[at], adding) for at, adding in added.items()})
+    try:
+        _submit(asking, moves)
+    except KafkaError as error:
+        if rate is None:
+            raise
+        raise Partly(f"the throttle is set, and nothing is moved: {error.message or error.code.name}") from error
+
+
 def _submit(asking: Asking, moves: _Moves) -> None:
     topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, number), replicas in moves.items():
@@ -184,6 +201,7 @@ ACTS: Final = (
                label="Plan"),
          Field("brokers", "With empty: ids of the brokers.", hint="3,4", label="Brokers to empty"),
          Field("moves", "TOPIC-PARTITION=BROKERS on each line, in place of a plan.", length_max=PINNED_MAX,
-               widget="area", is_data=True, hint="orders-0=1,2,3", label="Moves")),
+               widget="area", is_data=True, hint="orders-0=1,2,3", label="Moves"),
+         Field("throttle", "Bytes a second of each broker, such as 20M; none if left out.", hint="20M")),
         "moves", is_direct=False, body_max=1024 * 1024),
 )  # fmt: skip

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ottla.client.assignments import assigned_places
 from ottla.console.asking import Asking, NotFound
-from ottla.console.cluster import LATEST, leader_of, read_offsets
+from ottla.console.behind import behind_of, behind_of_groups, furthest
+from ottla.console.cluster import LATEST, read_offsets
 from ottla.console.groups import KINDS, SHARE, Listed, Place, Progress, read_described, read_progress
 from ottla.console.history import Trend
 from ottla.console.views.paging import Paging, paged
 from ottla.console.views.topics import text
 from ottla.model import TopicPartition
-from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from ottla.protocol.records.record_batch import HEADER_SIZE, MAGIC, unpack_header
 
 SORTS: Final = ("name", "lag", "members", "state")
 PLACES_MAX: Final = 1_000
 MEMBERS_MAX: Final = 500
-TIMED_MAX: Final = 200
-"""Partitions whose first unread record is looked at for its time."""
-TIMED_BYTES: Final = 1024
-"""Bytes that are fetched of each: the head of a batch says when it was written."""
+LIST_FRESH_S: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -40,6 +35,11 @@ class GroupRow:
     coordinator: int
     lag_trend: Trend | None
     """None until it is measured."""
+    behind_s: int | None
+    """Seconds since the first unread record was written, of the partition that is furthest behind; None where it is not
+    known, and for share groups."""
+    behind_trend: Trend | None
+    """The same over the last minutes, while somebody looks."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,26 @@ def groups(asking: Asking) -> GroupList:
         progress = _progress_of(asking, shown)
     described = described or read_described(asking.brokers, shown)
     kinds = {each: sum(one.kind == each for one in every) for each in KINDS}
+    behind = _behind_of_all(asking, shown, progress)
     return GroupList(
-        [_row(each, progress, described, asking.trends.lag_of_group(each.name)) for each in shown],
-        paging, kinds, not found.failures,
+        [_row(asking, each, progress, described, behind) for each in shown], paging, kinds, not found.failures,
     )  # fmt: skip
+
+
+def _behind_of_all(asking: Asking, shown: Iterable[Listed], progress: Progress | None) -> Mapping[str, int]:
+    """What the list shows; empty while it is being read."""
+    mine = {} if progress is None else {
+        each.name: progress.by_group.get(each.name, {}) for each in shown if each.kind != SHARE
+    }  # fmt: skip
+    if not mine:
+        return {}
+    asking.trends.follow(mine)
+    found = asking.soon(("behind", tuple(mine)), LIST_FRESH_S, lambda: behind_of_groups(asking, mine))
+    if found is None:
+        return {}
+    for error in found.failures[:1]:
+        asking.fail("behind", error)
+    return found.by_group
 
 
 def _progress_of(asking: Asking, shown: Iterable[Listed]) -> Progress | None:
@@ -108,7 +124,9 @@ def _members_of(row: Any) -> int | None:
     return len(row["members"]) if isinstance(row, Mapping) else None
 
 
-def _row(listed: Listed, progress: Progress | None, described: Mapping[str, Any], lag_trend: Trend | None) -> GroupRow:
+def _row(
+    asking: Asking, listed: Listed, progress: Progress | None, described: Mapping[str, Any], behind: Mapping[str, int]
+) -> GroupRow:
     row = described.get(listed.name)
     state = (row.get("group_state") if isinstance(row, Mapping) else None) or listed.state
     mine = None if progress is None else progress.by_group.get(listed.name)
@@ -116,7 +134,8 @@ def _row(listed: Listed, progress: Progress | None, described: Mapping[str, Any]
         listed.name, listed.kind, state, _members_of(row),
         None if progress is None else text(progress.lag(listed.name)),
         None if mine is None else len({at.topic for at in mine}),
-        listed.coordinator, lag_trend,
+        listed.coordinator, asking.trends.lag_of_group(listed.name), behind.get(listed.name),
+        asking.trends.behind_of_group(listed.name),
     )  # fmt: skip
 
 
@@ -162,6 +181,8 @@ class GroupPage:
     """The lag of the partition that is furthest behind."""
     lag_trend: Trend | None
     """None until it is measured."""
+    behind_trend: Trend | None
+    """Lag in time over the last minutes, while somebody looks."""
 
 
 def group(asking: Asking) -> GroupPage:
@@ -183,6 +204,8 @@ def group(asking: Asking) -> GroupPage:
     ends = read_offsets(asking.brokers, asking.cluster(), unread).found if unread else {}
     mine = {**mine, **{at: Place(-1, ends.get(at), None) for at in unread}}
     behind = behind_of(asking, mine) if listed.kind != SHARE else {}
+    if listed.kind != SHARE:
+        asking.trends.follow([name])
     rows = [
         PlaceRow(
             at.topic, at.partition, text(place.committed) if place.committed >= 0 else None, text(place.end),
@@ -195,8 +218,8 @@ def group(asking: Asking) -> GroupPage:
         name, listed.kind, row.get("group_state") or listed.state,
         row.get("assignor_name") or row.get("protocol_data") or "", listed.coordinator, epoch,
         members[:MEMBERS_MAX], len(members), rows, len(mine),
-        None if progress is None else text(progress.lag(name)), max(behind.values(), default=None),
-        asking.trends.lag_of_group(name),
+        None if progress is None else text(progress.lag(name)), furthest(mine, behind),
+        asking.trends.lag_of_group(name), asking.trends.behind_of_group(name),
     )  # fmt: skip
 
 
@@ -221,37 +244,3 @@ def _partitions_of(kind: str, row: Mapping[str, Any]) -> list[TopicPartition]:
         return [TopicPartition(*at) for at in assigned_places(bytes(row.get("member_assignment") or b""))]
     topics = (row.get("assignment") or {}).get("topic_partitions") or ()
     return [TopicPartition(each["topic_name"], number) for each in topics for number in each["partitions"]]
-
-
-def behind_of(asking: Asking, mine: Mapping[TopicPartition, Place]) -> dict[TopicPartition, int]:
-    """Seconds since the first unread record of each partition was written: one Fetch to each leader, of the heads of
-    batches. That is the batch's first time, so a record in its middle may be a little younger."""
-    cluster, now = asking.cluster(), time.time() * 1000
-    late = [at for at, place in mine.items() if place.lag and place.committed >= 0][:TIMED_MAX]
-    by_leader: dict[int, dict[str, list[FetchPartition]]] = {}
-    for at in late:
-        row = FetchPartition(at.partition, mine[at].committed, TIMED_BYTES)
-        leader = leader_of(cluster, at)
-        if leader >= 0:
-            by_leader.setdefault(leader, {}).setdefault(at.topic, []).append(row)
-
-    def asked(node: int) -> Callable[[], FetchResponse]:
-        topics = [FetchTopic(name, cluster.topics[name].id, rows) for name, rows in by_leader[node].items()]
-        return lambda: asking.brokers.fetch(node, FetchRequest(0, 0, TIMED_BYTES * len(late), topics))
-
-    found: dict[TopicPartition, int] = {at: 0 for at, place in mine.items() if place.lag == 0}
-    names = {each.id: each.name for each in cluster.topics.values()}
-    for answer in asking.brokers.gather([asked(node) for node in by_leader]):
-        if isinstance(answer, Exception):
-            asking.fail("behind", answer)
-            continue
-        for topic in answer.topics:
-            for part in topic.partitions:
-                name = topic.name or names.get(topic.topic_id) if topic.topic_id is not None else topic.name
-                data = memoryview(part.records) if part.records else memoryview(b"")  # type: ignore[arg-type]
-                if name is None or part.error_code or len(data) < HEADER_SIZE:
-                    continue
-                head = unpack_header(data)
-                if head.magic == MAGIC and head.base_timestamp >= 0:
-                    found[TopicPartition(name, part.partition_index)] = max(0, int((now - head.base_timestamp) / 1000))
-    return found

@@ -91,6 +91,7 @@ def messages(asking: Asking) -> Messages:
     reader = Reader(
         asking.brokers, asking.cluster(), topic, limits, match_of(asking, mask, decode), committed,
         asking.site.searches.turns if asking.text("q") else None, sieve_of(asking, mask, decode),
+        asking.site.searches.threads if asking.text("q") else None,
     )  # fmt: skip
     how = asking.text("format")
 

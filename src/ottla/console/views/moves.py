@@ -1,13 +1,18 @@
-"""Reassignments under way: which replicas are added to a partition, and which of them are in sync already."""
+"""Reassignments under way: which replicas are added to a partition, how much of them is copied, and the throttle."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ottla.console.asking import Asking
-from ottla.console.brokers import ensure_none
+from ottla.console.brokers import Refused, ensure_none
+from ottla.console.cluster import Cluster
+from ottla.console.moving import throttles
+from ottla.console.moving.copying import Copies, Pace
 from ottla.console.views.paging import Paging, paged
+from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 
 _TIMEOUT_MS = 10_000
@@ -23,6 +28,16 @@ class MoveRow:
     removing: list[int]
     in_sync: list[int]
     """Added replicas that are in sync."""
+    copied_bytes: str | None = None
+    """The bytes of all added replicas; None where no broker says."""
+    bytes: str | None = None
+    """What they are to have in the end: the size of the leader's log for each."""
+
+
+@dataclass(frozen=True)
+class BrokerRate:
+    broker: int
+    bytes_per_second: str
 
 
 @dataclass(frozen=True)
@@ -33,15 +48,50 @@ class Moves:
     """Replicas that are added, in all partitions."""
     in_sync: int
     """Added replicas that are in sync."""
+    copied_bytes: str | None
+    bytes: str | None
+    bytes_per_second: str | None
+    """Measured between this look and those before it; None at the first."""
+    left_s: int | None
+    """Seconds until all is copied at that rate; None where it is not known."""
+    throttle: list[BrokerRate]
+    """Brokers that have one."""
+    is_left_behind: bool
+    """Whether there is a throttle, and nothing is moved."""
 
 
 def moves(asking: Asking) -> Moves:
-    none: list[MoveRow] = []
+    cluster, none = asking.cluster(), list[MoveRow]()
     rows = asking.attempt("moves", lambda: _rows(asking), none)
+    copies: Copies = asking.attempt("sizes", lambda: _copies(asking, cluster, rows), {}) if rows else {}
+    pace = asking.trends.copied(copies) if copies else None
+    rows = [_sized(each, copies) for each in rows]
     page, paging = paged(rows, asking.number("page"), len(rows))
+    rates = rates_of(asking, cluster)
     return Moves(
-        list(page), paging, sum(len(each.adding) for each in rows), sum(len(each.in_sync) for each in rows)
+        list(page), paging, sum(len(each.adding) for each in rows), sum(len(each.in_sync) for each in rows),
+        *_told(pace), [BrokerRate(node, str(rate)) for node, rate in rates.items()],
+        bool(rates) and not rows and "moves" not in asking.problems,
     )  # fmt: skip
+
+
+def rates_of(asking: Asking, cluster: Cluster) -> throttles.Rates:
+    """The throttles of brokers; none where the user may not see settings, or no broker tells them soon."""
+
+    def read() -> throttles.Rates:
+        try:
+            return throttles.read_rates(asking.brokers, cluster)
+        except (Refused, KafkaError, OSError):
+            return {}
+
+    return asking.soon("throttle", throttles.FRESH_S, read) or {}
+
+
+def _told(pace: Pace | None) -> tuple[str | None, str | None, str | None, int | None]:
+    if pace is None:
+        return None, None, None, None
+    rate = None if pace.per_second is None else str(pace.per_second)
+    return str(pace.copied), str(pace.bytes), rate, pace.left_s
 
 
 def _rows(asking: Asking) -> list[MoveRow]:
@@ -63,3 +113,51 @@ def _row(topic: str, row: dict[str, Any], in_sync: Any) -> MoveRow:
         topic, row["partition_index"], list(row["replicas"]), adding, list(row["removing_replicas"]),
         [node for node in adding if node in in_sync],
     )  # fmt: skip
+
+
+def _copies(asking: Asking, cluster: Cluster, rows: Iterable[MoveRow]) -> Copies:
+    """Sizes of the new replicas and of their leaders: one request to each broker, for these partitions. A broker that
+    is away tells nothing. Raises KafkaError, OSError."""
+    leaders = {(topic.name, each.number): each.leader for topic in cluster.topics.values() for each in topic.partitions}
+    wanted: dict[int, dict[str, list[int]]] = {}
+    for row in rows:
+        for node in {*row.adding, leaders.get((row.topic, row.partition), -1)} & cluster.nodes.keys():
+            wanted.setdefault(node, {}).setdefault(row.topic, []).append(row.partition)
+
+    def asked(node: int) -> Callable[[], dict[str, Any]]:
+        topics = [{"topic": name, "partitions": numbers} for name, numbers in wanted[node].items()]
+        return lambda: asking.brokers.ask(node, ApiKey.DESCRIBE_LOG_DIRS, {"topics": topics})
+
+    nodes = sorted(wanted)
+    sizes: dict[tuple[str, int, int], int] = {}
+    for node, answer in zip(nodes, asking.brokers.gather([asked(node) for node in nodes]), strict=True):
+        if isinstance(answer, Exception):
+            raise answer
+        ensure_none(ApiKey.DESCRIBE_LOG_DIRS, answer)
+        for at, size in _sizes(answer).items():
+            sizes[*at, node] = size
+    found: dict[tuple[str, int, int], tuple[int, int]] = {}
+    for row in rows:
+        whole = sizes.get((row.topic, row.partition, leaders.get((row.topic, row.partition), -1)))
+        if whole is not None:
+            found |= {(row.topic, row.partition, node): (sizes.get((row.topic, row.partition, node), 0), whole)
+                      for node in row.adding}  # fmt: skip
+    return found
+
+
+def _sizes(answer: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+    return {
+        (topic["name"], part["partition_index"]): part["partition_size"]
+        for directory in answer["results"]
+        for topic in directory["topics"]
+        for part in topic["partitions"]
+        if not part.get("is_future_key")
+    }
+
+
+def _sized(row: MoveRow, copies: Copies) -> MoveRow:
+    mine = [copies[row.topic, row.partition, node] for node in row.adding if (row.topic, row.partition, node) in copies]
+    if not mine:
+        return row
+    copied = sum(min(have, whole) for have, whole in mine)
+    return replace(row, copied_bytes=str(copied), bytes=str(sum(whole for _, whole in mine)))

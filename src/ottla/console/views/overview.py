@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ottla.config.units import human_bytes
 from ottla.console.asking import Asking
 from ottla.console.cluster import Cluster
 from ottla.console.history import Trend
 from ottla.console.trends import ALL
+from ottla.console.views.moves import rates_of
 
 ATTENTION_MAX = 20
 """Topics and groups that are named; the others are counted."""
@@ -30,7 +32,7 @@ class Attention:
 
     sentence: str
     kind: str
-    """topic, topics, group or node: what `name` names."""
+    """topic, topics, group, moves or node: what `name` names."""
     name: str
 
 
@@ -67,7 +69,7 @@ def overview(asking: Asking) -> Overview:
     for each in groups.by_name.values():
         states[each.state or "unknown"] = states.get(each.state or "unknown", 0) + 1
     is_known = bool(groups.by_name) or not groups.failures
-    attention = list(_attention(cluster))
+    attention = [*_attention(cluster), *_throttle(asking, cluster)]
     return Overview(
         cluster.id, _health(cluster), "bad" if cluster.leaderless else "warn" if attention else "well", nodes,
         sorted({each.rack for each in nodes if each.rack is not None}),
@@ -98,6 +100,14 @@ def _health(cluster: Cluster) -> str:
     if not cluster.topics:
         return f"All is well: {nodes}, and there is no topic yet."
     return f"All is well: {nodes}, and every copy of {counted(cluster.partitions, 'partition')} is in sync."
+
+
+def _throttle(asking: Asking, cluster: Cluster) -> list[Attention]:
+    rates = rates_of(asking, cluster)
+    if not rates:
+        return []
+    size = human_bytes(min(rates.values()))
+    return [Attention(f"Copies between brokers are throttled to {size} a second, until that is removed.", "moves", "")]
 
 
 def _attention(cluster: Cluster) -> list[Attention]:

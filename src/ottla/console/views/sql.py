@@ -9,7 +9,7 @@ import json
 import shlex
 import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.console.asking import Asking, Invalid, NotFound, Problem
 from ottla.console.reading import Limits
@@ -17,6 +17,9 @@ from ottla.console.views.messages import Content, moment_of
 from ottla.console.views.plots import Plot, plotted
 from ottla.sql import queries
 from ottla.sql.queries import Answer, Column, Query
+
+if TYPE_CHECKING:
+    from ottla.sql.masked import Mask
 
 STATEMENT_MAX: Final = 4_000
 ROWS_MAX: Final = 1_000
@@ -78,13 +81,15 @@ def file(asking: Asking) -> Content:
     return Content((_csv if form == "csv" else _json)(answer), f"result.{form}")
 
 
-def _allowed(asking: Asking) -> tuple[str, ...] | None:
-    """A list of what may be read, not of what may not: a topic may be made at any moment."""
-    if asking.rights.is_free and not asking.site.masks.rules:
-        return None
-    topics = asking.cluster().topics
-    withheld = set(asking.rights.withheld(topics))
-    return tuple(each for each in topics if each not in withheld)
+def _seen(asking: Asking) -> tuple[tuple[str, ...] | None, dict[str, Mask]]:
+    """The topics that may be read, and what is hidden of them. It is a list of what may be read, not of what may not: a
+    topic may be made at any moment."""
+    rights = asking.rights
+    if rights.is_free and not asking.site.masks.rules:
+        return None, {}
+    allowed = tuple(each for each in asking.cluster().topics if rights.may_read(each))
+    masks = {topic: rights.mask(topic) for topic in allowed}
+    return allowed, {topic: mask for topic, mask in masks.items() if not mask.is_empty}
 
 
 def _command(asking: Asking) -> str:
@@ -150,7 +155,8 @@ def _asked(asking: Asking, rows_max: int) -> Answer:
         asking.site.trail.note(
             "records queried", asking.user.identity,
             "refused" if answer.is_refused else "failed" if answer.error else "read",
-            topic=",".join(answer.topics), shown=len(answer.rows), statement=query.statement,
+            topic=",".join(answer.topics), shown=len(answer.rows),
+            masked=any(each in query.masks for each in answer.topics), statement=query.statement,
         )  # fmt: skip
     return answer
 
@@ -163,10 +169,11 @@ def _query(asking: Asking, rows_max: int) -> Query:
     }  # fmt: skip
     if not site.registry_options and any(each in BY_REGISTRY for each in options.values()):
         raise Invalid("this format needs a schema registry: start the console with --registry URL")
+    allowed, masks = _seen(asking)
     return Query(
         asking.text("sql"), ",".join(config.bootstrap), config.security.as_of_now(),
         config.client_id or "ottla-console",
         asking.text("from"), asking.number("last"),
         moment_of(asking.text("time")) if asking.text("from") == "time" else 0, False, options,
-        site.registry_options, _allowed(asking), rows_max, float(asking.number("seconds")),
+        site.registry_options, allowed, masks, rows_max, float(asking.number("seconds")),
     )  # fmt: skip

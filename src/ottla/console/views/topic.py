@@ -10,11 +10,11 @@ from ottla.config.explained import TOPIC
 from ottla.config.topic_explained import Facts, explanation
 from ottla.config.units import iso_time
 from ottla.console.asking import Asking, NotFound
+from ottla.console.behind import behind_of, furthest
 from ottla.console.brokers import ensure_none
 from ottla.console.cluster import EARLIEST, LATEST, Cluster, Topic, on_every_node, places, read_offsets
 from ottla.console.groups import SHARE, Place
 from ottla.console.history import Trend
-from ottla.console.views.groups import behind_of
 from ottla.console.views.settings import SettingRow, resource, rows_of
 from ottla.console.views.topics import text
 from ottla.errors import KafkaError
@@ -204,7 +204,7 @@ def _readers(asking: Asking, name: str) -> list[Reader] | None:
     found.sort(key=lambda each: (-int(each[0].lag or 0), each[0].group))
     # Share groups have no one offset before which everything is done with, so no one age.
     return [
-        replace(reader, behind_s=max(behind_of(asking, mine).values(), default=None))
+        replace(reader, behind_s=furthest(mine, behind_of(asking, mine)))
         if number < TIMED_READERS_MAX and reader.kind != SHARE
         else reader
         for number, (reader, mine) in enumerate(found)

@@ -36,7 +36,7 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
-from ottla.model import OFFSETS_TOPIC, Millis, NodeId, TopicPartition
+from ottla.model import OFFSETS_TOPIC, Millis, NodeId, Offset, TopicPartition
 from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
 from ottla.protocol.internal.modern_group_records import SHARE, STREAMS
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
@@ -81,6 +81,29 @@ class _MarkerWaiter:
 
     def complete(self, result: Any) -> None:
         self._done(result.code if isinstance(result, KafkaError) else ErrorCode.none)
+
+
+class CommitWait:
+    """Waits until what was read is committed, or lost. Several may wait; nobody needs to."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self) -> None:
+        self._found: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def complete(self, result: object) -> None:
+        if not self._found.done():  # cancelled with the request that waits
+            self._found.set_result(result)
+
+    async def wait(self) -> None:
+        """Raises KafkaError where it is lost, or nobody knows in time."""
+        found = await self._found
+        if isinstance(found, BaseException):
+            raise found
+
+
+CommitWaits = dict[tuple[int, Offset], CommitWait]
+"""What one request waits for, by the partition and its log end."""
 
 
 class EpochLog:
@@ -226,9 +249,24 @@ class GroupCoordinatorDriver:
     def read(
         self, look: Callable[Concatenate[GroupState, str, P], T], group_id: str, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Look at the state that a group belongs to, without a change. Raises KafkaError."""
+        """Look at the state that a group belongs to, without a change; it may show what is not committed yet
+        (`commit_wait`). Raises KafkaError."""
         found = look(self._shard_of(group_id).core.state, group_id, *args, **kwargs)
         self._shards.answers.send()  # of the heartbeats that were appended first
+        return found
+
+    def commit_wait(self, number: int, known: CommitWaits | None = None) -> CommitWait | None:
+        """For who has just read in a partition and answers somebody who is not a member: Kafka reads the state as it is
+        committed, so nothing may be shown that a new coordinator may not know. None where all of it is committed."""
+        shard = self._by_number.get(number)
+        if shard is None or not shard.pending:
+            return None
+        end_offset = shard.partition.log.log_end_offset
+        known = CommitWaits() if known is None else known
+        found = known.get((number, end_offset))
+        if found is None:
+            found = known[number, end_offset] = CommitWait()
+            self._shards.wait(shard, Write([]), end_offset, [Reply(found, {})], end_offset, shard.leader_epoch)
         return found
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
@@ -290,15 +328,21 @@ class GroupCoordinatorDriver:
         if self._linger_ms == 0:
             self._append(shard)
 
-    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
-        """Groups of all shards. Raises COORDINATOR_LOAD_IN_PROGRESS while one of them is loading."""
-        found: list[ListedGroup] = []
-        states, types = wanted(states), wanted(types)
-        for shard in self._by_number.values():
+    def list_groups(
+        self, states: Collection[str], types: Collection[str]
+    ) -> list[tuple[list[ListedGroup], CommitWait | None]]:
+        """Groups of each shard, and what to wait for before they are told. Raises COORDINATOR_LOAD_IN_PROGRESS while a
+        shard is loading."""
+        found: list[tuple[list[ListedGroup], CommitWait | None]] = []
+        states, types, known = wanted(states), wanted(types), CommitWaits()
+        for number, shard in [*self._by_number.items()]:
             if shard.error is ErrorCode.coordinator_load_in_progress:
                 raise KafkaError(shard.error)
             if shard.error is None:
-                found += list_groups(shard.core.state, states, types)
+                if shard.collected:
+                    self._shards.flush(shard)
+                    self._shards.answers.send_soon()
+                found.append((list_groups(shard.core.state, states, types), self.commit_wait(number, known)))
         return found
 
     def loading(self) -> int:

@@ -77,7 +77,11 @@ class ShareGroups:
         rows: list[sent.DescribeShareGroupOffsetsResponseTopic] = []
         wanted: dict[UUID, Sequence[int]] = {}
         if topics is None:
-            wanted.update(self._node.groups.decide(group_id, lambda state: offsets.partitions(state, group_id)))
+            groups = self._node.groups
+            wanted.update(groups.decide(group_id, lambda state: offsets.partitions(state, group_id)))
+            uncommitted = groups.commit_wait(groups.partition_of(group_id))
+            if uncommitted is not None:
+                await uncommitted.wait()
         for position, (name, numbers) in enumerate((topics or {}).items()):
             await _breathe(position)
             topic = image.topic(name)

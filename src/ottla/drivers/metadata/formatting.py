@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import random as random_module
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ottla.drivers.metadata.directories import METADATA_DIRECTORY, bootstrap_checkpoint
@@ -50,6 +50,18 @@ def parse_initial_controllers(text: str) -> list[InitialController]:
         if not at or not host:
             raise OttlaError(f"--initial-controllers must be ID@HOST:PORT:DIRECTORY-ID,..., not {item!r}")
     return found
+
+
+def voter_records(voters: Iterable[InitialController], listener: str) -> Sequence[Any]:
+    """What the first snapshot of a dynamic quorum says: its level, and the controllers, at `listener`."""
+    chosen: list[Voter] = [
+        voter(
+            ReplicaKey(each.node_id, uuid_from_base64(each.directory_id)),
+            [VoterEndpoint(listener, each.host, each.port)],
+        )
+        for each in voters
+    ]
+    return Configuration(-1, KRAFT_VERSION_MAX, VoterSet(chosen)).records()
 
 
 class Formatted(NamedTuple):
@@ -99,16 +111,9 @@ def format_directories(
 
 
 def _write_voters(fs: FileSystem, path: str, voters: Sequence[InitialController], listener: str, now: Millis) -> None:
-    chosen: list[Voter] = [
-        voter(
-            ReplicaKey(each.node_id, uuid_from_base64(each.directory_id)),
-            [VoterEndpoint(listener, each.host, each.port)],
-        )
-        for each in voters
-    ]
-    records = Configuration(-1, KRAFT_VERSION_MAX, VoterSet(chosen)).records()
     directory = posixpath.join(path, METADATA_DIRECTORY)
     fs.makedirs(directory, private=True)
+    records = voter_records(voters, listener)
     data = b"".join(write_snapshot((), epoch=0, last_timestamp=0, now=now, voters=records))
     fs.write_atomic(posixpath.join(directory, SnapshotId(0, 0).filename), data)
     fs.fsync_dir(path)

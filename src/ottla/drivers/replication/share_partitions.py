@@ -27,25 +27,31 @@ from ottla.metadata.features import SHARE_VERSION
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.metrics.shared import ShareMetrics, SharePartitionMetrics
 from ottla.model import Millis, Offset
-from ottla.protocol.internal.share_records import DeliveryState, SharePartitionKey, StateBatch
+from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
 from ottla.replication.partition import Partition
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
 from ottla.replication.share.acquisition import Acquired
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.dead_letters import SHARE_VERSION_MIN, TOPIC, DeadRecords, LostLetters
-from ottla.replication.share.in_flight import DONE_COUNT
 from ottla.replication.share.session import SessionKey, SharedPartition, ShareSessions
 from ottla.replication.share.share_partition import LoadedState, SharePartition
 
 if TYPE_CHECKING:
     from ottla.drivers.ports import PublishedMetadata, ShareHost
     from ottla.drivers.replication.dead_letters import DeadLetterWriter
+    from ottla.replication.share.selection import Backoff
 
 _LOG = logging.getLogger("ottla.share")
 
 UNKNOWN_START: Final = -1
 
 READ_BYTES: Final = 65_536
+
+LEFT_RUNS_MAX: Final = 100_000
+"""Runs of records whose back-off is known though nobody reads their share-partition: about 15 MB."""
+
+RESUMED_AT_ONCE: Final = 500
+"""Back-offs that are put into a window without yielding to the event loop."""
 
 _LOST: Final = frozenset({
     ErrorCode.not_leader_or_follower, ErrorCode.group_id_not_found, ErrorCode.unknown_topic_or_partition,
@@ -65,10 +71,6 @@ _ERRORS: Final = {
 }
 
 
-_ACKNOWLEDGED: Final = DeliveryState.ACKNOWLEDGED
-_ARCHIVED: Final = DeliveryState.ARCHIVED
-
-
 def error_of(row: StateRow) -> ErrorCode:
     """What a consumer is told of the coordinator's answer. What passes (it is not heard of, moves, loads, or cannot
     write for the moment: NETWORK_EXCEPTION, REQUEST_TIMED_OUT, NOT_ENOUGH_REPLICAS, ...) is
@@ -77,27 +79,6 @@ def error_of(row: StateRow) -> ErrorCode:
     code = ErrorCode(row["error_code"])
     passing = ErrorCode.coordinator_not_available if code.retriable else ErrorCode.unknown_server_error
     return _ERRORS.get(code, passing)
-
-
-def as_kept(batches: Iterable[StateBatch]) -> list[StateBatch]:
-    """What the coordinator keeps of a share-partition with records that wait, whose window may be long: records that
-    are done with are all alike, so that neighbours are one row. Of two rows the coordinator believes the one with more
-    deliveries."""
-    kept: list[StateBatch] = []
-    done_until = -1
-    """The last offset of a row at the end that is done with."""
-    for batch in batches:
-        state = batch.delivery_state
-        if state != _ACKNOWLEDGED and state != _ARCHIVED:
-            kept.append(batch)
-            done_until = -1
-            continue
-        done_from = batch.first_offset
-        if done_until >= 0 and done_until + 1 == done_from:
-            done_from = kept.pop().first_offset
-        done_until = batch.last_offset
-        kept.append(StateBatch(done_from, done_until, _ARCHIVED, DONE_COUNT))
-    return kept
 
 
 Done = Callable[[KafkaError | None], None]
@@ -151,6 +132,31 @@ class LedSharePartition:
             self.wake()
 
 
+class LeftBackoffs:
+    """Back-offs of share-partitions that nobody reads at the moment. They are known to this node alone: after a change
+    of leader they start again."""
+
+    def __init__(self, runs_max: int = LEFT_RUNS_MAX) -> None:
+        self._runs_max = runs_max
+        self._left: dict[SharePartitionKey, tuple[int, list[Backoff]]] = {}
+        self._runs = 0
+
+    def put(self, key: SharePartitionKey, leader_epoch: int, backoffs: list[Backoff]) -> None:
+        """Keep the back-offs of one share-partition. The oldest make room."""
+        self.take(key, leader_epoch)
+        if backoffs:
+            self._left[key] = leader_epoch, backoffs
+            self._runs += len(backoffs)
+        while self._runs > self._runs_max:
+            self.take(next(iter(self._left)), leader_epoch)
+
+    def take(self, key: SharePartitionKey, leader_epoch: int) -> list[Backoff]:
+        """Remove and return the back-offs of one share-partition; none if another node has led it meanwhile."""
+        epoch, backoffs = self._left.pop(key, (leader_epoch, []))
+        self._runs -= len(backoffs)
+        return backoffs if epoch == leader_epoch else []
+
+
 class SharePartitions:
     """All methods belong to the event loop's thread."""
 
@@ -168,6 +174,7 @@ class SharePartitions:
         self.sessions = ShareSessions(node.config.group_share_max_share_sessions, self._session_ended)
         self._stopped = False
         self._make_dead_letters = dead_letters
+        self._backoffs = LeftBackoffs()
         self.lost_letters: dict[str, LostLetters] = {}
         """Groups whose last letters this node could not write."""
         self._configs: dict[str, tuple[Mapping[str, str], int, ShareConfig, bool]] = {}
@@ -250,7 +257,10 @@ class SharePartitions:
             batches = [StateBatch(**each) for each in row["state_batches"]]
             if led.error is None:
                 config = self.config_of(led.key.group_id)
-                led.core = SharePartition(LoadedState(row["state_epoch"], start, batches), leader_epoch, config)
+                core = SharePartition(LoadedState(row["state_epoch"], start, batches), leader_epoch, config)
+                await self._resume(core, self._backoffs.take(led.key, leader_epoch))
+            if led.error is None:
+                led.core = core
                 for each in batches:
                     led.metrics.batch_records.add(each.last_offset - each.first_offset + 1)
                 self.metrics.load_seconds.add(elapsed_s() - began_s)
@@ -263,6 +273,15 @@ class SharePartitions:
         except Exception as bug:
             self.drop(led, ErrorCode.unknown_server_error)
             _LOG.error("a share partition cannot be loaded", exc_info=bug)
+
+    @staticmethod
+    async def _resume(core: SharePartition, backoffs: Sequence[Backoff]) -> None:
+        selection = core.selection
+        if selection is None:
+            return
+        for start in range(0, len(backoffs), RESUMED_AT_ONCE):
+            selection.resume(backoffs[start : start + RESUMED_AT_ONCE])
+            await asyncio.sleep(0)
 
     async def _initial_offset(self, led: LedSharePartition) -> Offset:
         """Where a group begins that has no state (`share.auto.offset.reset`). Raises KafkaError."""
@@ -375,7 +394,13 @@ class SharePartitions:
             self.metrics.remove_group(key.group_id)
             self._configs.pop(key.group_id, None)
             for led in [led for led in self if led.key.group_id == key.group_id and not led.unwritten]:
-                self.drop(led, ErrorCode.not_leader_or_follower)
+                self._without_readers(led)
+
+    def _without_readers(self, led: LedSharePartition) -> None:
+        """Drop its state, but for the back-offs: readers that come and go do not postpone them."""
+        if led.core is not None and led.core.selection is not None:
+            self._backoffs.put(led.key, led.core.leader_epoch, led.core.selection.backoffs())
+        self.drop(led, ErrorCode.not_leader_or_follower)
 
     def _session_ended(self, key: SessionKey, partitions: Iterable[SharedPartition]) -> None:
         """End a session whose connection has closed."""
@@ -388,9 +413,8 @@ class SharePartitions:
             if done is not None:
                 done(None)
             return
-        batches = write.batches
-        if led.core is not None and led.core.selection is not None:
-            batches = as_kept(batches)
+        selects = led.core is not None and led.core.selection is not None
+        batches = write.kept() if selects else write.batches
         request = WriteState(
             led.key, write.state_epoch, write.leader_epoch, write.start_offset, batches, write.delivery_complete_count
         )
@@ -398,9 +422,13 @@ class SharePartitions:
         def written(row: StateRow | None) -> None:
             error = ErrorCode.not_leader_or_follower if row is None else error_of(row)
             self._written(led, write, error)
+            if has_dead:
+                self._kept(led, None)
             if done is not None:
                 done(KafkaError(error) if error else None)
 
+        if has_dead := bool(write.dead):
+            led.unwritten += 1
         self.persister.tell(request, written)
 
     def _written(self, led: LedSharePartition, write: StateWrite, error: ErrorCode) -> None:
@@ -447,7 +475,7 @@ class SharePartitions:
         would have them written again."""
         led.unwritten -= 1
         if led.core is not None and not led.unwritten and not self.sessions.has_group(led.key.group_id):
-            self.drop(led, ErrorCode.not_leader_or_follower)
+            self._without_readers(led)
 
     # Locks
 
@@ -468,7 +496,7 @@ class SharePartitions:
         self.use(core, self.config_of(led.key.group_id))
         write = core.advance(max(self.now_ms(), led.timer_ms))
         if write is not None:
-            led.metrics.locks_ended += sum(each.last_offset - each.first_offset + 1 for each in write.batches)
+            led.metrics.locks_ended += sum(row[1] - row[0] + 1 for row in write.rows)
         self._persist(led, write, None)
         self._arm(led)
         if write is not None or core.selection is not None:

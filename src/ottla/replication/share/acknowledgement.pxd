@@ -6,15 +6,30 @@ from ottla.replication.share.window cimport Window
 
 
 cdef class StateWrite:
-    cdef public list batches
     cdef public list dead
     cdef public object delivery_complete_count
     cdef public object leader_epoch
+    cdef public list rows
     cdef public bint stands
     cdef public object start_offset
     cdef public object state_epoch
 
+    @cython.locals(
+        rows=list, run_first=cython.longlong, run_count=cython.longlong, last=cython.longlong, count=cython.longlong,
+    )
     cpdef add(self, Run run, reason=*)
+
+    @cython.locals(
+        kept=list, done_from=cython.longlong, done_until=cython.longlong, first=cython.longlong, last=cython.longlong,
+    )
+    cpdef list kept(self)
+
+
+@cython.locals(
+    found=list, first=cython.longlong, last=cython.longlong, previous=cython.longlong, count=cython.Py_ssize_t,
+    least=cython.longlong, most=cython.longlong,
+)
+cpdef list as_said(batches, long long type_max, bint is_renewal)
 
 
 @cython.locals(
@@ -39,9 +54,9 @@ cpdef _check_owner(Run run, member)
 
 @cython.locals(
     found=list, first=cython.longlong, last=cython.longlong, following=cython.Py_ssize_t, start=cython.Py_ssize_t,
-    end=cython.Py_ssize_t,
+    end=cython.Py_ssize_t, row=tuple, batches=list, batch=InFlightBatch,
 )
-cpdef list touched(Window window, ranges)
+cpdef list touched(Window window, rows)
 
 
 @cython.locals(freed=list, batch=InFlightBatch)

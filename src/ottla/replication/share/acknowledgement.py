@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import LeaderEpoch, Millis, Offset
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.dead_letters import DeadRecords, Reason, add_dead
-from ottla.replication.share.in_flight import InFlightBatch, Run
+from ottla.replication.share.in_flight import DONE_COUNT, InFlightBatch, Run
 from ottla.replication.share.window import Window
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import AcknowledgementBatch
 
 
 class AcknowledgeType(IntEnum):
@@ -38,17 +41,20 @@ _STATES: Final = {
 _WHOLE: Final = (DeliveryState.ARCHIVED, DeliveryState.ACKNOWLEDGED, DeliveryState.AVAILABLE)
 """The states of a range for which one type was said, by the type's number: what is common takes a short way."""
 
+_RENEW: Final = int(AcknowledgeType.RENEW)
 _ACQUIRED: Final = DeliveryState.ACQUIRED
 _ARCHIVING: Final = DeliveryState.ARCHIVING
+_ACKNOWLEDGED: Final = DeliveryState.ACKNOWLEDGED
+_ARCHIVED: Final = DeliveryState.ARCHIVED
 """Members of an enumeration are slow to look up, and these are looked up for each range."""
 
 
-class Acknowledgement(NamedTuple):
-    """Acknowledgement of a range of offsets, both ends included: one type for all, or one for each."""
+Acknowledgement = tuple[Offset, Offset, Sequence[int]]
+"""Acknowledgement of a range of offsets, both ends included: one type for all, or one for each. Plain tuples, here and
+below: there are several for each fetch."""
 
-    first_offset: Offset
-    last_offset: Offset
-    types: Sequence[int]
+Row = tuple[Offset, Offset, DeliveryState, int]
+"""Offsets in a row, both ends included, how they stand, and how often they were delivered."""
 
 
 class StateWrite:
@@ -56,7 +62,7 @@ class StateWrite:
     what became of it (`SharePartition.written`)."""
 
     __slots__ = (
-        "batches", "dead", "delivery_complete_count", "leader_epoch", "stands", "start_offset", "state_epoch",
+        "dead", "delivery_complete_count", "leader_epoch", "rows", "stands", "start_offset", "state_epoch",
     )  # fmt: skip
 
     def __init__(self, state_epoch: int, leader_epoch: LeaderEpoch, stands: bool = False) -> None:
@@ -64,8 +70,8 @@ class StateWrite:
         self.leader_epoch = leader_epoch
         self.start_offset: Offset = 0
         self.delivery_complete_count = 0
-        self.batches: list[StateBatch] = []
-        """Changed batches in the order of their offsets."""
+        self.rows: list[Row] = []
+        """What has changed, in the order of the offsets."""
         self.dead: list[DeadRecords] = []
         """What of them is ARCHIVING: its dead letters are written once the state is kept."""
         self.stands = stands
@@ -75,16 +81,61 @@ class StateWrite:
         state = run.state
         if state is _ARCHIVING:
             add_dead(self.dead, DeadRecords(run.first, run.last, run.count, reason))
-        last = self.batches[-1] if self.batches else None
-        if (
-            last is not None
-            and last.last_offset + 1 == run.first
-            and last.delivery_state is state
-            and last.delivery_count == run.count
-        ):
-            self.batches[-1] = StateBatch(last.first_offset, run.last, state, run.count)
+        rows, run_first, run_count = self.rows, run.first, run.count
+        if rows:
+            first, last, before, count = rows[-1]
+            if last + 1 == run_first and before is state and count == run_count:
+                rows[-1] = (first, run.last, state, count)
+                return
+        rows.append((run_first, run.last, state, run_count))
+
+    @property
+    def batches(self) -> list[StateBatch]:
+        return [StateBatch(*row) for row in self.rows]
+
+    def kept(self) -> list[StateBatch]:
+        """What the coordinator keeps of a share-partition with records that wait, whose window may be long: records
+        that are done with are all alike, so that neighbours are one row. Of two rows the coordinator believes the one
+        with more deliveries."""
+        kept: list[StateBatch] = []
+        done_from = done_until = -1
+        """Records in a row at the end that are done with."""
+        for first, last, state, count in self.rows:
+            if state is _ACKNOWLEDGED or state is _ARCHIVED:
+                if done_until >= 0 and done_until + 1 == first:
+                    done_until = last
+                    continue
+                if done_until >= 0:
+                    kept.append(StateBatch(done_from, done_until, _ARCHIVED, DONE_COUNT))
+                done_from, done_until = first, last
+                continue
+            if done_until >= 0:
+                kept.append(StateBatch(done_from, done_until, _ARCHIVED, DONE_COUNT))
+                done_until = -1
+            kept.append(StateBatch(first, last, state, count))
+        if done_until >= 0:
+            kept.append(StateBatch(done_from, done_until, _ARCHIVED, DONE_COUNT))
+        return kept
+
+
+def as_said(batches: Sequence[AcknowledgementBatch], type_max: int, is_renewal: bool) -> list[Acknowledgement] | None:
+    """What a request says of one partition; None unless its batches follow each other and have types that there are."""
+    found: list[Acknowledgement] = []
+    previous = -1
+    for each in batches:
+        first, last, types = each.first_offset, each.last_offset, each.acknowledge_types
+        count = len(types)
+        if last < first or first < previous or not count or (count > 1 and count != last - first + 1):
+            return None
+        if count == 1:
+            least = most = types[0]
         else:
-            self.batches.append(StateBatch(run.first, run.last, state, run.count))
+            least, most = min(types), max(types)
+        if least < 0 or most > type_max or (not is_renewal and most >= _RENEW and _RENEW in types):
+            return None
+        found.append((first, last, types))
+        previous = last
+    return found
 
 
 def acknowledge(
@@ -96,10 +147,9 @@ def acknowledge(
     are not, INVALID_RECORD_STATE for records that are not this member's (any more); what was begun before that has to
     be undone by the caller."""
     renewed = False
-    for each in acknowledgements:
-        begin, last, said = each
+    for begin, last, said in acknowledgements:
         whole = _whole(begin, last, said)
-        types: Sequence[AcknowledgeType] = _types(each) if whole is None else ()
+        types: Sequence[AcknowledgeType] = _types(begin, last, said) if whole is None else ()
         if last < window.start_offset:
             continue
         for batch in _find(window, begin, last):
@@ -113,7 +163,7 @@ def acknowledge(
                     part.begin(whole, config, write)
                     write.add(part)
                     continue
-                for start, end, type_ in _by_type(each, types, max(run.first, first), min(run.last, last)):
+                for start, end, type_ in _by_type(begin, types, max(run.first, first), min(run.last, last)):
                     if type_ is AcknowledgeType.RENEW and not config.renew_acknowledge:
                         raise KafkaError(
                             ErrorCode.invalid_record_state, "Renewing acquisition locks is not enabled for the group."
@@ -140,14 +190,14 @@ def _whole(first: Offset, last: Offset, types: Sequence[int]) -> DeliveryState |
     return _WHOLE[type_] if 0 <= type_ < 3 else None
 
 
-def _types(each: Acknowledgement) -> list[AcknowledgeType]:
-    length = each.last_offset - each.first_offset + 1
-    if length < 1 or len(each.types) not in (1, length):
+def _types(first: Offset, last: Offset, said: Sequence[int]) -> list[AcknowledgeType]:
+    length = last - first + 1
+    if length < 1 or len(said) not in (1, length):
         raise KafkaError(ErrorCode.invalid_request, "as many types as offsets, or one for all")
     try:
-        return [AcknowledgeType(each_type) for each_type in each.types]
+        return [AcknowledgeType(each) for each in said]
     except ValueError:
-        raise KafkaError(ErrorCode.invalid_request, f"Invalid acknowledge type: {list(each.types)}") from None
+        raise KafkaError(ErrorCode.invalid_request, f"Invalid acknowledge type: {list(said)}") from None
 
 
 def _find(window: Window, first: Offset, last: Offset) -> list[InFlightBatch]:
@@ -178,29 +228,35 @@ def _check_owner(run: Run, member: str) -> None:
 
 
 def _by_type(
-    each: Acknowledgement, types: Sequence[AcknowledgeType], first: Offset, last: Offset
+    begin: Offset, types: Sequence[AcknowledgeType], first: Offset, last: Offset
 ) -> Iterable[tuple[Offset, Offset, AcknowledgeType]]:
-    """The offsets between two in rows of one type."""
+    """The offsets between two in rows of one type; `types` are those from `begin` on."""
     if len(types) == 1:
         yield first, last, types[0]
         return
     start = first
     while start <= last:
-        end, type_ = start, types[start - each.first_offset]
-        while end < last and types[end + 1 - each.first_offset] is type_:
+        end, type_ = start, types[start - begin]
+        while end < last and types[end + 1 - begin] is type_:
             end += 1
         yield start, end, type_
         start = end + 1
 
 
-def touched(window: Window, ranges: Iterable[tuple[Offset, Offset]]) -> list[InFlightBatch]:
-    """The batches that may have some of these offsets, in order. Those between ranges are not looked at."""
+def touched(window: Window, rows: Iterable[Row | tuple[Offset, Offset]]) -> list[InFlightBatch]:
+    """The batches that may have some of these offsets, in order. Those between rows are not looked at."""
     found: list[InFlightBatch] = []
     following = 0
-    for first, last in sorted(ranges):
+    batches = window.batches
+    for row in sorted(rows):
+        first, last = row[0], row[1]
+        if following:
+            batch = batches[following - 1]
+            if last <= batch.last:
+                continue
         start, end = max(following, window.floor(first)), window.floor(last) + 1
         if start < end:
-            found += window.batches[start:end]
+            found += batches[start:end]
             following = end
     return found
 

@@ -2,12 +2,15 @@
 cimport cython
 
 
-cdef class Run:
+cdef class Span:
+    cdef public long long first
+    cdef public long long last
+
+
+cdef class Run(Span):
     cdef public long long count
     cdef public object deadline_ms
-    cdef public long long first
     cdef public object hold
-    cdef public long long last
     cdef public object member
     cdef public object pending
     cdef public object previous
@@ -53,12 +56,10 @@ cdef class Counts:
 cpdef Counts counted(runs, long long first, long long last)
 
 
-cdef class InFlightBatch:
+cdef class InFlightBatch(Span):
     cdef public bint _is_changed
     cdef public list _window_changes
     cdef public Counts counts
-    cdef public long long first
-    cdef public long long last
     cdef public list runs
 
     cpdef changed(self)
@@ -71,7 +72,9 @@ cdef class InFlightBatch:
 
     cpdef list between(self, long long first, long long last)
 
-    @cython.locals(runs=list, run=Run, start=cython.Py_ssize_t, end=cython.Py_ssize_t)
+    @cython.locals(
+        runs=list, run=Run, start=cython.Py_ssize_t, end=cython.Py_ssize_t, count=cython.Py_ssize_t,
+    )
     cpdef list seen(self, long long first, long long last)
 
     @cython.locals(index=cython.Py_ssize_t)
@@ -87,5 +90,5 @@ cdef class InFlightBatch:
     cpdef join(self)
 
 
-@cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t, run=Run)
-cdef Py_ssize_t floor(list runs, long long offset) except -2
+@cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t, span=Span)
+cpdef Py_ssize_t floor(list spans, long long offset) except -2

@@ -6,7 +6,7 @@ a single one; what can be seen from outside is the same, and costs what differs,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.model import Millis, Offset
@@ -37,10 +37,22 @@ class Hold(NamedTuple):
     """The time before which the record must not be delivered, in milliseconds since 1970; 0 for none."""
 
 
-class Run:
-    """Offsets in a row, both ends included, of one batch."""
+class Span:
+    """Offsets in a row, both ends included."""
 
-    __slots__ = ("count", "deadline_ms", "first", "hold", "last", "member", "pending", "previous", "state")
+    __slots__ = ("first", "last")
+
+    first: Offset
+    last: Offset
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+
+class Run(Span):
+    """Offsets of one batch that stand alike."""
+
+    __slots__ = ("count", "deadline_ms", "hold", "member", "pending", "previous", "state")
 
     def __init__(
         self,
@@ -66,9 +78,6 @@ class Run:
         """State and member to go back to if it fails."""
         self.hold: Hold | None = None
         """**Invariant**: None unless it is AVAILABLE and nothing is pending."""
-
-    def __len__(self) -> int:
-        return self.last - self.first + 1
 
     @property
     def is_available(self) -> bool:
@@ -205,10 +214,10 @@ def counted(runs: Iterable[Run], first: Offset, last: Offset) -> Counts:
     return found
 
 
-class InFlightBatch:
+class InFlightBatch(Span):
     """Records acquired at once, in batches as the log's batches suggest."""
 
-    __slots__ = ("_is_changed", "_window_changes", "counts", "first", "last", "runs")
+    __slots__ = ("_is_changed", "_window_changes", "counts", "runs")
 
     def __init__(self, run: Run) -> None:
         self.first = run.first
@@ -221,9 +230,6 @@ class InFlightBatch:
         """Whether a run may have changed since."""
         self._window_changes: list[InFlightBatch] | None = None
         """The changed batches of the window that it is in."""
-
-    def __len__(self) -> int:
-        return self.last - self.first + 1
 
     def changed(self) -> None:
         """A run changes; `between`, `cut` and `join` say so themselves."""
@@ -259,12 +265,21 @@ class InFlightBatch:
         runs = self.runs
         if len(runs) == 1:
             return [runs[0]] if runs[0].first <= last and runs[0].last >= first else []
-        start = max(0, floor(runs, first))
+        start, count = floor(runs, first), len(runs)
+        if start < 0:
+            start = 0
+        else:
+            run = runs[start]
+            if run.last >= last:
+                return [run]
+            if run.last < first:
+                start += 1
         end = start
-        while end < len(runs) and runs[end].first <= last:
+        while end < count:
+            run = runs[end]
+            if run.first > last:
+                break
             end += 1
-        if start < end and runs[start].last < first:
-            start += 1
         return runs[start:end]
 
     def at(self, offset: Offset) -> Run:
@@ -317,13 +332,18 @@ class InFlightBatch:
         self.runs = joined
 
 
-def floor(runs: list[Run], offset: Offset) -> int:
-    """The index of the last run that begins at or before an offset; -1 if none does."""
-    low, high = 0, len(runs)
+def floor(spans: Sequence[Span], offset: Offset) -> int:
+    """The index of the last of some runs, or batches, that begins at or before an offset; -1 if none does. They are in
+    order; what is at the end is asked for most."""
+    low, high = 0, len(spans)
+    if high:
+        span = spans[high - 1]
+        if span.first <= offset:
+            return high - 1
     while low < high:
         middle = (low + high) // 2
-        run = runs[middle]
-        if run.first <= offset:
+        span = spans[middle]
+        if span.first <= offset:
             low = middle + 1
         else:
             high = middle

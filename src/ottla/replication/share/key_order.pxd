@@ -2,15 +2,22 @@
 cimport cython
 
 
+cdef class Neighbour:
+    cdef public long long before
+    cdef public long long behind
+    cdef public object key
+
+
 cdef class KeyOrder:
-    cdef public dict _before
-    cdef public dict _behind
     cdef public dict _keys
     cdef public dict _last
 
+    @cython.locals(added=Neighbour)
     cpdef bint enter(self, offset, key) except -1
 
-    @cython.locals(keys=dict, following=list)
+    @cython.locals(keys=dict, following=list, found=cython.longlong)
     cpdef list leave_all(self, first, last)
 
-    cpdef _leave(self, offset)
+    cpdef long long _leave(self, Neighbour left) except -2
+
+    cpdef Neighbour _neighbour(self, offset)

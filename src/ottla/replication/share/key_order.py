@@ -3,21 +3,38 @@ ordered by key."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.model import Offset
+
+NONE: Final = -1
+"""No record."""
+
+
+class Neighbour:
+    """One record of a key that has several. A plain record has only its key: looking for neighbours of each record
+    would cost a fetch more than all that waits."""
+
+    __slots__ = ("before", "behind", "key")
+
+    def __init__(self, key: int) -> None:
+        self.key = key
+        self.before: Offset = NONE
+        self.behind: Offset = NONE
+        """The records of the key beside it."""
 
 
 class KeyOrder:
     """The records with keys of a share-partition's window, those of one key in a row."""
 
-    __slots__ = ("_before", "_behind", "_keys", "_last")
+    __slots__ = ("_keys", "_last")
 
     def __init__(self) -> None:
-        self._keys: dict[Offset, int] = {}
+        self._keys: dict[Offset, int | Neighbour] = {}
+        """**Invariant**: a `Neighbour` for each record of a key that has several; it may stay one when they are gone,
+        with nothing beside it."""
         self._last: dict[int, Offset] = {}
         """The last record of each key."""
-        self._behind: dict[Offset, Offset] = {}
-        self._before: dict[Offset, Offset] = {}
-        """Neighbours of one key. **Invariant**: only records of keys that have several."""
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -30,44 +47,55 @@ class KeyOrder:
         """Add a record behind those of its key; returns whether it is the first."""
         before = self._last.get(key)
         self._last[key] = offset
-        self._keys[offset] = key
         if before is None:
+            self._keys[offset] = key
             return True
-        self._behind[before] = offset
-        self._before[offset] = before
+        known = self._keys[before]
+        if not isinstance(known, Neighbour):
+            known = self._keys[before] = Neighbour(key)
+        known.behind = offset
+        added = Neighbour(key)
+        added.before = before
+        self._keys[offset] = added
         return False
 
     def leave_all(self, first: Offset, last: Offset) -> list[Offset]:
         """Remove the records between two offsets, which are done with; returns those that are the first of their keys
         by that."""
-        keys, following = self._keys, []
+        keys: dict[Offset, int | Neighbour] = self._keys
+        following: list[Offset] = []
         for offset in range(first, last + 1) if last - first < len(keys) else _between(keys, first, last):
-            if offset not in keys:
+            key = keys.pop(offset, None)
+            if key is None:
                 continue
-            if offset in self._behind or offset in self._before:
-                found = self._leave(offset)
+            if isinstance(key, Neighbour):
+                found = self._leave(key)
                 if found >= 0:
                     following.append(found)
             else:
-                del self._last[keys.pop(offset)]
+                del self._last[key]
         return [offset for offset in following if offset in keys] if following else following
 
-    def _leave(self, offset: Offset) -> Offset:
-        """Remove a record of a key that has several. Returns the one behind it if that is the first now, else -1."""
-        key = self._keys.pop(offset)
-        before, behind = self._before.pop(offset, None), self._behind.pop(offset, None)
-        if behind is None:
-            assert before is not None
-            self._last[key] = before
-            del self._behind[before]
-        elif before is None:
-            del self._before[behind]
-            return behind
-        else:
-            self._behind[before] = behind
-            self._before[behind] = before
+    def _leave(self, left: Neighbour) -> Offset:
+        """Remove a record of a key that had several. Returns the one behind it if that is the first now, else -1."""
+        if left.behind < 0:
+            if left.before < 0:
+                del self._last[left.key]
+            else:
+                self._last[left.key] = left.before
+                self._neighbour(left.before).behind = NONE
+            return -1
+        self._neighbour(left.behind).before = left.before
+        if left.before < 0:
+            return left.behind
+        self._neighbour(left.before).behind = left.behind
         return -1
 
+    def _neighbour(self, offset: Offset) -> Neighbour:
+        found = self._keys[offset]
+        assert isinstance(found, Neighbour)
+        return found
 
-def _between(keys: dict[Offset, int], first: Offset, last: Offset) -> list[Offset]:
+
+def _between(keys: dict[Offset, int | Neighbour], first: Offset, last: Offset) -> list[Offset]:
     return [offset for offset in keys if first <= offset <= last]

@@ -55,15 +55,18 @@ cdef class Selection:
     @cython.locals(run=Run, batch=InFlightBatch, runs=list, begin=cython.longlong, end=cython.longlong)
     cpdef _scan_new(self, long long first, long long last, marks, aborted, times)
 
-    @cython.locals(offset=cython.longlong, part=Run, begin=cython.longlong, end=cython.longlong)
+    @cython.locals(
+        offset=cython.longlong, part=Run, begin=cython.longlong, end=cython.longlong, wait_ms=cython.longlong,
+        now_ms=cython.longlong,
+    )
     cpdef _scan_known(self, InFlightBatch batch, Run run, long long first, long long last, marks, times)
 
     @cython.locals(
-        found=list, wall_ms=cython.longlong, wait_ms=cython.longlong, offset=cython.longlong, keys=KeyOrder, is_held=cython.bint, start=cython.longlong,
+        found=list, wall_ms=cython.longlong, offset=cython.longlong, keys=KeyOrder, is_held=cython.bint, start=cython.longlong,
         following=cython.longlong, end=cython.Py_ssize_t, index=cython.Py_ssize_t, at=cython.longlong,
         is_behind=cython.bint, due_ms=cython.longlong,
     )
-    cpdef list _pieces(self, long long first, long long last, marks, count, times)
+    cpdef list _pieces(self, long long first, long long last, marks, long long wait_ms, times)
 
     cpdef _begin(self, Run run)
 
@@ -80,7 +83,7 @@ cdef class Selection:
     cpdef _leave(self, long long first, long long last, times)
 
     @cython.locals(first=cython.longlong, last=cython.longlong, folded=cython.longlong)
-    cpdef done_all(self, ranges, times)
+    cpdef done_all(self, rows, times)
 
     @cython.locals(
         window=Window, batches=list, batch=InFlightBatch, behind=InFlightBatch, index=cython.Py_ssize_t,

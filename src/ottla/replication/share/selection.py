@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -31,9 +31,10 @@ from ottla.replication.share.key_order import KeyOrder
 from ottla.replication.share.window import Window
 
 if TYPE_CHECKING:
+    from ottla.replication.share.acknowledgement import Row
     from ottla.replication.share.marks import Mark
 
-BATCH_RUNS: Final = 32
+BATCH_RUNS: Final = 16
 """Batches with fewer runs together become one: a window of thousands of runs has few batches to look through."""
 
 WAIT_MAX_MS: Final = 60_000
@@ -53,12 +54,18 @@ AHEAD_MAX: Final = 2_000
 _AVAILABLE: Final = DeliveryState.AVAILABLE
 _ARCHIVED: Final = DeliveryState.ARCHIVED
 
+_new: Final = tuple.__new__
+"""Makes an `Acquired` at a third of what its own constructor takes."""
 
 _BEHIND: Final = Hold(True, 0, 0)
 """The hold of a record that waits only for another one of its key."""
 
 _Piece = tuple[Offset, Offset, DeliveryState, Hold | None]
 """Offsets in a row, both ends included, that go the same way. A plain tuple, as `Mark`."""
+
+
+Backoff = tuple[Millis, Offset, Offset]
+"""When a back-off ends, on the timer clock, and the first and last record that wait for it."""
 
 
 class Selection:
@@ -171,7 +178,9 @@ class Selection:
         in_flight, waiting_runs = counts.in_flight, counts.waiting_runs
         if window.batches and window.batches[-1].last >= scanned:  # loaded, and not looked at yet
             for batch in window.batches[max(0, window.floor(scanned)) :]:
-                in_flight -= counted(batch.runs, max(batch.first, scanned), batch.last).in_flight
+                counts = counted(batch.runs, max(batch.first, scanned), batch.last)
+                in_flight -= counts.in_flight
+                waiting_runs -= counts.waiting_runs
         return self.config.partition_max_record_locks - in_flight, self.config.waiting_max - waiting_runs
 
     # Deliveries
@@ -189,7 +198,17 @@ class Selection:
         if self.scan_from <= until and (marks is not None or self.config.mark_settings is None):
             self._scan(until, marks, aborted, max(SCANNED_MIN, wanted.records_max), times)
         self._archive_compacted(parts, batches, times)
+        if aborted:
+            self._archive_aborted(aborted, times)
         return self._take(wanted, parts, deadline_ms)
+
+    def _archive_aborted(self, aborted: Sequence[OffsetRange], times: Times) -> None:
+        """Archive what was scanned before it was aborted: the group may have read what was not committed then."""
+        window = self._window
+        for first, last in aborted:
+            start = max(0, window.floor(first))
+            window.archive(window.batches[start : window.floor(last) + 1], first, last, _AVAILABLE)
+            self.done(first, last, times)
 
     def _archive_compacted(
         self, parts: Sequence[OffsetRange], batches: Sequence[ReadBatch], times: Times
@@ -243,14 +262,14 @@ class Selection:
             if part.last < end:
                 heapq.heappush(self._ready, part.last + 1)
             if last >= 0 and (last + 1 != part.first or count != part.count):
-                taken.append(Acquired(first, last, count))
+                taken.append(_new(Acquired, (first, last, count)))
                 first = part.first
             elif last < 0:
                 first = part.first
             last, count = part.last, part.count
             left = 0 if is_throttled else left - (part.last - part.first + 1)
         if last >= 0:
-            taken.append(Acquired(first, last, count))
+            taken.append(_new(Acquired, (first, last, count)))
         for offset in not_read:
             heapq.heappush(self._ready, offset)
         return taken
@@ -318,8 +337,13 @@ class Selection:
                 if key is not None:
                     self._keys.enter(offset, key)
             return last + 1
+        now_ms = times.now_ms
+        if run.hold is None:
+            wait_ms = self._backoff_until(run.count, now_ms)
+        else:  # it was given back before it was scanned, or waited already when its last reader left
+            wait_ms = run.hold.wait_ms if run.hold.wait_ms > now_ms else 0
         offset = first
-        for begin, end, state, hold in self._pieces(first, last, marks, run.count, times):
+        for begin, end, state, hold in self._pieces(first, last, marks, wait_ms, times):
             part = batch.cut(batch.at(begin), begin, end)
             if state is _ARCHIVED:
                 part.archive()
@@ -330,11 +354,10 @@ class Selection:
         return offset
 
     def _pieces(
-        self, first: Offset, last: Offset, marks: Sequence[Mark] | None, count: int, times: Times
+        self, first: Offset, last: Offset, marks: Sequence[Mark] | None, wait_ms: Millis, times: Times
     ) -> list[_Piece]:
-        """How records go on that were delivered `count` times, up to `last` or as far as there is room, at least one.
-        Offsets that have no record are archived."""
-        wait_ms = self._backoff_until(count, times.now_ms)
+        """How records go on whose back-off ends at `wait_ms`, 0 for none, up to `last` or as far as there is room, at
+        least one. Offsets that have no record are archived."""
         if marks is None:
             end = min(last, first + self._free - 1)
             if wait_ms:
@@ -428,6 +451,25 @@ class Selection:
         else:
             heapq.heappush(self._ready, run.first)
 
+    def backoffs(self) -> list[Backoff]:
+        """The back-offs that have not ended, in the order of their records. Looks through the window."""
+        return [
+            (run.hold.wait_ms, run.first, run.last)
+            for batch in self._window.batches
+            for run in batch.runs
+            if run.hold is not None and run.hold.wait_ms and not run.hold.due_ms
+        ]
+
+    def resume(self, backoffs: Iterable[Backoff]) -> None:
+        """Have records of which nothing was scanned yet wait no longer than they were to before."""
+        for wait_ms, first, last in backoffs:
+            found = self._find(max(first, self.scan_from))
+            if found is not None:
+                batch, run = found
+                if may_take(run):
+                    batch.changed()
+                    self._wait(batch.cut(run, first, last), Hold(False, wait_ms, 0))
+
     def advance(self, times: Times) -> None:
         """End the waits whose time has come."""
         while self._waits and self._waits[0][0] <= times.now_ms:
@@ -471,12 +513,12 @@ class Selection:
         if offset <= last:
             self._leave(offset, last, times)
 
-    def done_all(self, ranges: Sequence[tuple[Offset, Offset]], times: Times) -> None:
-        """The same for the ranges of a write, which are in order; what is done with becomes one run."""
-        for first, last in ranges:
+    def done_all(self, rows: Sequence[Row], times: Times) -> None:
+        """The same for the rows of a write, which are in order; what is done with becomes one run."""
+        for first, last, _, _ in rows:
             self.done(first, last, times)
         folded = -1
-        for first, last in ranges:
+        for first, last, _, _ in rows:
             if last > folded:
                 folded = self.fold(first, last)
 

@@ -182,8 +182,8 @@ class SharePartition:
         return self._finished(write)
 
     def _renewed(self, acknowledgements: Iterable[Acknowledgement], deadline_ms: Millis) -> None:
-        for each in acknowledgements:
-            heapq.heappush(self._deadlines, (deadline_ms, each.first_offset, each.last_offset))
+        for first, last, _ in acknowledgements:
+            heapq.heappush(self._deadlines, (deadline_ms, first, last))
 
     def release(self, member: str) -> StateWrite | None:
         """The session of a member has ended: what it has acquired is available again, or archived if it has been
@@ -287,15 +287,14 @@ class SharePartition:
 
     def _done(self, write: StateWrite, now_ms: Millis) -> None:
         """It is decided what becomes of the records of a write: those behind them, by their keys, go on."""
-        if self.selection is not None and write.batches:
-            ranges = [(each.first_offset, each.last_offset) for each in write.batches]
-            self.selection.done_all(ranges, self._times(now_ms))
+        if self.selection is not None and write.rows:
+            self.selection.done_all(write.rows, self._times(now_ms))
 
     def _new_write(self, *, stands: bool = False) -> StateWrite:
         return StateWrite(self.state_epoch, self.leader_epoch, stands)
 
     def _finished(self, write: StateWrite) -> StateWrite | None:
-        if not write.batches:
+        if not write.rows:
             return None
         write.start_offset = self.window.start_offset  # all below is done with: a new leader begins here (KIP-932)
         write.delivery_complete_count = self.window.complete_count()
@@ -316,7 +315,7 @@ class SharePartition:
 
     def _touched(self, write: StateWrite) -> list[InFlightBatch]:
         """The batches that may have runs of a write."""
-        return touched(self.window, [(each.first_offset, each.last_offset) for each in write.batches])
+        return touched(self.window, write.rows)
 
     def _undo(self, write: StateWrite, now_ms: Millis) -> bool:
         """Returns whether something is available that was not."""

@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla.model import Offset
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
-from ottla.replication.share.in_flight import Counts, InFlightBatch, Run, counted, may_close, may_take
+from ottla.replication.share.in_flight import Counts, InFlightBatch, Run, counted, floor, may_close, may_take
 
 _FIRST = attrgetter("first")
 _NO_GAP: Final = -1
@@ -104,16 +104,7 @@ class Window:
 
     def floor(self, offset: Offset) -> int:
         """The index of the last batch that begins at or before an offset; -1 if none does."""
-        batches = self.batches
-        low, high = 0, len(batches)
-        while low < high:
-            middle = (low + high) // 2
-            batch = batches[middle]
-            if batch.first <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low - 1
+        return floor(self.batches, offset)
 
     def between(self, first: Offset, last: Offset) -> list[InFlightBatch]:
         """The batches that begin between two offsets, both included."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import SHARE_STATE_TOPIC, ZERO_UUID, Millis, Offset
 from ottla.protocol.messages import ApiKey
 from ottla.replication.partition import Partition
-from ottla.replication.share.acknowledgement import Acknowledgement, AcknowledgeType
+from ottla.replication.share.acknowledgement import AcknowledgeType, as_said
 from ottla.replication.share.session import SessionKey, SharedPartition
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ottla.drivers.replication.dead_letters import DeadLetterWriter
     from ottla.metrics.shared import ShareMetrics
     from ottla.protocol.schemas.received import (
-        AcknowledgementBatch,
         ShareAcknowledgeRequest,
         ShareFetchRequest,
     )
@@ -51,7 +50,6 @@ RENEW_SINCE: Final = 2
 """The version of both APIs from which on locks may be renewed (KIP-1222)."""
 
 READ_UNCOMMITTED: Final = 0
-_RENEW: Final = int(AcknowledgeType.RENEW)
 T = TypeVar("T")
 
 NO_LEADER_KNOWN: LeaderIdAndEpoch = {"leader_id": 0, "leader_epoch": 0}
@@ -139,22 +137,18 @@ class Acknowledging:
                 where = SharedPartition(topic_id, row.partition_index)
                 if named is None:
                     self.failures[where] = KafkaError(ErrorCode.unknown_topic_id)
-                elif not _are_valid(row.acknowledgement_batches, type_max, is_renewal):
+                elif (said := as_said(row.acknowledgement_batches, type_max, is_renewal)) is None:
                     self.failures[where] = KafkaError(ErrorCode.invalid_request)
                 elif named.name not in readable:
                     self.failures[where] = KafkaError(ErrorCode.topic_authorization_failed)
                 elif where.partition not in named.partitions:
                     self.failures[where] = KafkaError(ErrorCode.unknown_topic_or_partition)
-                elif not row.acknowledgement_batches:
+                elif not said:
                     empty.append(where)
                 else:
-                    batches = [
-                        Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types)
-                        for each in row.acknowledgement_batches
-                    ]
                     has_some = True
                     self._unknown += 1
-                    manager.acknowledge(key.group_id, where, key.member_id, batches, partial(self._settle, where))
+                    manager.acknowledge(key.group_id, where, key.member_id, said, partial(self._settle, where))
         if has_some:
             self.failures |= dict.fromkeys(empty)
         self._count_down()
@@ -185,23 +179,6 @@ class Acknowledging:
                 self._context.node.metrics.topic(topic.name).failed_share_acknowledges += 1
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
-
-
-def _are_valid(
-    batches: Sequence[AcknowledgementBatch],
-    type_max: int,
-    is_renewal: bool,
-) -> bool:
-    """Whether batches follow each other and have types that there are."""
-    previous = -1
-    for each in batches:
-        first, last, types = each.first_offset, each.last_offset, each.acknowledge_types
-        if last < first or first < previous or not types or (len(types) > 1 and len(types) != last - first + 1):
-            return False
-        if min(types) < 0 or max(types) > type_max or (not is_renewal and _RENEW in types):
-            return False
-        previous = last
-    return True
 
 
 def leaders(

@@ -145,8 +145,15 @@ def next_size(batches: list[ReadBatch], size: int, until: Offset) -> int:
     return min(max(likely, size + READ_BYTES // GROWTH), size * GROWTH)
 
 
+def in_order(found: list[Acquired], more: list[Acquired]) -> list[Acquired]:
+    """What a fetch has acquired, by offset, as clients walk it beside the records. A further look may acquire a record
+    from before, whose back-off ended meanwhile or whose key became free."""
+    is_behind = not found or found[-1].last_offset < more[0].first_offset
+    return found + more if is_behind else sorted(found + more)
+
+
 def sliced(reading: Reading, acquired: list[Acquired]) -> memoryview:
-    """The batches that have what was acquired."""
+    """The batches that have what was acquired, which is in order."""
     first, last = acquired[0].first_offset, acquired[-1].last_offset
     inside = [each for each in reading.batches if each.last_offset >= first and each.base_offset <= last]
     if not inside:

@@ -20,6 +20,10 @@ Key = tuple[str, int]
 
 ACKS_ALL = -1
 
+DEPOSED = -1
+"""Stands for a number of unclean elections while an older leader goes on: what it commits then is on no other replica,
+and the one that was elected does not have it. Nothing that is seen then has to stay."""
+
 
 class Mark(NamedTuple):
     """What had happened, by some moment, that may lose what was acknowledged before it."""
@@ -73,12 +77,13 @@ class History:
     def mark(self, key: Key) -> Mark:
         world = self.world
         losses = world.wipes if self.fsynced else world.wipes + world.losses
-        return Mark(losses, world.crashes, world.elections[key], world.unclean[key])
+        unclean = DEPOSED if world.deposed.get(key) else world.unclean[key]
+        return Mark(losses, world.crashes, world.elections[key], unclean)
 
     def holds(self, key: Key, mark: Mark, acks: int = ACKS_ALL) -> bool:
         """Whether what was seen then must still be so."""
         now = self.mark(key)
-        if now.unclean != mark.unclean:
+        if mark.unclean == DEPOSED or mark.unclean != self.world.unclean[key]:
             return False
         if now.losses > mark.losses and now.crashes - mark.crashes >= self.budget:
             return False

@@ -78,6 +78,8 @@ class Invariants:
         self._quorum_seen.pop(machine.name, None)
         self._image_seen.pop(machine.name, None)
         self._seen.pop(machine.name, None)
+        for machines in self.world.deposed.values():
+            machines.pop(machine.name, None)
 
     def wiped(self, machine: Machine) -> None:
         """The disk is lost. What it had fsynced counted until then; the next disk is another voter (KIP-853)."""
@@ -184,6 +186,15 @@ class Invariants:
 
     # Replicas.
 
+    def _leading_before(self, key: Key, epoch: int) -> dict[str, None]:
+        """Machines that lead a partition in an epoch before this one, by what was seen of them."""
+        return {
+            name: None
+            for name, seen in self._seen.items()
+            for row in seen.replicas.rows
+            if row.partition.topic_partition == key and row.state[2] and row.state[0] < epoch
+        }
+
     def _is_over(self, key: Key, epoch: int) -> bool:
         """Whether a partition is in a newer epoch: a node that was cut off may hear only now that it led one."""
         topic = None if self.image is None else self.image.topic(key[0])
@@ -204,6 +215,8 @@ class Invariants:
                 self.violated("the leader is in the ISR", f"{machine.name} leads {key}, whose ISR is {partition.isr}")
         if not self._watched(key[0]):
             return
+        if (deposed := self.world.deposed.get(key)) and (not leads or not self._is_over(key, epoch)):
+            deposed.pop(machine.name, None)
         if new:
             self._epoch_starts.setdefault((key, epoch), partition.log.log_end_offset)
         if new and not self._is_over(key, epoch):
@@ -355,6 +368,7 @@ class Invariants:
                 self._joined(key, now.leader, was)
             else:
                 world.unclean[key] += 1
+                world.deposed[key] = self._leading_before(key, now.leader_epoch)
                 world.counts["unclean elections"] += 1
                 if not self.may_be_unclean:
                     self.violated("no unclean election", f"{key}: {was} became {now}")

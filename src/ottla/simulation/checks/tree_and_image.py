@@ -27,11 +27,7 @@ def below(tree: Mapping[str, tuple[bytes, int]], chroot: str) -> dict[str, Znode
 
 
 def differences(tree: Tree, image: MetadataImage) -> Iterator[str]:
-    """A sentence for each. Raises BadZnode.
-
-    Directories of replicas are compared by no one: a broker assigns them, and the tree keeps them for the next
-    controller only.
-    """
+    """A sentence for each. Raises BadZnode."""
     state = read_state(tree, image.cluster_id, 0, (), lambda: _NEW)
     for change in state.before:
         yield f"{change.path} has no id"
@@ -54,7 +50,7 @@ def _topics(image: MetadataImage) -> dict[Any, Any]:
     for topic in image.topics:
         found[topic.name] = topic.id
         for number, partition in topic.partitions.items():
-            found[topic.name, number] = partition._replace(directories=())
+            found[topic.name, number] = partition
     return found
 
 

@@ -121,6 +121,9 @@ class Admin(Client):
 class ClusterAdmin(Client):
     """Reassigns partitions and moves leaders; whether that comes about is for the invariants to see."""
 
+    elected: Sequence[int] = (0, 1)
+    """The partitions that are named for an election."""
+
     def __init__(self, world: World, history: History, name: str, servers: Sequence[str], replicas: int) -> None:
         self.replicas = replicas
         super().__init__(world, history, name, servers)
@@ -145,7 +148,7 @@ class ClusterAdmin(Client):
         self._said(f"reassign {row}", error)
 
     async def _elect(self, wire: Wire) -> None:
-        rows = [{"topic": TOPIC, "partitions": [0, 1]}]
+        rows = [{"topic": TOPIC, "partitions": list(self.elected)}]
         answer = await wire.ask(
             ApiKey.ELECT_LEADERS, 2, {"election_type": 0, "topic_partitions": rows, "timeout": 2000}
         )

@@ -35,7 +35,7 @@ Process = tuple[str, int]
 """A broker, and which of its starts."""
 
 
-class _Hold(NamedTuple):
+class Hold(NamedTuple):
     """The owner of a partition, the member that assigned it, and the time of the last confirmation."""
 
     name: str
@@ -48,7 +48,7 @@ class ConsumerGroup:
     """What the members of a group know together, as nobody in it does."""
 
     name: str
-    holds: dict[int, _Hold] = field(default_factory=dict)
+    holds: dict[int, Hold] = field(default_factory=dict)
     committed: dict[int, tuple[int, Mark]] = field(default_factory=dict)
     """The newest acknowledged offset of each partition, and when it was sent."""
     tried: dict[int, int] = field(default_factory=dict)
@@ -61,6 +61,9 @@ class ConsumerMember(Client):
     heartbeat = ApiKey.CONSUMER_GROUP_HEARTBEAT
     owned_as = "topic_partitions"
     """The field of a heartbeat with what is owned."""
+    out = _OUT
+    """Errors by which it is no member any more."""
+    instance_id: str | None = None
 
     def __init__(self, world: World, history: History, name: str, servers: Sequence[str], group: ConsumerGroup) -> None:
         self.group = group
@@ -125,8 +128,9 @@ class ConsumerMember(Client):
         process = wire.host, self.world.machines[wire.host].starts
         asked, sent_s = self._asked(whole=whole), self.world.time.now_s
         answer = await wire.ask(self.heartbeat, 1, asked)
+        self._arrived(asked, answer)
         code = ErrorCode(answer["error_code"])
-        if code in _OUT:
+        if code in self.out:
             self.note(f"heartbeat: {code.name}")
             self.world.counts[f"consumer group {code.name}"] += 1
             self._join_again()
@@ -142,12 +146,19 @@ class ConsumerMember(Client):
         self.epoch = answer["member_epoch"]
         self.owned_is_known = self.owned_is_known or asked[self.owned_as] is not None
         for number in self.owned:
-            self.group.holds[number] = _Hold(self.name, process, sent_s)
+            self.group.holds[number] = Hold(self.name, process, sent_s)
+        self._heard(asked, answer, process, sent_s)
         given = self._given(answer)
         if given is not None:
             self._take(given, process, sent_s)
         self.history.counts["consumer heartbeats"] += 1
         return not self.owned - self.positions.keys() or await self._find_positions(wire)
+
+    def _arrived(self, asked: dict[str, Any], answer: dict[str, Any]) -> None:
+        """A heartbeat was answered. Raises Disconnected where the answer is to be lost on its way."""
+
+    def _heard(self, asked: dict[str, Any], answer: dict[str, Any], process: Process, sent_s: float) -> None:
+        """A heartbeat was answered without an error."""
 
     def _given(self, answer: dict[str, Any]) -> set[int] | None:
         """What is assigned, None where that is as it was."""
@@ -166,7 +177,7 @@ class ConsumerMember(Client):
             if hold is not None and hold.name != self.name and hold.process == process and now_s - hold.sent_s < SURE_S:
                 text = f"{WORK}-{number} was given to {self.name}, while {hold.name} has it"
                 self.world.violated(f"one member per partition: {text}, both by {process}")
-            self.group.holds[number] = _Hold(self.name, process, sent_s)
+            self.group.holds[number] = Hold(self.name, process, sent_s)
         for number in self.owned - given:
             self.positions.pop(number, None)
             if self.group.holds[number].name == self.name:
@@ -203,10 +214,10 @@ class ConsumerMember(Client):
         code = ErrorCode(error)
         if code is ErrorCode.none:
             return False
-        if code in _OUT or code is ErrorCode.stale_member_epoch:
+        if code in self.out or code is ErrorCode.stale_member_epoch:
             self.note(f"{what}: {code.name}")
             self.world.counts[f"consumer group {code.name}"] += 1
-            if code in _OUT:
+            if code in self.out:
                 self._join_again()
         else:
             self.check_retriable(error, what)
@@ -224,7 +235,7 @@ class ConsumerMember(Client):
         row = {"partition_index": number, "committed_offset": offset, "committed_metadata": None}
         values = {
             "group_id": group.name, "generation_id_or_member_epoch": self.epoch, "member_id": self.member_id,
-            "group_instance_id": None, "topics": [{"name": WORK, "partitions": [row]}],
+            "group_instance_id": self.instance_id, "topics": [{"name": WORK, "partitions": [row]}],
         }  # fmt: skip
         answer = await wire.ask(ApiKey.OFFSET_COMMIT, 9, values)
         if self._refused(answer["topics"][0]["partitions"][0]["error_code"], "commit"):

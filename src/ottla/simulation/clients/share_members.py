@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -46,6 +46,8 @@ class _Lock(NamedTuple):
     sent_s: float
     """When it was asked for: the lock is younger."""
     wire: Wire
+    elections: int
+    """How often the leader had changed: the locks of one that comes back are gone with its leader epoch."""
 
 
 @dataclass
@@ -61,6 +63,8 @@ class Jobs:
     accepted: set[tuple[Key, int]] = field(default_factory=set)
     rejected: set[tuple[Key, int]] = field(default_factory=set)
     """Which of both it was."""
+    said: set[tuple[Key, int]] = field(default_factory=set)
+    """Records that somebody has asked to be done with, answered or not. Only these, and the dead, may be left."""
     locks: dict[tuple[Key, int], _Lock] = field(default_factory=dict)
 
 
@@ -188,6 +192,8 @@ class ShareMember(Client):
             if not 1 <= batch["delivery_count"] <= DELIVERIES_MAX:
                 self.world.violated(f"delivery count: {key} was delivered {batch['delivery_count']} times")
             self.world.counts["share redeliveries"] += batch["delivery_count"] > 1
+            if offsets and batch["first_offset"] <= offsets[-1]:  # clients walk them beside the records
+                self.world.violated(f"acquired records are in order: {key} {batch['first_offset']} after {offsets[-1]}")
             offsets += range(batch["first_offset"], batch["last_offset"] + 1)
         for offset in offsets:
             if offset not in values:
@@ -200,9 +206,10 @@ class ShareMember(Client):
             if (
                 lock is not None and lock.name != self.name and lock.process == process
                 and lock.wire.transport is not None and now_s < lock.sent_s + LOCK_MS / 1000
+                and lock.elections == self.world.elections[key]
             ):  # fmt: skip
                 self.world.violated(f"one member per record: {key} {offset} to {self.name}, while {lock.name} has it")
-            jobs.locks[key, offset] = _Lock(self.name, process, sent_s, wire)
+            jobs.locks[key, offset] = _Lock(self.name, process, sent_s, wire, self.world.elections[key])
             jobs.delivered.setdefault(key, {})[offset] = values[offset]
             self.last_delivery_s = now_s
         if offsets:
@@ -225,7 +232,7 @@ class ShareMember(Client):
         epoch = self.sessions.get(host)
         if epoch is None:  # the other partition of the session has another leader
             return
-        self.asks(key, fates)
+        self.jobs.said.update((key, offset) for offset, fate in fates.items() if fate != RELEASE)
         partition = {"partition_index": key[1], "acknowledgement_batches": batches}
         answer = await wire.ask(ApiKey.SHARE_ACKNOWLEDGE, 1, {
             "group_id": self.jobs.name, "member_id": self.member_id, "share_session_epoch": epoch,
@@ -247,9 +254,6 @@ class ShareMember(Client):
                 self.jobs.rejected.update((key, offset) for offset, fate in fates.items() if fate == REJECT)
                 self.history.counts["share acknowledgements"] += len(fates)
                 self.note(f"acknowledged {fates} of {key}")
-
-    def asks(self, key: Key, fates: Mapping[int, int]) -> None:
-        """It is about to say what becomes of records."""
 
     def _fate(self) -> int:
         return self.random.choices((ACCEPT, RELEASE, REJECT, 0), (80, 12, 3, 5))[0]

@@ -194,6 +194,10 @@ class GroupRun(QuorumRun):
         rejected = {offset for where, offset in self.jobs.rejected if where == key}
         if lost := sorted(rejected - dead):
             violated(f"what is rejected has a dead letter: {key} lacks {lost[:9]}, of {len(rejected)}")
+        said = {offset for where, offset in self.jobs.said if where == key}
+        if left := sorted(found.keys() - said - dead):
+            # Delivered it was, to a member that did not say anything: its lock ends, whoever leads then.
+            violated(f"every record comes to its end: {key} lacks {left[:9]}, of {len(found)}")
         self.world.counts["dead letters"] += len(last.letters)
         self.world.counts["dead letters again"] += len(last.letters) - len(dead)
 

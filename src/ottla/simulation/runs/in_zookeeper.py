@@ -11,6 +11,7 @@ import asyncio
 from typing import Any
 
 from ottla.simulation.checks.tree_and_image import below, differences
+from ottla.simulation.clients.admins import ClusterAdmin
 from ottla.simulation.clients.clients import Client
 from ottla.simulation.clients.epoch_consumer import EpochConsumer
 from ottla.simulation.faults.cluster_faults import ClusterNemesis
@@ -53,6 +54,8 @@ class InZooKeeperRun(QuorumRun):
 
         def committed(txn: Any) -> None:
             world.counts["zookeeper commits"] += 1
+            states = [(each.path, each.data) for each in txn.changes if each.path.endswith("/state")]
+            world.counts["states set twice"] += len(states) - len(set(states))
             for each in self.zookeepers:
                 each.committed()
 
@@ -85,6 +88,9 @@ class InZooKeeperRun(QuorumRun):
     def make_clients(self) -> list[Client]:
         clients = super().make_clients()
         self.admin.decided_elsewhere = True  # the ensemble's answer may be lost, and the topic be there
+        for each in clients:
+            if isinstance(each, ClusterAdmin):
+                each.elected = (0, 0, 1, 1)  # a decision that changes a partition twice: its znode is set twice
         return clients
 
     def make_nemesis(self) -> Nemesis:

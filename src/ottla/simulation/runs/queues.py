@@ -6,14 +6,13 @@ before its time, and not before its back-off is over, whichever leader delivers 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ottla.protocol.records.record_batch import Record, SimpleRecord, iterate_batches, iterate_records
 from ottla.simulation.checks.history import Key
 from ottla.simulation.clients.clients import Producer
-from ottla.simulation.clients.share_members import ACCEPT, REJECT, Jobs, Process, ShareMember
+from ottla.simulation.clients.share_members import Jobs, Process, ShareMember
 from ottla.simulation.clients.wire import Wire
 from ottla.simulation.runs.group_protocols import SHARERS, Employer, GroupRun
 from ottla.simulation.runs.quorum import Plan
@@ -41,8 +40,6 @@ class Queue(Jobs):
 
     last: dict[tuple[Key, int], _Delivery] = field(default_factory=dict)
     """The last delivery of a record."""
-    said: set[tuple[Key, int]] = field(default_factory=set)
-    """Records that somebody has asked to be done with."""
     by_key: dict[tuple[Key, bytes], list[int]] = field(default_factory=dict)
     """Delivered records of a key."""
 
@@ -98,9 +95,6 @@ class QueueMember(ShareMember):
         known = self.jobs.last.get((key, earlier))
         deliveries = count if earlier == offset else known.count if known is not None else 0
         return deliveries < MAY_BE_DEAD
-
-    def asks(self, key: Key, fates: Mapping[int, int]) -> None:
-        self.jobs.said.update((key, offset) for offset, fate in fates.items() if fate in (ACCEPT, REJECT))
 
 
 class QueueEmployer(Employer):

@@ -120,6 +120,9 @@ def _take_segments(
         segments.add(log_start_offset, state.now_ms)
         flusher.fsync_later(segments.directory)
         state.log_end = log_start_offset
+    if not state.log_end:  # a log that is closed empty is not fsynced
+        flusher.fsync_later(segments.directory)
+        flusher.fsync_later(posixpath.dirname(segments.directory))
     state.log_start = state.high_watermark = max(log_start_offset, segments.bases[0])
 
 

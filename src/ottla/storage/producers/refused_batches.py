@@ -24,6 +24,7 @@ from ottla.protocol.records.record_batch import (
     increment_sequence,
     unpack_header,
 )
+from ottla.storage.producers.producer_entry import SEQUENCE_MAX
 
 RETRIED: Final = frozenset({
     ErrorCode.broker_not_available, ErrorCode.concurrent_transactions, ErrorCode.coordinator_load_in_progress,
@@ -58,6 +59,11 @@ class Refused(NamedTuple):
     last: Sequence
     error: ErrorCode
     at_ms: Millis
+
+
+def _distance(first: Sequence, other: Sequence) -> int:
+    """How far `other` is behind `first`; sequences begin again at 0."""
+    return (other - first) & SEQUENCE_MAX
 
 
 def idempotent_batch(records: Any) -> BatchHeader | None:
@@ -124,8 +130,8 @@ class RefusedBatches:
         known = self.batches.get((*place, header.producer_id))
         if known is None or known.epoch != header.producer_epoch:
             return None
-        if expected is not None and known.first != expected:
-            return None
+        if expected is not None and _distance(known.first, expected) > _distance(known.first, known.last):
+            return None  # what is missing is not all refused; of the refused, the log may have the first ones since
         return known.error if header.base_sequence == increment_sequence(known.last, 1) else None
 
     def discard(self, place: Place, producer_id: ProducerId) -> None:

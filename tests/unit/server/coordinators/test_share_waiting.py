@@ -13,10 +13,10 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.compression import Codec
-from ottla.protocol.records.record_batch import SimpleRecord, build_batch
+from ottla.protocol.records.record_batch import SimpleRecord, build_batch, iterate_batches
 from ottla.server.node import Node
 from tests.unit.server.coordinators.test_share_fetch import ACCEPT, RELEASE, Member, play
-from tests.unit.server.node import TIME
+from tests.unit.server.node import TIME, batch
 
 E = ErrorCode
 SOON_MS = 700
@@ -179,3 +179,44 @@ def test_settings_hold_for_what_is_in_flight_and_after_a_restart(tmp_path: Path)
         assert [each[:2] for each in await member.fetch(max_wait=5000)] == [(11, 11)]
 
     play(tmp_path, before, after)
+
+
+@pytest.mark.parametrize(("settings", "taken"), [
+    ({}, (10, 11)), ({"retry_backoff_ms": "1", "retry_backoff_max_ms": "1"}, (10, 11)), ({"order": "key"}, (10, 10)),
+])  # fmt: skip
+def test_a_group_that_reads_only_what_is_committed_by_now_gets_nothing_aborted_again(
+    tmp_path: Path, settings: dict[str, str], taken: tuple[int, int]
+) -> None:
+    """What it gave back, read before it was aborted, came again where records may have to wait."""
+
+    async def scene(node: Node, member: Member) -> None:
+        await drain(member)
+        if settings:
+            await configure(member, **settings)
+        options = {"producer_id": 4000, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
+        records = batch(count=2, **options)
+        _, header = next(iterate_batches(records))
+        partition, now_ms = node.replicas.find("t", 0), node.clock.now_ms()
+        guard = partition.start_verification(header, begins_transaction=True, now_ms=now_ms)
+        partition.append_as_leader(bytearray(records), -1, now_ms=now_ms, guard=guard)
+        assert await member.fetch(max_wait=1000) == [(*taken, 1)]
+        assert await member.acknowledge((*taken, RELEASE)) is E.none
+        config = {"name": "share.isolation.level", "value": "read_committed", "config_operation": 0}
+        resource = {"resource_type": 32, "resource_name": "g", "configs": [config]}
+        asked = {"resources": [resource], "validate_only": False}
+        await member.client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked)
+        marker = {
+            "producer_id": 4000, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0,
+            "topics": [{"name": "t", "partition_indexes": [0]}],
+        }  # fmt: skip
+        await member.client.ask(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
+        assert not (await member.client.produce("t", batch(count=1)))["error_code"]
+        found: set[int] = set()
+        while 13 not in found:  # behind the marker
+            for first, last, _ in await member.fetch(max_wait=1000):
+                found.update(range(first, last + 1))
+                assert await member.acknowledge((first, last, ACCEPT)) is E.none
+        found.update(offset for first, last, _ in await member.fetch(max_wait=50) for offset in (first, last))
+        assert not found & {10, 11}
+
+    play(tmp_path, scene, **{"group.share.record.lock.duration.ms": "30000"})

@@ -15,9 +15,11 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import TopicPartition
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.principal import encode_principal
+from ottla.replication.share.dead_letters import LostLetters
 from ottla.security.acls import Operation, ResourceType
 from ottla.server import api
 from ottla.server.api import Api
@@ -429,6 +431,24 @@ def test_share_consumers_read_and_acknowledge_what_they_may(tmp_path: Path) -> N
         rules.allows = lambda operation, kind, name: kind == TOPIC
         answer = await client.ask(ApiKey.SHARE_FETCH, 1, {**fetch, "share_session_epoch": 3})
         assert answer["error_code"] == ErrorCode.group_authorization_failed
+
+    play(tmp_path, test)
+
+
+def test_lost_letters_name_no_topic_that_is_hidden(tmp_path: Path) -> None:
+    """The group was all that was asked about."""
+
+    async def test(node: Any, client: Client) -> None:
+        lost = LostLetters(TopicPartition("t", 0), 7, 1, "no topic")
+        node.share.partitions.lost_letters["s"] = lost
+        rules = rule(node, lambda operation, kind, name: kind == GROUP)
+        asked = {"groups": ["s", "other"]}
+        assert (await client.ask(ApiKey.DESCRIBE_LOST_LETTERS, 0, asked))["groups"] == []
+        rules.allows = lambda operation, kind, name: kind == TOPIC
+        assert (await client.ask(ApiKey.DESCRIBE_LOST_LETTERS, 0, asked))["groups"] == []
+        rules.allows = everything
+        (row,) = (await client.ask(ApiKey.DESCRIBE_LOST_LETTERS, 0, asked))["groups"]
+        assert (row["group_id"], row["topic"], row["first_offset"]) == ("s", "t", 7)
 
     play(tmp_path, test)
 

@@ -214,3 +214,27 @@ def test_logs_that_are_cut_stay_online_where_a_later_attempt_for_others_fails() 
         await stopping
 
     asyncio.run(scene())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_log_that_was_closed_empty_is_on_disk_with_its_first_records(seed: int) -> None:
+    """Nothing of it is fsynced when it is closed. After a clean restart its names have to be, with the first fsync: of
+    the log file alone, as an acknowledgement asks for it."""
+
+    async def scene() -> None:
+        fs = disk(seed)
+        fs.fsync_all()
+        first = Managed(fs)
+        first.logs.create(T0, ID)
+        first.logs.shutdown(broker_epoch=1)
+        log = Managed(fs).logs.get(T0)
+        assert log is not None
+        log.append_as_leader(bytearray(leaders_batch(0)), 0, now_ms=NOW)
+        await log.flush_async()
+        assert log.durable_offset == 3, "acknowledged"
+        fs.crash()
+        fs.restart(power_loss=True)
+        found = Managed(fs).logs.get(T0)
+        assert found is not None and all_offsets(found) == [0, 1, 2]
+
+    asyncio.run(scene())

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.protocol.records.record_batch import increment_sequence
 from ottla.storage.producers.producer_entry import SEQUENCE_MAX
 from ottla.storage.producers.producer_state import ProducerSettings
 from ottla.storage.producers.refused_batches import (
@@ -78,6 +79,24 @@ def test_more_is_missing_than_what_was_refused() -> None:
     assert asked.put(of(3)) == HOLE
     asked.refuse(of(1))
     assert asked.put(of(3)) == HOLE
+
+
+@pytest.mark.parametrize("first", [0, SEQUENCE_MAX - 3])
+def test_some_of_the_refused_are_in_the_log_already(first: int) -> None:
+    """Seed 127 in ZooKeeper: their answers were lost, a node refused them that did not lead yet, and it leads now: it
+    knows them as duplicates, and what comes next is refused while the in-sync set is too small."""
+
+    def after(count: int, of_them: int = 1) -> bytes:
+        return of(increment_sequence(first, count), of_them)
+
+    asked = Asked()
+    assert [asked.put(after(0)), asked.put(after(1))] == [OK, OK]
+    asked.refuse(after(0), after(1), after(2, 5), error=ErrorCode.not_leader_or_follower)
+    assert [asked.put(after(0)), asked.put(after(1))] == [OK, OK]
+    asked.refuse(after(2, 5), after(7, 5))
+    assert asked.put(after(12)) == ErrorCode.not_leader_or_follower
+    assert asked.put(after(14)) == HOLE, "13 was refused by nobody"
+    assert [asked.put(each) for each in (after(2, 5), after(7, 5), after(12), after(13))] == [OK] * 4
 
 
 def test_the_first_batches_of_a_producer_of_which_the_log_knows_nothing() -> None:

@@ -135,6 +135,8 @@ class _Heartbeat:
         state, request = self._state, self._request
         old = self._member(group)
         new = self._changed(old)
+        if self._gone is not None and new.process_id != old.process_id:
+            new = static_members.without_others(group, new, self._gone.member_id)
         if new != old:
             self._records.append(put(group.key(MEMBER, new.member_id), new.to_metadata()))
         topology = self._topology(group, new)
@@ -419,6 +421,12 @@ class _Heartbeat:
 
     # What it is told
 
+    def _misses(self, member: StreamsMember) -> bool:
+        """Whether the member reports other tasks than it has: it may have missed the answer with them. (Kafka 4.4
+        does not repeat it: tasks run nowhere until the next rebalance.)"""
+        owned = self._owned()
+        return owned is not None and not member.assigned.is_same(owned)
+
     def _response(
         self, group: StreamsGroup, old: StreamsMember, new: StreamsMember, configured: ConfiguredTopology
     ) -> dict[str, Any]:
@@ -437,7 +445,7 @@ class _Heartbeat:
             "partitions_by_user_endpoint": None,
         }
         changed, moved = old.assigned != new.assigned, old.user_endpoint != new.user_endpoint
-        if self._joins or changed:
+        if self._joins or changed or self._misses(new):
             response["active_tasks"] = task_rows(new.assigned.active)
             response["standby_tasks"] = task_rows(new.assigned.standby)
             response["warmup_tasks"] = task_rows(new.assigned.warmup)

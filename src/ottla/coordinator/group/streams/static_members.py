@@ -8,7 +8,14 @@ from dataclasses import replace
 from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.group.streams.group import MEMBER, MEMBER_CURRENT, MEMBER_TARGET, StreamsGroup
-from ottla.coordinator.group.streams.member import LEAVING_STATIC, NOTHING, StreamsMember, target_value
+from ottla.coordinator.group.streams.member import (
+    LEAVING_STATIC,
+    NOTHING,
+    HeldTasks,
+    StreamsMember,
+    Tasks,
+    target_value,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import GroupRecord
 
@@ -32,6 +39,34 @@ def joining(
     records.append(put(group.key(MEMBER_TARGET, member_id), target_value(group.target(before.member_id))))
     records.append(put(group.key(MEMBER_CURRENT, member_id), member.to_current()))
     return member, before
+
+
+def without_others(group: StreamsGroup, member: StreamsMember, gone_id: str) -> StreamsMember:
+    """A member that comes back as another process, without the tasks that this process has already: another member of
+    it has them in its state directory. (Kafka gives them to it, and one of the two waits for the other's lock.)"""
+    process, assigned = member.process_id, member.assigned
+    beside = [
+        held
+        for name, each in group.members.items()
+        if each.process_id == process and name not in (gone_id, member.member_id)
+        for held in (each.assigned, each.revoking)
+    ]
+
+    def is_beside(name: str, number: int) -> bool:
+        return any(number in kind.get(name, ()) for held in beside for kind in held)
+
+    def free(tasks: Tasks) -> Tasks:
+        left = {
+            name: frozenset(each for each in numbers if not is_beside(name, each)) for name, numbers in tasks.items()
+        }
+        return {name: numbers for name, numbers in left.items() if numbers}
+
+    active = {
+        name: {number: epoch for number, epoch in epochs.items() if not is_beside(name, number)}
+        for name, epochs in assigned.active.items()
+    }
+    active = {name: epochs for name, epochs in active.items() if epochs}
+    return replace(member, assigned=HeldTasks(active, free(assigned.standby), free(assigned.warmup)))
 
 
 def known(group: StreamsGroup, member_id: str, instance_id: str) -> StreamsMember:

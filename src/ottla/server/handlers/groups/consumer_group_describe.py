@@ -13,7 +13,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.connections.long_answers import RowsOf, row_by_row
+from ottla.server.connections.long_answers import RowsOf
+from ottla.server.coordinators.described_groups import described
 from ottla.server.coordinators.groups_enabled import check_enabled
 from ottla.server.handlers.groups.describe_groups import NOT_ASKED, operations_on
 from ottla.server.security.authorization import allowed, authorize
@@ -42,7 +43,7 @@ NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.
 @api(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> Response | Awaitable[Response]:
     check_enabled(context, "consumer")
-    return row_by_row("groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
+    return described(context, request.group_ids, lambda group_id: _describe(context, request, group_id), _failed)
 
 
 def _describe(

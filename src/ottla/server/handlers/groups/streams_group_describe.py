@@ -12,7 +12,8 @@ from ottla.protocol.internal.topology_descriptions import TopologyNode, nodes_of
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.connections.long_answers import RowsOf, row_by_row
+from ottla.server.connections.long_answers import RowsOf
+from ottla.server.coordinators.described_groups import described
 from ottla.server.coordinators.groups_enabled import check_enabled
 from ottla.server.handlers.groups.consumer_group_describe import check_topics
 from ottla.server.handlers.groups.describe_groups import NOT_ASKED, operations_on
@@ -44,7 +45,7 @@ HIDDEN: Final = "The described group uses topics that the client is not authoriz
 @api(ApiKey.STREAMS_GROUP_DESCRIBE, versions=(0, 1), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: StreamsGroupDescribeRequest) -> Response | Awaitable[Response]:
     check_enabled(context, "streams")
-    return row_by_row("groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
+    return described(context, request.group_ids, lambda group_id: _describe(context, request, group_id), _failed)
 
 
 def _describe(

@@ -2,7 +2,8 @@
 write the last dead letters of share groups (KIP-1191).
 
 Behind `ottla share describe`, which asks each broker: the leader of a record writes its letter. Groups whose letters
-are written, or that the asker may not describe, have no row.
+are written, or that the asker may not describe, have no row; nor has one whose row would name a topic that the asker
+may not describe.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Handling, RequestContext, api
 from ottla.server.security.authorization import allowed
-from ottla.server.security.permissions import Refused, of_groups
+from ottla.server.security.permissions import Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import DescribeLostLettersRequest
@@ -26,11 +27,15 @@ ROW_COST = 5
 
 @api(
     ApiKey.DESCRIBE_LOST_LETTERS, versions=(0, 0),
-    needs=(of_groups(Operation.DESCRIBE, "groups", refused=Refused.OMITTED),),
+    needs=(
+        of_groups(Operation.DESCRIBE, "groups", refused=Refused.OMITTED),
+        of_topics(Operation.DESCRIBE, "groups.topic", refused=Refused.OMITTED),
+    ),
 )  # fmt: skip
 def handle(context: RequestContext, request: DescribeLostLettersRequest) -> Handling[DescribeLostLettersResponse]:
     node = context.node
     visible = allowed(context, Operation.DESCRIBE, ResourceType.GROUP, log_denial=False)
+    visible_topics = allowed(context, Operation.DESCRIBE, log_denial=False)
     lost = node.share.partitions.lost_letters
     rows: list[LostLetters] = []
     for group_id in request.groups:
@@ -38,6 +43,8 @@ def handle(context: RequestContext, request: DescribeLostLettersRequest) -> Hand
         found = lost.get(group_id)
         if found is not None and group_id in visible:
             topic, partition = found.place
+            if topic not in visible_topics:
+                continue
             rows.append(
                 {
                     "group_id": group_id, "topic": topic, "partition": partition, "first_offset": found.first_offset,

@@ -36,7 +36,7 @@ from ottla.server.coordinators.share_groups import (
     check_request,
     leaders,
 )
-from ottla.server.fetch.share_reading import Reading, Work, read_parts, sliced
+from ottla.server.fetch.share_reading import Reading, Work, in_order, read_parts, sliced
 from ottla.server.security.authorization import EVERYTHING, allowed
 
 if TYPE_CHECKING:
@@ -333,6 +333,10 @@ class _ShareFetch:
             if led.core is None or led.is_read:
                 continue
             self._manager.use(led.core, config)
+            log_start_offset = led.partition.log.log_start_offset
+            if led.core.selection is not None and log_start_offset > led.core.window.start_offset:
+                # What waits is not read, so that no read would say that retention has deleted it.
+                led.core.move_start(log_start_offset, self._manager.now_ms())
             if led.core.can_acquire():
                 led.read_begins()
                 readings.append(Reading(led, led.core.parts(self._request.max_records)))
@@ -411,7 +415,7 @@ class _ShareFetch:
         self._manager.acquired(led, acquired)
         if acquired:
             found = self.found[led.where]
-            found.acquired += acquired
+            found.acquired = in_order(found.acquired, acquired)
             self._count += sum([last - first + 1 for first, last, _ in acquired])
             led.partition.traffic.bytes_out -= len(found.records)
             found.records = sliced(reading, found.acquired)
@@ -425,13 +429,12 @@ class _ShareFetch:
             core, rounds = reading.led.core, 0
             if core is None or core.selection is None or reading.error is not None:
                 continue
-            while rounds < FILLS_MAX and core.selection is not None and core.selection.goes_on and core.can_acquire():
-                left, bytes_left = (
-                    self._request.max_records - self._count,
-                    self._max_bytes - sum(len(each.data) for each in readings),
-                )
-                if left <= 0 or bytes_left <= 0:
+            while rounds < FILLS_MAX and core.selection is not None and core.selection.goes_on:
+                left = self._request.max_records - self._count
+                if left <= 0 or (bytes_left := self._max_bytes - sum(len(each.data) for each in readings)) <= 0:
                     return
+                if not core.can_acquire():
+                    break
                 before, scanned = len(reading.batches), core.selection.scan_from
                 more = read_parts(
                     reading, core.parts(left), bytes_left + len(reading.data), self._committed_only, False

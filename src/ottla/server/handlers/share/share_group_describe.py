@@ -10,7 +10,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.connections.long_answers import RowsOf, row_by_row
+from ottla.server.connections.long_answers import RowsOf
+from ottla.server.coordinators.described_groups import described
 from ottla.server.coordinators.groups_enabled import check_enabled
 from ottla.server.handlers.groups.consumer_group_describe import HIDDEN, check_topics, topics_of
 from ottla.server.handlers.groups.describe_groups import NOT_ASKED, operations_on
@@ -34,7 +35,7 @@ NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.
 @api(ApiKey.SHARE_GROUP_DESCRIBE, versions=(1, 1), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: ShareGroupDescribeRequest) -> Response | Awaitable[Response]:
     check_enabled(context, "share")
-    return row_by_row("groups", request.group_ids, lambda each: _describe(context, request, each))
+    return described(context, request.group_ids, lambda each: _describe(context, request, each), _failed)
 
 
 def _describe(

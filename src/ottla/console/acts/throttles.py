@@ -1,0 +1,109 @@
+"""Acts on the throttle of moves: set it for what is under way, and take it away."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from ottla.config.units import human_bytes, parse_byte_rate
+from ottla.console.acts.act import Act, Blocked, Change, Field, Misfit, Partly, Plan, command, plural
+from ottla.console.acts.topics import TIMEOUT_MS
+from ottla.console.asking import Asking
+from ottla.console.brokers import ensure_none
+from ottla.console.cluster import Cluster, read_cluster
+from ottla.console.moving import throttles
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey
+
+STAYS: Final = "A throttle stays when the moves have ended, until it is removed: Kafka takes none away by itself."
+SLOW: Final = "A copy never catches up where more is written to its partition than the throttle lets through."
+_PAGE: Final = ("/moves", "Moves")
+
+
+def rate_of(asking: Asking) -> int | None:
+    """Bytes a second; None where none is given. Raises Misfit."""
+    text = asking.text("throttle").strip()
+    if not text:
+        return None
+    rate = parse_byte_rate(text.upper())
+    if rate is None:
+        raise Misfit("throttle", "it must be bytes a second, such as 500K, 20M or 1G")
+    return rate
+
+
+def begin(asking: Asking, cluster: Cluster, rate: int, moving: throttles.Moving) -> None:
+    """Raises KafkaError, OSError, and Partly where some of the settings may be there."""
+    try:
+        throttles.set_rate(asking, cluster, rate, moving)
+    except KafkaError as error:
+        raise Partly(
+            f"nothing is moved, and the throttle may be set in part: remove it on the page of moves ({error})"
+        ) from error
+
+
+def throttle(asking: Asking) -> Plan:
+    cluster, rate = read_cluster(asking.brokers), rate_of(asking)
+    moving = _moving(asking)
+    if not moving:
+        raise Blocked("Nothing is being moved: a throttle would only slow down replicas that catch up.")
+    assert rate is not None  # the field is required
+    before = throttles.read_rates(asking.brokers, cluster)
+    return Plan(
+        f"Each broker copies at most {human_bytes(rate)} a second for {plural(len(moving), 'move')} under way.",
+        lambda: throttles.set_rate(asking, cluster, rate, moving),
+        [Change(f"broker {node}", f"{human_bytes(before[node])}/s" if node in before else None,
+                f"{human_bytes(rate)}/s") for node in cluster.nodes],
+        warnings=[STAYS, SLOW], back=_PAGE,
+    )  # fmt: skip
+
+
+def _moving(asking: Asking) -> dict[tuple[str, int], tuple[list[int], list[int]]]:
+    """What is under way: who has a copy, and who gets one. Raises KafkaError, OSError."""
+    answer = asking.brokers.ask_any(ApiKey.LIST_PARTITION_REASSIGNMENTS, {"topics": None, "timeout": TIMEOUT_MS})
+    ensure_none(ApiKey.LIST_PARTITION_REASSIGNMENTS, answer)
+    return {(topic["name"], row["partition_index"]): _both(row) for topic in answer["topics"]
+            for row in topic["partitions"]}  # fmt: skip
+
+
+def _both(row: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+    adding: Sequence[int] = row["adding_replicas"]
+    return [each for each in row["replicas"] if each not in adding], list(adding)
+
+
+def remove(asking: Asking) -> Plan:
+    cluster = read_cluster(asking.brokers)
+    rates = throttles.read_rates(asking.brokers, cluster)
+    lists = throttles.read_lists(asking.brokers, cluster.topics)
+    going = len(_moving(asking))
+
+    def run() -> None:
+        failures = throttles.remove(asking, cluster)
+        if failures:
+            what, why = failures[0]
+            raise Partly(f"{plural(len(failures), 'setting')} could not be removed, the first is of {what}: {why}")
+
+    return Plan(
+        "The throttle of moves is removed.", run,
+        [*(Change(f"rate of broker {node}", f"{human_bytes(rate)}/s", None) for node, rate in rates.items()),
+         *(Change(f"throttled replicas of {topic}", " and ".join(dict.fromkeys(filter(None, both))), None)
+           for topic, both in lists.items())],
+        command(asking, "cluster balance", [], {"--cancel": None}) if not going else "",
+        [_unthrottled(going)] if going else [],
+        "" if rates or lists else "There is no throttle.", back=_PAGE,
+    )  # fmt: skip
+
+
+def _unthrottled(count: int) -> str:
+    if count == 1:
+        return "1 partition is still being moved, and goes on as fast as it can."
+    return f"{count:,} partitions are still being moved, and go on as fast as they can."
+
+
+ACTS: Final = (
+    Act("throttle-moves", "Throttle moves", "How fast brokers copy for the moves under way.",
+        "Alter, Describe and AlterConfigs on the cluster, AlterConfigs on the topics", throttle,
+        (Field("throttle", "Bytes a second of each broker, such as 20M.", is_required=True, hint="20M",
+               label="Throttle"),), "moves", is_direct=False),
+    Act("remove-throttle", "Remove the throttle", "The throttle of moves, on all brokers and topics.",
+        "Describe and AlterConfigs on the cluster, AlterConfigs on the topics", remove, (), "moves", is_direct=False),
+)  # fmt: skip

@@ -1,0 +1,141 @@
+"""The throttle of moves, as `kafka-reassign-partitions` and `ottla cluster balance` set it: a rate on every broker, and
+on each topic the replicas that it is for.
+
+Kafka takes no throttle away by itself. One that is left behind slows down replicas that catch up after a restart, so
+pages say that it is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ottla.config.explained import BROKER, TOPIC, entry_of
+from ottla.console.asking import Asking
+from ottla.console.brokers import Brokers, ensure_none
+from ottla.console.cluster import ROWS_PER_REQUEST, Cluster
+from ottla.errors import KafkaError
+from ottla.protocol.messages import ApiKey
+
+RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+EVERY: Final = "*"
+"""In place of a list: all replicas of the topic."""
+FRESH_S: Final = 30.0
+_TOPIC_OWN, _BROKER_OWN, _ALL_BROKERS = 1, 2, 3
+"""Sources of a setting that changes while brokers run."""
+_SET, _DELETE = 0, 1
+
+Rates = dict[int, int]
+"""Bytes a second by broker, the lower of sending and fetching; brokers without a throttle are left out."""
+Lists = dict[str, tuple[str, str]]
+"""Throttled replicas of topics that have some: those of leaders and of followers."""
+Moving = Mapping[tuple[str, int], tuple[Sequence[int], Sequence[int]]]
+"""By topic and partition: brokers that have a copy, and brokers that get one."""
+
+
+def read_rates(brokers: Brokers, cluster: Cluster) -> Rates:
+    """One request to each broker. Raises KafkaError, OSError."""
+    return {node: min(found.values()) for node, found in _rates_by_source(brokers, cluster).items()}
+
+
+def _rates_by_source(brokers: Brokers, cluster: Cluster) -> dict[int, dict[tuple[int, str], int]]:
+    def asked(node: int) -> Callable[[], dict[str, Any]]:
+        return lambda: brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, _asking([(BROKER, str(node))], RATES))
+
+    found: dict[int, dict[tuple[int, str], int]] = {}
+    nodes = list(cluster.nodes)
+    for node, answer in zip(nodes, brokers.gather([asked(node) for node in nodes]), strict=True):
+        if isinstance(answer, Exception):
+            raise answer
+        for name, source, value in _entries(answer["results"][0], RATES):
+            if source in (_BROKER_OWN, _ALL_BROKERS) and value.isdecimal():
+                found.setdefault(node, {})[source, name] = int(value)
+    return found
+
+
+def read_lists(brokers: Brokers, topics: Collection[str]) -> Lists:
+    """Raises KafkaError, OSError."""
+    found: Lists = {}
+    names = sorted(topics)
+    for begin in range(0, len(names), ROWS_PER_REQUEST):
+        some = [(TOPIC, each) for each in names[begin : begin + ROWS_PER_REQUEST]]
+        for result in brokers.ask_any(ApiKey.DESCRIBE_CONFIGS, _asking(some, REPLICAS))["results"]:
+            own = {name: value for name, source, value in _entries(result, REPLICAS) if source == _TOPIC_OWN and value}
+            if own:
+                found[result["resource_name"]] = own.get(REPLICAS[0], ""), own.get(REPLICAS[1], "")
+    return found
+
+
+def _asking(resources: Iterable[tuple[int, str]], names: Sequence[str]) -> dict[str, Any]:
+    rows = [{"resource_type": kind, "resource_name": name, "configuration_keys": list(names)}
+            for kind, name in resources]  # fmt: skip
+    return {"resources": rows, "include_synonyms": False, "include_documentation": False}
+
+
+def _entries(result: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, int, str]]:
+    """Raises KafkaError."""
+    ensure_none(ApiKey.DESCRIBE_CONFIGS, result, result["resource_name"])
+    rows = [entry_of(each) for each in result["configs"]]
+    return [(each.name, each.source, each.value or "") for each in rows if each.name in names]
+
+
+def set_rate(asking: Asking, cluster: Cluster, rate: int, moving: Moving) -> None:
+    """The rate on all brokers that are up, and the replicas on the topics, beside those that are throttled already.
+    Raises KafkaError, OSError."""
+    lists = _joined(read_lists(asking.brokers, {topic for topic, _ in moving}), moving)
+    for topic, both in lists.items():
+        _change(asking, TOPIC, topic, dict(zip(REPLICAS, both, strict=True)))
+    for node in cluster.nodes:
+        _change(asking, BROKER, str(node), dict.fromkeys(RATES, str(rate)))
+
+
+def _joined(there: Lists, moving: Moving) -> Lists:
+    added: dict[str, tuple[list[str], list[str]]] = {}
+    for (topic, number), (holding, adding) in moving.items():
+        leaders, followers = added.setdefault(topic, ([], []))
+        leaders += [f"{number}:{broker}" for broker in holding]
+        followers += [f"{number}:{broker}" for broker in adding]
+    return {
+        topic: (_union(there.get(topic, ("", ""))[0], leaders), _union(there.get(topic, ("", ""))[1], followers))
+        for topic, (leaders, followers) in added.items()
+    }
+
+
+def _union(there: str, more: Sequence[str]) -> str:
+    if there == EVERY:
+        return EVERY
+    return ",".join(dict.fromkeys([*filter(None, there.split(",")), *more]))
+
+
+def remove(asking: Asking, cluster: Cluster) -> list[tuple[str, KafkaError]]:
+    """All rates and lists of the brokers that are up and of the topics that the user sees. What could not be removed,
+    and why. Raises OSError, and KafkaError where the settings cannot be read, or nothing could be removed."""
+    rates, lists = _rates_by_source(asking.brokers, cluster), read_lists(asking.brokers, cluster.topics)
+    has_default = any(source == _ALL_BROKERS for found in rates.values() for source, _ in found)
+    changes = [
+        *([("all brokers", BROKER, "", RATES)] if has_default else []),
+        *((f"broker {node}", BROKER, str(node), RATES) for node, found in rates.items()
+          if any(source == _BROKER_OWN for source, _ in found)),
+        *((f"topic {topic}", TOPIC, topic, REPLICAS) for topic in lists),
+    ]  # fmt: skip
+    failures: list[tuple[str, KafkaError]] = []
+    for what, kind, name, settings in changes:
+        try:
+            _change(asking, kind, name, dict.fromkeys(settings))
+        except KafkaError as error:
+            failures.append((what, error))
+    if failures and len(failures) == len(changes):
+        raise failures[0][1]
+    return failures
+
+
+def _change(asking: Asking, kind: int, name: str, values: Mapping[str, str | None]) -> None:
+    """None removes a setting. Raises KafkaError, OSError."""
+    rows = [{"name": each, "config_operation": _DELETE if value is None else _SET, "value": value}
+            for each, value in values.items()]  # fmt: skip
+    resources = [{"resource_type": kind, "resource_name": name, "configs": rows}]
+    node = int(name) if kind == BROKER and name else None
+    asked = {"resources": resources, "validate_only": False}
+    for each in asking.brokers.change(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked, node)["responses"]:
+        ensure_none(ApiKey.INCREMENTAL_ALTER_CONFIGS, each, name or "all brokers")
