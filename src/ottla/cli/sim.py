@@ -16,7 +16,7 @@ from ottla.cli.values import Count, Minutes, ProcessCount, Text
 
 Kind = Literal[
     "power", "network", "kill", "disk", "mixed", "calm", "cluster", "quorum", "long", "transactions", "groups",
-    "queues", "streams", "applications", "security",
+    "queues", "streams", "applications", "security", "in zookeeper",
 ]  # fmt: skip
 
 

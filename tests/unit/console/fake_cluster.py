@@ -11,6 +11,7 @@ from ottla.client.config import ClientConfig
 from ottla.console.asking import User
 from ottla.console.brokers import Brokers
 from ottla.console.snapshots import Snapshots
+from ottla.errors import KafkaError
 from ottla.protocol.fetch import FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch
@@ -41,7 +42,13 @@ class FakeBrokers(Brokers):
         return answer
 
     def gather(self, calls: Sequence[Callable[[], Any]], executor: Executor | None = None) -> list[Any]:
-        return [call() for call in calls]
+        return [self._caught(call) for call in calls]
+
+    def _caught(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except (KafkaError, OSError) as error:
+            return error
 
     def metadata(self, values: Mapping[str, Any]) -> dict[str, Any]:
         partition = {

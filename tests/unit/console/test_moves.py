@@ -17,6 +17,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from tests.unit.console.fake_changes import ChangingBrokers
 from tests.unit.console.fake_cluster import ID, user
+from tests.unit.console.test_watched import shown
 
 ACT = BY_NAME["move-partitions"]
 
@@ -43,7 +44,9 @@ class Uneven(ChangingBrokers):
         return {"error_code": 0, "topics": [{"name": "a-b", "partitions": [row]}] if self.moving else []}
 
     def describe_log_dirs(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        rows = [{"partition_index": number, "partition_size": 1024} for number in range(self.count)]
+        rows = [
+            {"partition_index": number, "partition_size": 1024, "is_future_key": False} for number in range(self.count)
+        ]
         return {"error_code": 0, "results": [{"error_code": 0, "topics": [{"name": "a-b", "partitions": rows}]}]}
 
     def changed_alter_partition_reassignments(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,3 +253,52 @@ def test_a_throttle_that_is_refused_moves_nothing() -> None:
     with pytest.raises(Exception, match="nothing is moved, and the throttle may be set in part"):
         planned(brokers, moves="a-b-1=2,3", throttle="1M").run()
     assert all(kind for kind, *_ in changed(brokers))
+
+
+class Partial(Copied):
+    """A broker of which Metadata still tells has died."""
+
+    def ask(self, node_id: int, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
+        if node_id == 3:
+            raise ConnectionRefusedError("connection refused")
+        return super().ask(node_id, key, values)
+
+
+def test_a_broker_that_is_away_hides_nothing_of_the_others() -> None:
+    brokers = Partial()
+    found = looked(brokers)
+    assert [(each.broker, each.bytes_per_second) for each in found.throttle] == [(1, "1000")]
+    assert (found.copied_bytes, found.bytes) == ("0", "1024")  # the new replica is on the one that is away
+    brokers.is_moving = False
+    plan = BY_NAME["remove-throttle"].plan(Asking(user(brokers), Site(Masks()), {}))
+    assert plan.warnings == [
+        "Broker 3 is away: a throttle of its own stays until it is removed when the broker is back."
+    ]
+    plan.run()
+    assert [(kind, name) for kind, name, _ in changed(brokers)] == [(4, "1"), (2, "a-b")]
+    brokers.rates, brokers.lists = {}, {}
+    blocked = BY_NAME["remove-throttle"].plan(Asking(user(brokers), Site(Masks()), {})).blocked
+    assert blocked.startswith("There is no throttle. Broker 3 is away")
+
+
+class Died(Uneven):
+    """Broker 2, which leads every other partition, is named in Metadata and does not answer."""
+
+    def ask(self, node_id: int, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
+        if node_id == 2:
+            raise ConnectionRefusedError("connection refused")
+        return super().ask(node_id, key, values)
+
+
+def test_a_broker_that_died_is_emptied() -> None:
+    brokers = Died(3)
+    plan = planned(brokers, how="empty", brokers="2")
+    assert "3.0 KiB are copied" in plan.sentence  # the other copies tell the sizes
+    plan.run()
+    assert all(sorted(each) == [1, 3] for each in submitted(brokers).values())
+
+
+def test_producers_of_the_leaders_that_answer_are_shown() -> None:
+    page, asking = shown(Died(), "topic", {"topic": "a-b"})
+    assert [each.producer_id for each in page.producers] == ["7"]
+    assert "producers" in asking.problems

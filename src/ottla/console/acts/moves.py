@@ -87,12 +87,14 @@ def _brokers(asking: Asking) -> list[int]:
 
 
 def _sizes(asking: Asking, cluster: Cluster) -> dict[tuple[str, int], int]:
-    """Bytes of the largest copy of each partition. Raises KafkaError, OSError."""
+    """Bytes of the largest copy of each partition that is known. Raises KafkaError."""
     nodes = list(cluster.nodes)
     calls = [lambda node=node: asking.brokers.ask(node, ApiKey.DESCRIBE_LOG_DIRS, {"topics": None}) for node in nodes]
     sizes: dict[tuple[str, int], int] = {}
     for answer in asking.brokers.gather(calls):
-        if isinstance(answer, Exception):
+        if isinstance(answer, OSError):
+            continue  # a broker that died: other copies tell the size
+        if isinstance(answer, KafkaError):
             raise answer
         ensure_none(ApiKey.DESCRIBE_LOG_DIRS, answer)
         for directory in answer["results"]:

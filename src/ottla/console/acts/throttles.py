@@ -47,7 +47,7 @@ def throttle(asking: Asking) -> Plan:
     if not moving:
         raise Blocked("Nothing is being moved: a throttle would only slow down replicas that catch up.")
     assert rate is not None  # the field is required
-    before = throttles.read_rates(asking.brokers, cluster)
+    before, _ = throttles.read_rates(asking.brokers, cluster)
     return Plan(
         f"Each broker copies at most {human_bytes(rate)} a second for {plural(len(moving), 'move')} under way.",
         lambda: throttles.set_rate(asking, cluster, rate, moving),
@@ -72,7 +72,7 @@ def _both(row: Mapping[str, Any]) -> tuple[list[int], list[int]]:
 
 def remove(asking: Asking) -> Plan:
     cluster = read_cluster(asking.brokers)
-    rates = throttles.read_rates(asking.brokers, cluster)
+    rates, away = throttles.read_rates(asking.brokers, cluster)
     lists = throttles.read_lists(asking.brokers, cluster.topics)
     going = len(_moving(asking))
 
@@ -88,9 +88,17 @@ def remove(asking: Asking) -> Plan:
          *(Change(f"throttled replicas of {topic}", " and ".join(dict.fromkeys(filter(None, both))), None)
            for topic, both in lists.items())],
         command(asking, "cluster balance", [], {"--cancel": None}) if not going else "",
-        [_unthrottled(going)] if going else [],
-        "" if rates or lists else "There is no throttle.", back=_PAGE,
+        [*([_unthrottled(going)] if going else []), *([_kept(away)] if away else [])],
+        "" if rates or lists else f"There is no throttle. {_kept(away)}" if away else "There is no throttle.",
+        back=_PAGE,
     )  # fmt: skip
+
+
+def _kept(away: Sequence[int]) -> str:
+    named = ", ".join(map(str, away))
+    if len(away) == 1:
+        return f"Broker {named} is away: a throttle of its own stays until it is removed when the broker is back."
+    return f"Brokers {named} are away: throttles of their own stay until they are removed when the brokers are back."
 
 
 def _unthrottled(count: int) -> str:

@@ -34,24 +34,30 @@ Moving = Mapping[tuple[str, int], tuple[Sequence[int], Sequence[int]]]
 """By topic and partition: brokers that have a copy, and brokers that get one."""
 
 
-def read_rates(brokers: Brokers, cluster: Cluster) -> Rates:
-    """One request to each broker. Raises KafkaError, OSError."""
-    return {node: min(found.values()) for node, found in _rates_by_source(brokers, cluster).items()}
+def read_rates(brokers: Brokers, cluster: Cluster) -> tuple[Rates, list[int]]:
+    """The rates, and the brokers that are away and tell none. One request to each broker. Raises KafkaError, and
+    OSError where none answers."""
+    found, away = _rates_by_source(brokers, cluster)
+    return {node: min(rates.values()) for node, rates in found.items()}, away
 
 
-def _rates_by_source(brokers: Brokers, cluster: Cluster) -> dict[int, dict[tuple[int, str], int]]:
+def _rates_by_source(brokers: Brokers, cluster: Cluster) -> tuple[dict[int, dict[tuple[int, str], int]], list[int]]:
     def asked(node: int) -> Callable[[], dict[str, Any]]:
         return lambda: brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, _asking([(BROKER, str(node))], RATES))
 
     found: dict[int, dict[tuple[int, str], int]] = {}
-    nodes = list(cluster.nodes)
+    nodes, away = list(cluster.nodes), set[int]()
     for node, answer in zip(nodes, brokers.gather([asked(node) for node in nodes]), strict=True):
+        if isinstance(answer, OSError) and len(away) + 1 < len(nodes):
+            away.add(node)
+            continue
         if isinstance(answer, Exception):
             raise answer
         for name, source, value in _entries(answer["results"][0], RATES):
             if source in (_BROKER_OWN, _ALL_BROKERS) and value.isdecimal():
                 found.setdefault(node, {})[source, name] = int(value)
-    return found
+    holding = {node for topic in cluster.topics.values() for each in topic.partitions for node in each.replicas}
+    return found, sorted(away | holding - cluster.nodes.keys())
 
 
 def read_lists(brokers: Brokers, topics: Collection[str]) -> Lists:
@@ -111,7 +117,7 @@ def _union(there: str, more: Sequence[str]) -> str:
 def remove(asking: Asking, cluster: Cluster) -> list[tuple[str, KafkaError]]:
     """All rates and lists of the brokers that are up and of the topics that the user sees. What could not be removed,
     and why. Raises OSError, and KafkaError where the settings cannot be read, or nothing could be removed."""
-    rates, lists = _rates_by_source(asking.brokers, cluster), read_lists(asking.brokers, cluster.topics)
+    (rates, _), lists = _rates_by_source(asking.brokers, cluster), read_lists(asking.brokers, cluster.topics)
     has_default = any(source == _ALL_BROKERS for found in rates.values() for source, _ in found)
     changes = [
         *([("all brokers", BROKER, "", RATES)] if has_default else []),

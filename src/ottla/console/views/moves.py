@@ -80,7 +80,7 @@ def rates_of(asking: Asking, cluster: Cluster) -> throttles.Rates:
 
     def read() -> throttles.Rates:
         try:
-            return throttles.read_rates(asking.brokers, cluster)
+            return throttles.read_rates(asking.brokers, cluster)[0]
         except (Refused, KafkaError, OSError):
             return {}
 
@@ -117,7 +117,7 @@ def _row(topic: str, row: dict[str, Any], in_sync: Any) -> MoveRow:
 
 def _copies(asking: Asking, cluster: Cluster, rows: Iterable[MoveRow]) -> Copies:
     """Sizes of the new replicas and of their leaders: one request to each broker, for these partitions. A broker that
-    is away tells nothing. Raises KafkaError, OSError."""
+    is away tells nothing. Raises KafkaError."""
     leaders = {(topic.name, each.number): each.leader for topic in cluster.topics.values() for each in topic.partitions}
     wanted: dict[int, dict[str, list[int]]] = {}
     for row in rows:
@@ -131,6 +131,8 @@ def _copies(asking: Asking, cluster: Cluster, rows: Iterable[MoveRow]) -> Copies
     nodes = sorted(wanted)
     sizes: dict[tuple[str, int, int], int] = {}
     for node, answer in zip(nodes, asking.brokers.gather([asked(node) for node in nodes]), strict=True):
+        if isinstance(answer, OSError):
+            continue
         if isinstance(answer, Exception):
             raise answer
         ensure_none(ApiKey.DESCRIBE_LOG_DIRS, answer)

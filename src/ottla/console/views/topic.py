@@ -126,7 +126,7 @@ def topic(asking: Asking) -> TopicPage:
         str(sum(led)) if led else None,
         settings,
         asking.attempt("readers", lambda: _readers(asking, found.name), None),
-        asking.attempt("producers", lambda: _producers(asking, cluster, found), None),
+        _producers(asking, found),
         asking.trends.written(found.name), asking.trends.lag_of_topic(found.name),
         None if settings is None else _explained(cluster, found, settings),
     )  # fmt: skip
@@ -211,7 +211,8 @@ def _readers(asking: Asking, name: str) -> list[Reader] | None:
     ]
 
 
-def _producers(asking: Asking, cluster: Cluster, found: Topic) -> list[Producer]:
+def _producers(asking: Asking, found: Topic) -> list[Producer] | None:
+    """What the leaders that answer know; None where nobody says anything."""
     by_leader: dict[int, list[int]] = {}
     for each in found.partitions:
         if each.leader >= 0:
@@ -224,11 +225,17 @@ def _producers(asking: Asking, cluster: Cluster, found: Topic) -> list[Producer]
     rows: list[Producer] = []
     for answer in asking.brokers.gather([lambda node=node: asked(node) for node in by_leader]):  # type: ignore[misc]
         if isinstance(answer, Exception):
-            raise answer
-        for topic_row in answer["topics"]:
-            for each in topic_row["partitions"]:
+            asking.fail("producers", answer)
+            continue
+        for each in (part for topic_row in answer["topics"] for part in topic_row["partitions"]):
+            try:
                 ensure_none(ApiKey.DESCRIBE_PRODUCERS, each, found.name)
-                rows += [_producer(each["partition_index"], one) for one in each["active_producers"]]
+            except KafkaError as error:
+                asking.fail("producers", error)
+                continue
+            rows += [_producer(each["partition_index"], one) for one in each["active_producers"]]
+    if not rows and "producers" in asking.problems:
+        return None
     rows.sort(key=lambda each: (each.open_since is None, each.partition, int(each.producer_id)))
     return rows[:PRODUCERS_MAX]
 

@@ -23,6 +23,10 @@ STEP_MS = 1000
 
 
 class Trimmer(Client):
+    key: Key = TRIMMED
+    newest = -1
+    """The leader epoch that look-ups name; -1: any will do."""
+
     def __init__(self, world: World, history: History, name: str, servers: Sequence[str]) -> None:
         self.number = 0
         self.times: dict[int, tuple[int, Mark]] = {}
@@ -34,7 +38,7 @@ class Trimmer(Client):
         super().__init__(world, history, name, servers)
 
     async def where(self) -> str:
-        return await leader_of(self.network, self.servers, self.random, TRIMMED)
+        return await leader_of(self.network, self.servers, self.random, self.key)
 
     async def session(self, wire: Wire) -> None:
         while not self.stopping:
@@ -76,7 +80,7 @@ class Trimmer(Client):
         asked_ms = self.random.choice([time_ms for time_ms, _ in self.times.values()][-40:]) - self.random.choice(
             (0, 500)
         )
-        row = {"partition_index": TRIMMED[1], "current_leader_epoch": -1, "timestamp": asked_ms}
+        row = {"partition_index": TRIMMED[1], "current_leader_epoch": self.newest, "timestamp": asked_ms}
         values = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": TRIMMED[0], "partitions": [row]}]}
         looking = wire.send(ApiKey.LIST_OFFSETS, 7, values)
         if trimming is not None:

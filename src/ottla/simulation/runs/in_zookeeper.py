@@ -13,7 +13,7 @@ from typing import Any
 from ottla.simulation.checks.tree_and_image import below, differences
 from ottla.simulation.clients.admins import ClusterAdmin
 from ottla.simulation.clients.clients import Client
-from ottla.simulation.clients.epoch_consumer import EpochConsumer
+from ottla.simulation.clients.epoch_consumer import EpochConsumer, EpochTrimmer
 from ottla.simulation.faults.cluster_faults import ClusterNemesis
 from ottla.simulation.faults.faults import Nemesis
 from ottla.simulation.runs.quorum import ALWAYS, SETTLED_SECONDS_MAX, Plan, QuorumRun
@@ -30,10 +30,10 @@ SESSION_TIMEOUT_MS = 3000
 
 
 class InZooKeeperRun(QuorumRun):
-    """The seed chooses as for a quorum, but for roles: each node has both. Consumers look at leader epochs, since a
-    broker without the ensemble may go on answering as the leader of an older one."""
+    """The seed chooses as for a quorum, but for roles: each node has both. Who reads or looks up by time looks at
+    leader epochs, since a broker without the ensemble may go on answering as the leader of an older one."""
 
-    consumer = EpochConsumer
+    consumer, trimmer = EpochConsumer, EpochTrimmer
 
     def __init__(self, seed: int, plan: Plan | None = None) -> None:
         super().__init__(seed, IN_ZOOKEEPER, plan)

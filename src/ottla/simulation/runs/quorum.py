@@ -79,6 +79,7 @@ class QuorumRun(Run):
     watched: tuple[str, ...] = (TOPIC,)
     """Topics whose records are compared between replicas."""
     consumer: type[Consumer] = Consumer
+    trimmer: type[Trimmer] = Trimmer
     seconds_max = 60 + LONG_SECONDS[1] + 2 * QUIET_SECONDS_MAX + SETTLED_SECONDS_MAX
 
     def __init__(self, seed: int, kind: str = QUORUM, plan: Plan | None = None, *, fsynced: bool | None = None) -> None:
@@ -204,7 +205,7 @@ class QuorumRun(Run):
             *(self.consumer(world, history, f"c{number}", servers, key) for number, key in enumerate(keys)),
             self.committer, self.admin, ClusterAdmin(world, history, "admin2", servers, self.plan.replicas),
             *(Member(world, history, f"m{number}", servers, group) for number in range(2)),
-            Trimmer(world, history, "trimmer", servers),
+            self.trimmer(world, history, "trimmer", servers),
             *([VoterAdmin(world, history, "admin3", servers, self.controllers)] if self.plan.is_dynamic else []),
         ]  # fmt: skip
 
