@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.coordinators.known_requests import (
     KNOWN_MAX,
+    AskedBefore,
     DeferredShortcut,
     Known,
     KnownRequests,
@@ -90,6 +92,34 @@ def test_many_requests_do_not_grow_what_is_kept() -> None:
     for number in range(3 * KNOWN_MAX):
         requests.learn(memoryview(b"%016d" % number), Known(16))
         assert 0 < len(requests.by_bytes) <= KNOWN_MAX
+
+
+def test_what_is_learned_is_looked_at_when_another_frame_comes() -> None:
+    """Each of several members of a connection is known, though none was asked for before the next was learned."""
+    made: list[bytes] = []
+
+    def know(context: Any, request: str, frame: memoryview) -> AskedBefore[str]:
+        made.append(bytes(frame))
+        return AskedBefore(len(frame), request)
+
+    context: Any = SimpleNamespace(of_another=lambda correlation_id: correlation_id)
+    api: Any = None
+    shortcut: DeferredShortcut[str] = DeferredShortcut(
+        context,
+        api,
+        know,
+        lambda context, known, frame: (context, known.asked),  # type: ignore[arg-type, return-value]
+    )
+    shared = bytearray(16)
+    for name in (b"a", b"b", b"c"):
+        shared[:] = b"%16s" % name
+        shortcut.learn(memoryview(shared), name.decode())
+        shared[:] = bytes(16)  # the receive buffer has other frames then
+    assert len(made) == 2
+    for name in (b"c", b"a", b"b", b"a"):
+        found = shortcut(memoryview(b"%16s" % name), 7)
+        assert found is not None and found[1] == (7, name.decode())  # type: ignore[comparison-overlap]
+    assert shortcut(memoryview(bytes(16)), 7) is None and len(made) == 3
 
 
 @pytest.fixture

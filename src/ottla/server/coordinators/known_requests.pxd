@@ -1,1 +1,0 @@
-# C types for `known_requests.py`; see there.

@@ -1,1 +1,0 @@
-# C types for `dispatch.py`; see there.
