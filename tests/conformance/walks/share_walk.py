@@ -176,7 +176,7 @@ class Walk:
         some = sorted(self.random.sample(held, self.random.randint(1, min(3, len(held)))))
         asked: list[Acknowledgement] = []
         for first, last, _ in some:
-            if asked and first <= asked[-1].last_offset:
+            if asked and first <= asked[-1][1]:
                 continue
             if self.random.random() < 0.3:
                 first = self.random.randint(first, last)
@@ -198,7 +198,7 @@ class Walk:
         except KafkaError as error:
             write, answer = None, error.code.name.upper()
         self.done[answer] += 1
-        parts = [",".join(map(str, (each.first_offset, each.last_offset, *each.types))) for each in asked]
+        parts = [",".join(map(str, (first, last, *types))) for first, last, types in asked]
         self.compare(" ".join(["acknowledge", member, *parts]), f"{answer} {self.state()}", [write])
 
     def written(self) -> None:
