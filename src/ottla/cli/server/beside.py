@@ -72,9 +72,9 @@ def planned(
     for program, listen in listens.items():
         host, port = address(listen, program.option, program.example)
         if program is CONSOLE:
+            found.append(console_at(host, port, http, console_config))
             ensure_free(host, port, program)
             ensure_login(config, program)
-            found.append(console_at(host, port, http, console_config))
             continue
         try:
             refuse_open(config, host)
