@@ -15,6 +15,10 @@ from ottla.client.move_board import Board, Broker, Evening, Leading, Partition
 
 ROUNDS_MAX = 10
 """A step of one kind may make another one possible; most plans take two."""
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+"""Settings of a broker that hold moves back: what it sends, and what it fetches, in bytes a second."""
+REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+"""Settings of a topic: the replicas that are held back, as those of leaders and of followers."""
 
 
 class PlanImpossible(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ def _run(
 ) -> None:
     """Raises OttlaError."""
     os.nice(NICENESS)
-    console = Console(dataclasses.replace(options_of(options, security, http), yields=True))
+    console = Console(options_of(options, security, http))
     console.serve(lambda: serving(console))
 
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.console import background
 from ottla.console.reading import Limits, Record, Turns
 
 READS_AT_ONCE: Final = 8
@@ -48,9 +47,7 @@ class Running:
 class Searches:
     """The readings of all users; from any thread. A user finds those of that user only."""
 
-    def __init__(self, *, yields: bool = False) -> None:
-        """`yields`: searches run when nothing else on the machine wants the processor."""
-        self._yields = yields
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self.turns = Turns()
         self.rounds = ThreadPoolExecutor(ROUNDS_AT_ONCE, "console tail")
@@ -81,7 +78,7 @@ class Searches:
 
     def threads(self) -> Executor:
         """For one search, which shuts it down."""
-        return background.threads(READS_AT_ONCE, yields=self._yields)
+        return ThreadPoolExecutor(READS_AT_ONCE, "console search")
 
     def close(self) -> None:
         self.rounds.shutdown(wait=False, cancel_futures=True)

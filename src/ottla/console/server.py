@@ -72,8 +72,6 @@ class Options:
     """Whether nothing can be changed."""
     pipelines: Path | None = None
     """Where pipelines of this machine keep their status; None for their default."""
-    yields: bool = False
-    """Whether searches run when nothing else on the machine wants the processor. Not beside threads that must go on."""
 
     @property
     def asks_for_login(self) -> bool:
@@ -282,8 +280,8 @@ def registry_options(url: str, security: Security) -> Mapping[str, str]:
 
 def _site(options: Options, masks: Masks) -> Site:
     site = Site(
-        masks, searches=Searches(yields=options.yields), is_read_only=options.is_read_only,
-        bootstrap=options.bootstrap, pipelines=options.pipelines,
+        masks, searches=Searches(), is_read_only=options.is_read_only, bootstrap=options.bootstrap,
+        pipelines=options.pipelines,
     )  # fmt: skip
     if not options.registry:
         return site

@@ -1,6 +1,4 @@
 # C types for `timers.py`; see there.
-cimport cython
-
 
 cdef class Timers:
     cdef public dict _deadlines

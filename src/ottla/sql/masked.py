@@ -38,7 +38,7 @@ class Mask(Protocol):
     def fields(self) -> Mapping[Any, Any]: ...
     def header(self, name: str) -> How | None: ...
     def text(self, decoded: tuple[Any] | None) -> str:
-        """What is left of a JSON value; None where it is none."""
+        """What is shown of a JSON value. What is not JSON, `decoded` being None, is hidden whole."""
 
 
 Decode = Callable[[bytes], str]

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ottla.client.move_plan import RATES
 from ottla.console.brokers import VERSIONS, Unanswered
-from ottla.console.moving.throttles import RATES
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse

@@ -15,7 +15,7 @@ from ottla.cli.options import asked_at
 from ottla.cli.output import human_bytes, plural
 from ottla.cli.status_line import StatusLine
 from ottla.cli.units import duration
-from ottla.client.move_plan import Move
+from ottla.client.move_plan import RATES, REPLICAS, Move
 from ottla.config.explained import BROKER, TOPIC
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
@@ -25,8 +25,6 @@ AT_ONCE = 50
 POLL_S = 0.2
 SIZES_EVERY_S = 1.0
 REQUEST_MS_MAX = 30_000
-RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 RETRIED = frozenset({ErrorCode.not_controller, ErrorCode.request_timed_out, ErrorCode.coordinator_not_available})
 """Errors that are retried while the controller moves."""
 PATIENCE_S = 30.0

@@ -1,7 +1,7 @@
 """The files of masks and roles, which are read again when they change: nobody has to restart the console, and with it
 the log-ins of its users, to give or take a right.
 
-A file that is wrong changes nothing. The rules before it go on, and the log and the audit log say why.
+A file that is wrong changes nothing. The rules before it stay in force, and the log and the audit log say why.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ class RuleFiles:
                 read(path)
             except OttlaError as error:
                 _LOG.error(
-                    "a file of rules is wrong: the rules before it go on", extra=fields(file=str(path), why=str(error))
+                    "a file of rules is wrong: the rules before it stay in force",
+                    extra=fields(file=str(path), why=str(error)),
                 )
                 self._site.trail.note("rules", SYSTEM, "refused", what=what, why=str(error))
             else:

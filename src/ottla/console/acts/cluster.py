@@ -10,6 +10,7 @@ from ottla.console.acts.topics import TIMEOUT_MS, TOPIC
 from ottla.console.asking import Asking, Invalid, NotFound
 from ottla.console.brokers import ensure_none
 from ottla.console.cluster import Partition, Topic
+from ottla.console.moving.under_way import under_way
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 
@@ -127,13 +128,9 @@ def cancel(asking: Asking) -> Plan:
     name = asking.text("topic")
     _, topic = found_topic(asking, name)
     number = _partition(asking, topic).number
-    values = {"topics": [{"name": name, "partition_indexes": [number]}], "timeout": TIMEOUT_MS}
-    answer = asking.brokers.ask_any(ApiKey.LIST_PARTITION_REASSIGNMENTS, values)
-    ensure_none(ApiKey.LIST_PARTITION_REASSIGNMENTS, answer, name)
-    rows = [row for each in answer["topics"] for row in each["partitions"] if row["partition_index"] == number]
-    if not rows:
+    row = under_way(asking.brokers, [{"name": name, "partition_indexes": [number]}]).get((name, number))
+    if row is None:
         raise NotFound(f"No copy of {name}-{number} is being moved.")
-    (row,) = rows
     before = [each for each in row["replicas"] if each not in row["adding_replicas"]]
     return Plan(
         f"The move of {name}-{number} is canceled.", lambda: _alter(asking, name, number, None),

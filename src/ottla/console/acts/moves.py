@@ -16,6 +16,7 @@ from ottla.console.acts.topics import TIMEOUT_MS
 from ottla.console.asking import Asking
 from ottla.console.brokers import ensure_none
 from ottla.console.cluster import Cluster, read_cluster
+from ottla.console.moving.under_way import under_way
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 
@@ -29,7 +30,7 @@ _Moves = dict[tuple[str, int], list[int]]
 
 def move(asking: Asking) -> Plan:
     cluster, how, rate = read_cluster(asking.brokers), asking.text("how"), rate_of(asking)
-    going = _under_way(asking)
+    going = under_way(asking.brokers)
     sizes: dict[tuple[str, int], int] = {}
     if asking.text("moves"):
         moves, count = _typed(asking, cluster), 0
@@ -69,13 +70,6 @@ def move(asking: Asking) -> Plan:
                                    for (topic, number), each in moves.items())},
         back=("/moves", "Moves"),
     )  # fmt: skip
-
-
-def _under_way(asking: Asking) -> set[tuple[str, int]]:
-    values: dict[str, Any] = {"topics": None, "timeout": TIMEOUT_MS}
-    answer = asking.brokers.ask_any(ApiKey.LIST_PARTITION_REASSIGNMENTS, values)
-    ensure_none(ApiKey.LIST_PARTITION_REASSIGNMENTS, answer)
-    return {(topic["name"], each["partition_index"]) for topic in answer["topics"] for each in topic["partitions"]}
 
 
 def _brokers(asking: Asking) -> list[int]:

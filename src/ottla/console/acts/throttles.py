@@ -7,13 +7,11 @@ from typing import Any, Final
 
 from ottla.config.units import human_bytes, parse_byte_rate
 from ottla.console.acts.act import Act, Blocked, Change, Field, Misfit, Partly, Plan, command, plural
-from ottla.console.acts.topics import TIMEOUT_MS
 from ottla.console.asking import Asking
-from ottla.console.brokers import ensure_none
 from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.moving import throttles
+from ottla.console.moving.under_way import under_way
 from ottla.errors import KafkaError
-from ottla.protocol.messages import ApiKey
 
 STAYS: Final = "A throttle stays when the moves have ended, until it is removed: Kafka takes none away by itself."
 SLOW: Final = "A copy never catches up where more is written to its partition than the throttle lets through."
@@ -59,10 +57,7 @@ def throttle(asking: Asking) -> Plan:
 
 def _moving(asking: Asking) -> dict[tuple[str, int], tuple[list[int], list[int]]]:
     """What is under way: who has a copy, and who gets one. Raises KafkaError, OSError."""
-    answer = asking.brokers.ask_any(ApiKey.LIST_PARTITION_REASSIGNMENTS, {"topics": None, "timeout": TIMEOUT_MS})
-    ensure_none(ApiKey.LIST_PARTITION_REASSIGNMENTS, answer)
-    return {(topic["name"], row["partition_index"]): _both(row) for topic in answer["topics"]
-            for row in topic["partitions"]}  # fmt: skip
+    return {at: _both(row) for at, row in under_way(asking.brokers).items()}
 
 
 def _both(row: Mapping[str, Any]) -> tuple[list[int], list[int]]:
@@ -74,7 +69,7 @@ def remove(asking: Asking) -> Plan:
     cluster = read_cluster(asking.brokers)
     rates, away = throttles.read_rates(asking.brokers, cluster)
     lists = throttles.read_lists(asking.brokers, cluster.topics)
-    going = len(_moving(asking))
+    going = len(under_way(asking.brokers))
 
     def run() -> None:
         failures = throttles.remove(asking, cluster)

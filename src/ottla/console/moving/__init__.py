@@ -1,4 +1,4 @@
 """Moves of replicas: how far their copies are, and what holds them back.
 
-Start with `copying.py`.
+Start with `under_way.py`.
 """

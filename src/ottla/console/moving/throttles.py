@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from ottla.client.move_plan import RATES, REPLICAS
 from ottla.config.explained import BROKER, TOPIC, entry_of
 from ottla.console.asking import Asking
 from ottla.console.brokers import Brokers, ensure_none
@@ -17,8 +18,6 @@ from ottla.console.cluster import ROWS_PER_REQUEST, Cluster
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 
-RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 EVERY: Final = "*"
 """In place of a list: all replicas of the topic."""
 FRESH_S: Final = 30.0

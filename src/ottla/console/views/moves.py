@@ -11,11 +11,10 @@ from ottla.console.brokers import Refused, ensure_none
 from ottla.console.cluster import Cluster
 from ottla.console.moving import throttles
 from ottla.console.moving.copying import Copies, Pace
+from ottla.console.moving.under_way import under_way
 from ottla.console.views.paging import Paging, paged
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
-
-_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True)
@@ -97,17 +96,11 @@ def _told(pace: Pace | None) -> tuple[str | None, str | None, str | None, int | 
 def _rows(asking: Asking) -> list[MoveRow]:
     """Raises KafkaError, OSError."""
     topics = asking.cluster().topics
-    answer = asking.brokers.ask_any(ApiKey.LIST_PARTITION_REASSIGNMENTS, {"timeout": _TIMEOUT_MS, "topics": None})
-    ensure_none(ApiKey.LIST_PARTITION_REASSIGNMENTS, answer)
-    found = []
-    for row in answer["topics"]:
-        topic = topics.get(row["name"])
-        in_sync = {} if topic is None else {each.number: each.in_sync for each in topic.partitions}
-        found += [_row(row["name"], each, in_sync.get(each["partition_index"], ())) for each in row["partitions"]]
-    return sorted(found, key=lambda each: (each.topic, each.partition))
+    in_sync = {(topic.name, each.number): each.in_sync for topic in topics.values() for each in topic.partitions}
+    return [_row(at[0], row, in_sync.get(at, ())) for at, row in sorted(under_way(asking.brokers).items())]
 
 
-def _row(topic: str, row: dict[str, Any], in_sync: Any) -> MoveRow:
+def _row(topic: str, row: Mapping[str, Any], in_sync: Any) -> MoveRow:
     adding = list(row["adding_replicas"])
     return MoveRow(
         topic, row["partition_index"], list(row["replicas"]), adding, list(row["removing_replicas"]),

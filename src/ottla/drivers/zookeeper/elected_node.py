@@ -50,7 +50,7 @@ class ElectedNode(QuorumNode):
         if self.failure is not None:
             raise self.failure
         if not core.is_leader:
-            raise KafkaError(ErrorCode.kafka_storage_error, "there is no room to lead")
+            raise KafkaError(ErrorCode.kafka_storage_error, "the disk has no room for what a leader writes")
 
     def led(self, leader_id: NodeId, epoch: LeaderEpoch, address: Address) -> None:
         """ZooKeeper says that another node leads, which is reached at `address`."""

@@ -163,7 +163,7 @@ def test_whoever_has_no_room_does_not_lead(fits: int) -> None:
         fs = new_disk()
         node = opened(fs)
         full = fs.fail("write", errno.ENOSPC, path="/data", skip=fits)
-        with pytest.raises((KafkaError, OSError), match=r"[Nn]o (space|room)|no room to lead"):
+        with pytest.raises((KafkaError, OSError), match=r"[Nn]o (space|room)|no room for what a leader writes"):
             await node.lead(5, TREE, LEVEL)
         assert full.fired and not node.is_leader and node.failure is None
         fs.heal()
