@@ -107,6 +107,9 @@ def test_the_sources_pass_the_same_tests() -> None:
         "server/connections/test_connection",
         "server/produce/test_produce_and_fetch",
         "replication/test_share_held_keys",
+        "coordinator/test_scripts",
+        "coordinator/test_driver",
+        "coordinator/test_timers_of_groups",
     )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
