@@ -297,7 +297,7 @@ def _store_error(error: Any) -> StoreError:
 def ensure(settings: Mapping[str, Any], name: str) -> str:
     """The topic is there: one partition, compacted. Returns the cluster's id. Raises StoreError for another kind."""
     from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+    from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient(dict(settings))
     try:
@@ -311,9 +311,7 @@ def ensure(settings: Mapping[str, Any], name: str) -> str:
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise
-        partitions = _partitions(admin, name)
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        policy = admin.describe_configs([resource])[resource].result()["cleanup.policy"].value
+        partitions, policy = _partitions(admin, name), _cleanup_policy(admin, name)
     except KafkaException as error:
         raise StoreError(f"topic {name} cannot be created or described: {error.args[0].str()}") from error
     if partitions != 1:
@@ -321,6 +319,22 @@ def ensure(settings: Mapping[str, Any], name: str) -> str:
     if policy != "compact":
         raise StoreError(f"the schemas topic must be compacted, but {name} has cleanup.policy={policy}")
     return metadata.cluster_id or ""
+
+
+def _cleanup_policy(admin: Any, name: str) -> str:
+    """Any broker is asked for it: one that has not heard of a topic that was just made is asked again."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import ConfigResource, ResourceType
+
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    deadline = time.monotonic() + READ_BACK_S
+    while True:
+        try:
+            return str(admin.describe_configs([resource])[resource].result()["cleanup.policy"].value)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART or time.monotonic() > deadline:
+                raise
+        time.sleep(0.02)
 
 
 def _partitions(admin: Any, name: str) -> int:

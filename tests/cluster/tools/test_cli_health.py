@@ -122,6 +122,7 @@ def test_an_unclean_election(three: Cluster) -> None:
     three.restart(1)
     for node in (1, 2):
         until(lambda node=node: brokers(three.addresses[node]), {1: False, 2: False, 3: True}.__eq__)  # type: ignore[misc]
+        until(lambda node=node: in_sync_sets(three.addresses[node], "lossy"), [[]].__eq__)  # type: ignore[misc]
     assert lacking(three, "--offline", "lossy") == {("lossy", 0)}
     assert "(PREFERRED_LEADER_NOT_AVAILABLE)" in ottla(three.bootstrap, "topic", "elect", "lossy", code=1)
     (row,) = json.loads(ottla(three.bootstrap, "topic", "elect", "lossy", "--unclean", "--json"))

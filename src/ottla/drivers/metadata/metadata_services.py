@@ -47,7 +47,7 @@ from ottla.logs import fields
 from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import BrokerRegistration, Endpoint, MetadataImage
-from ottla.model import NodeId, random_uuid
+from ottla.model import LeaderEpoch, NodeId, random_uuid
 from ottla.network import Address
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.metadata_records import UserScramCredentialRecord, decode_record
@@ -162,6 +162,12 @@ class MetadataServices:
         settings = broker_settings(self.config, self.cluster_id)
         return BrokerLifecycle(self.channel, self._random, settings, lambda: self.publisher.image.offset)
 
+    def _meet_leader(self, leader_id: NodeId, epoch: LeaderEpoch) -> None:
+        """A new controller watches the connection of a broker from its first heartbeat on: with the next one in order,
+        a death in between would be known only when the session ends."""
+        if leader_id >= 0 and leader_id != self.node_id:
+            self.lifecycle.say_now()
+
     def _make_parts(self, endpoints: Mapping[str, Endpoint]) -> None:
         config, quorum, publisher, clock = self.config, self.quorum, self.publisher, self._clock
         if config.is_controller:
@@ -185,6 +191,7 @@ class MetadataServices:
             self.channel = self._new_remote(None)
         self.snapshots = SnapshotGenerator(quorum, publisher, clock, snapshot_settings(config))
         self.lifecycle = self._new_lifecycle()
+        quorum.on_leader_change.append(self._meet_leader)
         self.producer_ids = ProducerIds(self.channel, self.node_id, self.lifecycle)
         self._is_made = True
 

@@ -345,3 +345,21 @@ def test_a_crash_at_any_step_loses_nothing_acknowledged(power_loss: bool) -> Non
         assert again.epoch > image.epoch
         step += 1
     assert step > 20
+
+
+def test_a_new_controller_hears_of_this_broker_at_once() -> None:
+    """It notices a death by the connection of heartbeats. A broker that was killed before its next heartbeat in order
+    kept its leaderships until its session had ended."""
+    fs = new_disk()
+
+    async def work(node: Parts) -> list[int]:
+        beats: list[int] = []
+        node.lifecycle.say_now = lambda: beats.append(1)  # type: ignore[method-assign]
+        counts = []
+        for leader in (1, -1, 2, -1, 3):
+            for heard in node.quorum.on_leader_change:
+                heard(leader, 9)
+            counts.append(len(beats))
+        return counts
+
+    assert run(fs, work) == [0, 0, 1, 1, 2]
