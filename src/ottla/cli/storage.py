@@ -29,6 +29,7 @@ Settings = Annotated[
 
 
 ScramUsers = Annotated[list[Raw] | None, Parameter(negative="", consume_multiple=False)]
+Levels = Annotated[list[Text] | None, Parameter(name=("--feature", "-f"), negative="", consume_multiple=False)]
 
 
 @app.command(name="format")
@@ -42,6 +43,8 @@ def format_(
     standalone: Flag = False,
     initial_controllers: Text | None = None,
     no_initial_controllers: Flag = False,
+    release_version: Annotated[Text | None, Parameter(name=("--release-version", "-r"))] = None,
+    feature: Levels = None,
     ignore_formatted: Flag = False,
     add_scram: ScramUsers = None,
 ) -> int:
@@ -62,6 +65,11 @@ def format_(
         The first voters as ID@HOST:PORT:DIRECTORY-ID,..., the same on each of them.
     no_initial_controllers
         Other controllers are voters already; this one is added to them later.
+    release_version
+        The release, such as 4.3 or 4.3-IV0, whose feature levels the cluster begins with: for one that has nodes of an
+        older release. Default: the newest.
+    feature
+        A feature and the level that the cluster begins with as NAME=LEVEL, over the release's; may be repeated.
     ignore_formatted
         Skip directories that are formatted already.
     add_scram
@@ -71,26 +79,43 @@ def format_(
     import random
 
     from ottla.clock import SystemClock
+    from ottla.cli.features import parse_levels
     from ottla.drivers.metadata.formatting import format_directories
     from ottla.filesystem import OsFileSystem
+    from ottla.metadata.features import METADATA_VERSION, metadata_version_name
+    from ottla.metadata.first_levels import first_levels
     from ottla.storage.checkpoints.meta_properties import random_directory_id
 
     if sum((standalone, initial_controllers is not None, no_initial_controllers)) > 1:
         raise CommandFailed(
             "--standalone, --initial-controllers and --no-initial-controllers cannot be used together", MISUSED
         )
+    asked = parse_levels(feature or ())
     found = _config(directory, config, set)
+    changes_voters = standalone or initial_controllers is not None
+    if changes_voters and found.quorum_voters:
+        raise CommandFailed(
+            "controller.quorum.voters fixes the voters: leave it out to use --standalone or --initial-controllers, and "
+            "set controller.quorum.bootstrap.servers", MISUSED,
+        )  # fmt: skip
     chosen = cluster_id or random_directory_id(random.SystemRandom())
     try:
+        levels = first_levels(
+            release_version, asked, is_dynamic=changes_voters or (no_initial_controllers and not found.quorum_voters),
+            has_users=bool(add_scram),
+        )  # fmt: skip
         voters = _voters(found, standalone=standalone, initial=initial_controllers)
         rows = format_directories(
             OsFileSystem(), found.log_dirs, found.metadata_log_dir, found.node_id, chosen, random.SystemRandom(),
             SystemClock().now_ms(), voters=voters, listener=found.controller_protocol[0],
-            ignore_formatted=ignore_formatted, credentials=_credentials(add_scram or ()),
+            ignore_formatted=ignore_formatted, credentials=_credentials(add_scram or ()), levels=levels,
         )  # fmt: skip
     except (OttlaError, OSError) as error:
         raise CommandFailed(str(error), FAILED) from None
     print(f"cluster {chosen}, node {found.node_id}")
+    if (found.metadata_log_dir, True) in rows:
+        shown = {**levels, METADATA_VERSION: metadata_version_name(levels[METADATA_VERSION])}
+        print("  " + ", ".join(f"{name} {level}" for name, level in shown.items()))
     for path, is_new in rows:
         print(f"  {path}: {'formatted' if is_new else 'formatted already, skipped'}")
     return OK
