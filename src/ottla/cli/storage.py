@@ -78,8 +78,8 @@ def format_(
     """
     import random
 
-    from ottla.clock import SystemClock
     from ottla.cli.features import parse_levels
+    from ottla.clock import SystemClock
     from ottla.drivers.metadata.formatting import format_directories
     from ottla.filesystem import OsFileSystem
     from ottla.metadata.features import METADATA_VERSION, metadata_version_name

@@ -67,9 +67,8 @@ def _metadata_version(release: str | None, asked: Mapping[str, int]) -> int:
     if unstable is not None:
         raise OttlaError(f"--feature: metadata.version {level} is {unstable}, which is not for production yet")
     if not first.level <= level <= last.level:
-        raise OttlaError(
-            f"--feature: metadata.version can be {first.level} ({first.name}) to {last.level} ({last.name}), not {level}"
-        )
+        known = f"{first.level} ({first.name}) to {last.level} ({last.name})"
+        raise OttlaError(f"--feature: metadata.version can be {known}, not {level}")
     return level
 
 

@@ -62,7 +62,7 @@ NOT_VOTING = [
     ["--no-initial-controllers", "-r", "3.3"],
     ["--no-initial-controllers", *features("kraft.version=1")],
 ]
-"""Here Kafka's checkpoint says that voters can change, and names none; Ottla has it of the controllers that it joins."""
+"""Here Kafka's checkpoint says that voters can change, and names none; Ottla is told by the controllers it joins."""
 
 REFUSED: list[tuple[list[str], str]] = [
     (["-r", "9.9"], "'9.9' is no release from 3.3-IV3 to 4.4-IV2"),

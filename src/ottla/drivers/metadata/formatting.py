@@ -85,10 +85,10 @@ def format_directories(
     credentials: Sequence[Any] = (),
     levels: Mapping[str, int] = BOOTSTRAP,
 ) -> list[Formatted]:
-    """Write `meta.properties`, the feature `levels`, and who votes if that is given: then this node's metadata directory
-    gets the id that it has among them, and `listener` is the name of the one they are reached at. `credentials` are
-    records of SCRAM users that the cluster begins with (KIP-900). Raises OttlaError, before anything is written, for a
-    directory that has an identity."""
+    """Write `meta.properties`, the feature `levels`, and who votes if that is given: then this node's metadata
+    directory gets the id that it has among them, and `listener` is the name of the one they are reached at.
+    `credentials` are records of SCRAM users that the cluster begins with (KIP-900). Raises OttlaError, before anything
+    is written, for a directory that has an identity."""
     everywhere = list(dict.fromkeys((metadata_log_dir, *paths)))
     found: dict[str, MetaProperties | None] = {}
     for path in everywhere:
