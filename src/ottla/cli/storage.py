@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -82,7 +82,6 @@ def format_(
     from ottla.clock import SystemClock
     from ottla.drivers.metadata.formatting import format_directories
     from ottla.filesystem import OsFileSystem
-    from ottla.metadata.features import METADATA_VERSION, metadata_version_name
     from ottla.metadata.first_levels import first_levels
     from ottla.storage.checkpoints.meta_properties import random_directory_id
 
@@ -92,18 +91,11 @@ def format_(
         )
     asked = parse_levels(feature or ())
     found = _config(directory, config, set)
-    changes_voters = standalone or initial_controllers is not None
-    if changes_voters and found.quorum_voters:
-        raise CommandFailed(
-            "controller.quorum.voters fixes the voters: leave it out to use --standalone or --initial-controllers, and "
-            "set controller.quorum.bootstrap.servers", MISUSED,
-        )  # fmt: skip
     chosen = cluster_id or random_directory_id(random.SystemRandom())
     try:
-        levels = first_levels(
-            release_version, asked, is_dynamic=changes_voters or (no_initial_controllers and not found.quorum_voters),
-            has_users=bool(add_scram),
-        )  # fmt: skip
+        names = standalone or initial_controllers is not None
+        is_dynamic = _changes_voters(found, names=names, joins=no_initial_controllers)
+        levels = first_levels(release_version, asked, is_dynamic=is_dynamic, has_users=bool(add_scram))
         voters = _voters(found, standalone=standalone, initial=initial_controllers)
         rows = format_directories(
             OsFileSystem(), found.log_dirs, found.metadata_log_dir, found.node_id, chosen, random.SystemRandom(),
@@ -114,8 +106,7 @@ def format_(
         raise CommandFailed(str(error), FAILED) from None
     print(f"cluster {chosen}, node {found.node_id}")
     if (found.metadata_log_dir, True) in rows:
-        shown = {**levels, METADATA_VERSION: metadata_version_name(levels[METADATA_VERSION])}
-        print("  " + ", ".join(f"{name} {level}" for name, level in shown.items()))
+        print(f"  {_shown(levels)}")
     for path, is_new in rows:
         print(f"  {path}: {'formatted' if is_new else 'formatted already, skipped'}")
     return OK
@@ -171,6 +162,22 @@ def _config(directory: str | None, file: str | None, settings: list[str] | None)
         return load_config(StartOptions(directory, file, parse_settings(settings or (), "--set")), os.environ)
     except OttlaError as error:
         raise CommandFailed(str(error), MISUSED) from None
+
+
+def _changes_voters(config: ServerConfig, *, names: bool, joins: bool) -> bool:
+    """Whether the voters of the quorum can change: the command `names` some, or this node `joins` others. Raises
+    CommandFailed."""
+    if names and config.quorum_voters:
+        what = "controller.quorum.voters fixes the voters: leave it out to use --standalone or --initial-controllers"
+        raise CommandFailed(f"{what}, and set controller.quorum.bootstrap.servers", MISUSED)
+    return names or (joins and not config.quorum_voters)
+
+
+def _shown(levels: Mapping[str, int]) -> str:
+    from ottla.metadata.features import METADATA_VERSION, metadata_version_name
+
+    named = {**levels, METADATA_VERSION: metadata_version_name(levels[METADATA_VERSION])}
+    return ", ".join(f"{name} {level}" for name, level in named.items())
 
 
 def _credentials(arguments: Sequence[str]) -> list[Any]:
