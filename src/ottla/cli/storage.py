@@ -66,8 +66,7 @@ def format_(
     no_initial_controllers
         Other controllers are voters already; this one is added to them later.
     release_version
-        The release, such as 4.3 or 4.3-IV0, whose feature levels the cluster begins with: for one that has nodes of an
-        older release. Default: the newest.
+        The release, as 4.3 or 4.3-IV0, whose feature levels the cluster begins with. Default: the newest.
     feature
         A feature and the level that the cluster begins with as NAME=LEVEL, over the release's; may be repeated.
     ignore_formatted
@@ -78,24 +77,21 @@ def format_(
     """
     import random
 
-    from ottla.cli.features import parse_levels
     from ottla.clock import SystemClock
     from ottla.drivers.metadata.formatting import format_directories
     from ottla.filesystem import OsFileSystem
-    from ottla.metadata.first_levels import first_levels
     from ottla.storage.checkpoints.meta_properties import random_directory_id
 
     if sum((standalone, initial_controllers is not None, no_initial_controllers)) > 1:
         raise CommandFailed(
             "--standalone, --initial-controllers and --no-initial-controllers cannot be used together", MISUSED
         )
-    asked = parse_levels(feature or ())
     found = _config(directory, config, set)
     chosen = cluster_id or random_directory_id(random.SystemRandom())
     try:
         names = standalone or initial_controllers is not None
         is_dynamic = _changes_voters(found, names=names, joins=no_initial_controllers)
-        levels = first_levels(release_version, asked, is_dynamic=is_dynamic, has_users=bool(add_scram))
+        levels = _levels(release_version, feature, is_dynamic=is_dynamic, has_users=bool(add_scram))
         voters = _voters(found, standalone=standalone, initial=initial_controllers)
         rows = format_directories(
             OsFileSystem(), found.log_dirs, found.metadata_log_dir, found.node_id, chosen, random.SystemRandom(),
@@ -105,10 +101,7 @@ def format_(
     except (OttlaError, OSError) as error:
         raise CommandFailed(str(error), FAILED) from None
     print(f"cluster {chosen}, node {found.node_id}")
-    if (found.metadata_log_dir, True) in rows:
-        print(f"  {_shown(levels)}")
-    for path, is_new in rows:
-        print(f"  {path}: {'formatted' if is_new else 'formatted already, skipped'}")
+    _print_formatted(rows, levels if (found.metadata_log_dir, True) in rows else {})
     return OK
 
 
@@ -173,11 +166,22 @@ def _changes_voters(config: ServerConfig, *, names: bool, joins: bool) -> bool:
     return names or (joins and not config.quorum_voters)
 
 
-def _shown(levels: Mapping[str, int]) -> str:
+def _levels(release: str | None, feature: list[str] | None, *, is_dynamic: bool, has_users: bool) -> dict[str, int]:
+    """The feature levels that the cluster begins with. Raises OttlaError, CommandFailed."""
+    from ottla.cli.features import parse_levels
+    from ottla.metadata.first_levels import first_levels
+
+    return first_levels(release, parse_levels(feature or ()), is_dynamic=is_dynamic, has_users=has_users)
+
+
+def _print_formatted(rows: Sequence[tuple[str, bool]], levels: Mapping[str, int]) -> None:
     from ottla.metadata.features import METADATA_VERSION, metadata_version_name
 
-    named = {**levels, METADATA_VERSION: metadata_version_name(levels[METADATA_VERSION])}
-    return ", ".join(f"{name} {level}" for name, level in named.items())
+    if levels:
+        named = {**levels, METADATA_VERSION: metadata_version_name(levels[METADATA_VERSION])}
+        print("  " + ", ".join(f"{name} {level}" for name, level in named.items()))
+    for path, is_new in rows:
+        print(f"  {path}: {'formatted' if is_new else 'formatted already, skipped'}")
 
 
 def _credentials(arguments: Sequence[str]) -> list[Any]:
