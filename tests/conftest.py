@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -18,6 +19,9 @@ from tests.conformance import compatibility
 from tools import compiled
 
 _CONTROLLER = "PYTEST_CONTROLLER_PID"
+
+# kafka-python's threads go on for a while after a test; what they log is in no later test's records.
+logging.getLogger("kafka").propagate = False
 
 # A machine may be slow: no example has a deadline (200 ms otherwise), no drawing of examples is too slow.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
