@@ -18,7 +18,7 @@ import pytest
 from ottla.mirror.mirror import Mirror
 from peers.kafka import start_fast
 from peers.kafka.cluster import KafkaCluster
-from tests.cluster.admin import until
+from tests.cluster.admin import brokers, until
 from tests.cluster.processes import ottla_quorum, start_together
 from tests.cluster.quorum.test_quorum import QUICK, leader_of
 from tests.conformance.mirror.logins import may_log_in, secured_node, upserted
@@ -73,8 +73,12 @@ class Sides:
         return until(lambda: leader_of([*self.running.values()]), lambda found: found in self.running)
 
     def kill(self, node: int) -> None:
+        """Returns when the others know: librdkafka asks nobody else for a controller that it was sent to and that is
+        gone, for as long as a request may take."""
         self.source.kill(node)
         del self.running[node]
+        for address in self.running.values():
+            until(lambda address=address: brokers(address)[node], bool)  # type: ignore[misc]
 
     def restart(self, node: int) -> None:
         self.source.restart(node)
