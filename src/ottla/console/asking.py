@@ -15,7 +15,7 @@ from ottla.console import groups as groups_of
 from ottla.console.access.bearer import Bearer
 from ottla.console.access.roles import Identity, Rights, Roles
 from ottla.console.access.trail import Trail
-from ottla.console.brokers import Brokers, Refused
+from ottla.console.brokers import Brokers, NodeAway, Refused
 from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.feeds import Feeds
 from ottla.console.groups import Groups, Progress
@@ -129,6 +129,8 @@ class Asking:
     """Age of the oldest snapshot that the page shows."""
     halt: threading.Event = field(default_factory=threading.Event)
     """Set when nobody waits for the answer any more."""
+    _away: dict[str, dict[int, str]] = field(default_factory=dict, init=False, repr=False)
+    """Why nodes could not be asked, by part and node."""
 
     @property
     def brokers(self) -> Brokers:
@@ -167,7 +169,13 @@ class Asking:
             return instead
 
     def fail(self, part: str, error: Exception) -> None:
-        self.problems.setdefault(part, problem_of(error))
+        """The first reason stands; where it is a node that could not be asked, others are named beside it."""
+        if isinstance(error, NodeAway) and (part not in self.problems or part in self._away):
+            away = self._away.setdefault(part, {})
+            away[error.node_id] = str(error)
+            self.problems[part] = _unasked("; ".join(away.values()))
+        else:
+            self.problems.setdefault(part, problem_of(error))
 
     def cluster(self) -> Cluster:
         """Raises OSError, KafkaError."""
@@ -208,7 +216,11 @@ def problem_of(error: Exception) -> Problem:
         return Problem(f"This is not shown: {error}.", error.right)
     if isinstance(error, KafkaError):
         return Problem(f"The brokers answered with an error: {error.message or error.code.name.upper()}.", None)
-    return Problem(f"The brokers could not be asked: {error}.", None)
+    return _unasked(str(error))
+
+
+def _unasked(why: str) -> Problem:
+    return Problem(f"The brokers could not be asked: {why}.", None)
 
 
 def now_ms() -> int:

@@ -139,6 +139,14 @@ class Unanswered(OSError):
     """A change was sent and no answer came: it may have been made or not."""
 
 
+class NodeAway(ConnectionError):
+    """A node could not be asked; the text names it."""
+
+    def __init__(self, node_id: int, why: str) -> None:
+        super().__init__(f"node {node_id}: {why}")
+        self.node_id = node_id
+
+
 class Node(NamedTuple):
     """A broker as metadata names it."""
 
@@ -187,13 +195,16 @@ class Brokers:
             each.close()
 
     def ask(self, node_id: int, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
-        """One request to one node. Raises OSError, KafkaError (UNSUPPORTED_VERSION, SecurityFailure)."""
+        """One request to one node. Raises NodeAway, KafkaError (UNSUPPORTED_VERSION, SecurityFailure)."""
         with self._lock:
             at, cluster_id = self._nodes.get(node_id), self._cluster_id
         if at is None:
-            raise ConnectionError(f"node {node_id} is not known")
+            raise NodeAway(node_id, "its address is not known")
         meant = None if cluster_id is None else MeantNode(cluster_id, node_id)
-        return self._on(at, meant, lambda connection: _asked(connection, key, values))
+        try:
+            return self._on(at, meant, lambda connection: _asked(connection, key, values))
+        except OSError as error:
+            raise NodeAway(node_id, str(error)) from error
 
     def ask_any(self, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
         """One request to the first node that answers. Raises SecurityFailure where one refuses the user, OSError where

@@ -94,8 +94,8 @@ PLANTED: Final = (
             "test_tails.py::test_there_are_so_many_tails"),
     Planted("unsaid-lag-is-zero", "behind", "if value == 0 and any(", "if False and any(",
             "test_behind.py::test_an_unknown_lag_is_not_zero"),
-    Planted("moves-before-the-throttle", "acts.moves", "    if rate is not None:\n        added",
-            "    if rate is None:\n        added", "test_moves.py::test_the_throttle_is_set_before_the_moves_begin"),
+    Planted("moves-before-the-throttle", "acts.throttles", "    if rate is None:\n        start()",
+            "    if rate is not None:\n        start()", "test_moves.py::test_the_throttle_is_set_before_the_moves_begin"),
 )  # fmt: skip
 
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
+from ottla.console.acts.act import Partly
 from ottla.console.acts.moves import AT_ONCE, move
 from ottla.console.acts.table import BY_NAME
 from ottla.console.asking import Asking, Site, User
+from ottla.console.brokers import NodeAway
 from ottla.console.masks import Masks
 from ottla.console.views import moves as views
 from ottla.console.views.overview import overview
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from tests.unit.console.fake_changes import ChangingBrokers
 from tests.unit.console.fake_cluster import ID, user
@@ -268,7 +270,7 @@ def test_a_broker_that_is_away_hides_nothing_of_the_others() -> None:
     brokers = Partial()
     found = looked(brokers)
     assert [(each.broker, each.bytes_per_second) for each in found.throttle] == [(1, "1000")]
-    assert (found.copied_bytes, found.bytes) == ("0", "1024")  # the new replica is on the one that is away
+    assert (found.copied_bytes, found.bytes) == (None, None)  # the new replica is on the one that is away
     brokers.is_moving = False
     plan = BY_NAME["remove-throttle"].plan(Asking(user(brokers), Site(Masks()), {}))
     assert plan.warnings == [
@@ -302,3 +304,85 @@ def test_producers_of_the_leaders_that_answer_are_shown() -> None:
     page, asking = shown(Died(), "topic", {"topic": "a-b"})
     assert [each.producer_id for each in page.producers] == ["7"]
     assert "producers" in asking.problems
+
+
+class Silent(Copied):
+    """Partition 0 is copied to 2 and 3. Some nodes do not answer, or answer with an error."""
+
+    def __init__(self, **failures: KafkaError | OSError) -> None:
+        super().__init__()
+        self.failures = {int(name.removeprefix("node")): error for name, error in failures.items()}
+
+    def list_partition_reassignments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        row = {"partition_index": 0, "replicas": [1, 2, 3], "adding_replicas": [2, 3], "removing_replicas": []}
+        return {"error_code": 0, "topics": [{"name": "a-b", "partitions": [row]}]}
+
+    def ask(self, node_id: int, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
+        asks_one = key in (ApiKey.DESCRIBE_LOG_DIRS, ApiKey.DESCRIBE_CONFIGS)
+        if asks_one and node_id in self.failures:
+            raise self.failures[node_id]
+        return super().ask(node_id, key, values)
+
+
+AWAY = NodeAway(3, "h:3: no answer in time")
+ODD = KafkaError(ErrorCode.unknown_server_error, "broken")
+
+
+@pytest.mark.parametrize("failure", [AWAY, ODD], ids=["away", "error"])
+def test_a_node_that_says_nothing_hides_nothing_of_others(failure: KafkaError | OSError) -> None:
+    """A broker that died while it got a copy counted as one that had copied nothing, an error of one hid all sizes, and
+    neither was named."""
+    asking = Asking(user(Silent(node3=failure)), Site(Masks()), {"page": 1})
+    found = views.moves(asking)
+    assert (found.rows[0].copied_bytes, found.rows[0].bytes) == ("1024", "1024")  # of node 2
+    assert [(each.broker, each.bytes_per_second) for each in found.throttle] == [(1, "1000")]
+    assert set(asking.problems) == {"sizes", "throttle"}
+    why = "node 3: h:3: no answer in time" if failure is AWAY else "broken"
+    assert all(why in each.sentence for each in asking.problems.values())
+
+
+def test_every_node_that_is_away_is_named() -> None:
+    both = {"node2": NodeAway(2, "h:2: refused"), "node3": AWAY}
+    asking = Asking(user(Silent(**both)), Site(Masks()), {"page": 1})
+    assert views.moves(asking).rows[0].bytes is None
+    for each in ("sizes", "throttle"):
+        assert "node 2: h:2: refused; node 3: h:3: no answer" in asking.problems[each].sentence
+    asking = Asking(user(Silent(node1=ODD, **both)), Site(Masks()), {"page": 1})
+    assert views.moves(asking).throttle == []
+    assert "broken" in asking.problems["sizes"].sentence
+
+
+def test_a_plan_says_whose_sizes_it_lacks() -> None:
+    brokers = Silent(node3=AWAY)
+    brokers.list_partition_reassignments = lambda values: {"error_code": 0, "topics": []}  # type: ignore[method-assign]
+    assert any(each.startswith("Broker 3 did not say") for each in planned(brokers).warnings)
+
+
+def test_a_throttle_that_is_set_in_part_is_said() -> None:
+    class Half(Copied):
+        is_moving = False
+
+        def change(self, key: ApiKey, values: Mapping[str, Any], node_id: int | None = None) -> dict[str, Any]:
+            if node_id == 3:
+                raise ConnectionError("h:3: refused")
+            return super().change(key, values, node_id)
+
+    brokers = Half()
+    brokers.is_moving = False
+    with pytest.raises(Partly, match="nothing is moved, and the throttle may be set in part"):
+        planned(brokers, moves="a-b-1=2,3", throttle="1m").run()
+    assert (0, "", {}) not in changed(brokers)
+
+
+def test_one_partition_is_moved_with_a_throttle() -> None:
+    brokers = Copied()
+    act = BY_NAME["move-partition"]
+    values = {"topic": "a-b", "partition": "1", "replicas": "2,3", "throttle": "1m"}
+    plan = act.plan(Asking(user(brokers), Site(Masks()), act.parse(values)))
+    assert any("until it is removed" in each for each in plan.warnings)
+    plan.run()
+    assert changed(brokers) == [
+        (2, "a-b", {"leader": "0:1,0:2,1:2,1:1", "follower": "*"}),
+        *((4, str(node), {"leader": "1048576", "follower": "1048576"}) for node in (1, 2, 3)),
+        (0, "", {}),
+    ]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ottla.console.acts.act import Act, Change, Field, Partly, Plan, chosen, command, found_topic, plural, topic_page
+from ottla.console.acts.throttles import SLOW, STAYS, THROTTLE, rate_of, throttled
 from ottla.console.acts.topics import TIMEOUT_MS, TOPIC
 from ottla.console.asking import Asking, Invalid, NotFound
 from ottla.console.brokers import ensure_none
@@ -77,7 +78,7 @@ def reassign(asking: Asking) -> Plan:
     name = asking.text("topic")
     cluster, topic = found_topic(asking, name)
     partition = _partition(asking, topic)
-    wanted = _replicas(asking.text("replicas"))
+    wanted, rate = _replicas(asking.text("replicas")), rate_of(asking)
     for each in wanted:
         if each not in cluster.nodes:
             raise Invalid(f"replicas has broker {each}, which is not up; known: {_list(list(cluster.nodes))}")
@@ -86,12 +87,15 @@ def reassign(asking: Asking) -> Plan:
     warnings = []
     if len(wanted) < len(partition.replicas):
         warnings.append(f"The partition has fewer copies then: {len(wanted)} and not {len(partition.replicas)}.")
+    if rate is not None:
+        warnings += [STAYS, SLOW]
+    moving = {(name, partition.number): (partition.replicas, added)}
     note = " and ".join(
         [*([f"{_list(added)} gets a copy"] if added else []), *([f"{_list(gone)} deletes its own"] if gone else [])]
     )
     return Plan(
         f"Copies of {name}-{partition.number} move to brokers {_list(wanted)}.",
-        lambda: _alter(asking, name, partition.number, wanted),
+        lambda: throttled(asking, cluster, rate, moving, lambda: _alter(asking, name, partition.number, wanted)),
         [Change("copies", _list(partition.replicas), _list(wanted), note or "the order changes"),
          Change("preferred leader", str(partition.replicas[0]) if partition.replicas else None, str(wanted[0]))],
         warnings=warnings, back=topic_page(name),
@@ -147,7 +151,7 @@ ACTS: Final = (
     Act("move-partition", "Move a partition", "Which brokers have the copies of a partition.", "Alter on the cluster",
         reassign,
         (TOPIC, _NUMBER, Field("replicas", "Ids of brokers; the first is the preferred leader.", is_required=True,
-                               hint="1,2,3", label="Brokers")), "topic", is_direct=False),
+                               hint="1,2,3", label="Brokers"), THROTTLE), "topic", is_direct=False),
     Act("cancel-move", "Cancel a move", "A move of a partition's copies that has not ended.",
         "Alter and Describe on the cluster", cancel, (TOPIC, _NUMBER), "topic", is_direct=False),
 )  # fmt: skip

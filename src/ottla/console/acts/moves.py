@@ -11,7 +11,7 @@ from ottla.client.move_plan import PlanImpossible, plan_balance, plan_drain
 from ottla.config.units import human_bytes
 from ottla.console.acts.act import PINNED_MAX, Act, Blocked, Change, Field, Misfit, Partly, Plan, command, plural
 from ottla.console.acts.cluster import REPLICAS_MAX
-from ottla.console.acts.throttles import SLOW, STAYS, begin, rate_of
+from ottla.console.acts.throttles import SLOW, STAYS, THROTTLE, rate_of, throttled
 from ottla.console.acts.topics import TIMEOUT_MS
 from ottla.console.asking import Asking
 from ottla.console.brokers import ensure_none
@@ -31,7 +31,7 @@ _Moves = dict[tuple[str, int], list[int]]
 def move(asking: Asking) -> Plan:
     cluster, how, rate = read_cluster(asking.brokers), asking.text("how"), rate_of(asking)
     going = under_way(asking.brokers)
-    sizes: dict[tuple[str, int], int] = {}
+    sizes, silent = dict[tuple[str, int], int](), list[int]()
     if asking.text("moves"):
         moves, count = _typed(asking, cluster), 0
         if again := [each for each in moves if each in going]:
@@ -42,7 +42,7 @@ def move(asking: Asking) -> Plan:
         raise Blocked(f"{plural(len(going), 'partition')} {'is' if len(going) == 1 else 'are'} being moved already: "
                       "plan when that has ended, or cancel it.")  # fmt: skip
     else:
-        sizes = _sizes(asking, cluster)
+        sizes, silent = _sizes(asking, cluster)
         moves = _planned(asking, cluster, sizes)
         count = len(moves)
         moves = dict(list(moves.items())[:AT_ONCE])
@@ -63,7 +63,7 @@ def move(asking: Asking) -> Plan:
         ],
         command(asking, verb, list(map(str, leaving)), options) if verb and len(leaving) < 2 else "",
         [*([f"These are the first {AT_ONCE} of {count:,} moves: plan again when they have ended."]
-           if count > AT_ONCE else []), *([STAYS, SLOW] if rate else [])],
+           if count > AT_ONCE else []), *([_unknown(silent)] if silent else []), *([STAYS, SLOW] if rate else [])],
         "" if moves else "Nothing is to be moved: the brokers are as even as moves can make them." if how == "balance"
         else "Nothing is to be moved: there is no copy on these brokers.",
         pinned={"moves": "\n".join(f"{topic}-{number}={','.join(map(str, each))}"
@@ -80,14 +80,16 @@ def _brokers(asking: Asking) -> list[int]:
     return sorted({int(each) for each in text.split(",")})
 
 
-def _sizes(asking: Asking, cluster: Cluster) -> dict[tuple[str, int], int]:
-    """Bytes of the largest copy of each partition that is known. Raises KafkaError."""
+def _sizes(asking: Asking, cluster: Cluster) -> tuple[dict[tuple[str, int], int], list[int]]:
+    """Bytes of the largest copy of each partition that is known, and the brokers that could not be asked. Raises
+    KafkaError."""
     nodes = list(cluster.nodes)
     calls = [lambda node=node: asking.brokers.ask(node, ApiKey.DESCRIBE_LOG_DIRS, {"topics": None}) for node in nodes]
-    sizes: dict[tuple[str, int], int] = {}
-    for answer in asking.brokers.gather(calls):
+    sizes, silent = dict[tuple[str, int], int](), list[int]()
+    for node, answer in zip(nodes, asking.brokers.gather(calls), strict=True):
         if isinstance(answer, OSError):
-            continue  # a broker that died: other copies tell the size
+            silent.append(node)  # other copies tell the size
+            continue
         if isinstance(answer, KafkaError):
             raise answer
         ensure_none(ApiKey.DESCRIBE_LOG_DIRS, answer)
@@ -96,7 +98,13 @@ def _sizes(asking: Asking, cluster: Cluster) -> dict[tuple[str, int], int]:
                 for part in topic["partitions"]:
                     at = topic["name"], part["partition_index"]
                     sizes[at] = max(sizes.get(at, 0), part["partition_size"])
-    return sizes
+    return sizes, silent
+
+
+def _unknown(silent: Sequence[int]) -> str:
+    if len(silent) == 1:
+        return f"Broker {silent[0]} did not say what it has: a partition that only it has counts as empty."
+    return f"Brokers {_list(silent)} did not say what they have: a partition that only they have counts as empty."
 
 
 def _planned(asking: Asking, cluster: Cluster, sizes: dict[tuple[str, int], int]) -> _Moves:
@@ -150,16 +158,10 @@ def _note(before: Sequence[int], after: Sequence[int]) -> str:
 def _begin(
     asking: Asking, cluster: Cluster, moves: _Moves, before: dict[tuple[str, int], Sequence[int]], rate: int | None
 ) -> None:  # fmt: skip
-    """The throttle first, so that no copy begins without it. Raises KafkaError, OSError, Partly."""
-    if rate is not None:
-        added = {at: [each for each in replicas if each not in before[at]] for at, replicas in moves.items()}
-        begin(asking, cluster, rate, {at: (before[at], adding) for at, adding in added.items()})
-    try:
-        _submit(asking, moves)
-    except KafkaError as error:
-        if rate is None:
-            raise
-        raise Partly(f"the throttle is set, and nothing is moved: {error.message or error.code.name}") from error
+    """Raises KafkaError, OSError, Partly."""
+    added = {at: [each for each in replicas if each not in before[at]] for at, replicas in moves.items()}
+    moving = {at: (before[at], adding) for at, adding in added.items()}
+    throttled(asking, cluster, rate, moving, lambda: _submit(asking, moves))
 
 
 def _submit(asking: Asking, moves: _Moves) -> None:
@@ -198,6 +200,6 @@ ACTS: Final = (
          Field("brokers", "With empty: ids of the brokers.", hint="3,4", label="Brokers to empty"),
          Field("moves", "TOPIC-PARTITION=BROKERS on each line, in place of a plan.", length_max=PINNED_MAX,
                widget="area", is_data=True, hint="orders-0=1,2,3", label="Moves"),
-         Field("throttle", "Bytes a second of each broker, such as 20M; none if left out.", hint="20M")),
+         THROTTLE),
         "moves", is_direct=False, body_max=1024 * 1024),
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.config.units import human_bytes, parse_byte_rate
@@ -15,6 +15,8 @@ from ottla.errors import KafkaError
 
 STAYS: Final = "A throttle stays when the moves have ended, until it is removed: Kafka takes none away by itself."
 SLOW: Final = "A copy never catches up where more is written to its partition than the throttle lets through."
+THROTTLE: Final = Field("throttle", "Bytes a second of each broker, such as 20M; none if left out.", hint="20M")
+"""Of acts that move."""
 _PAGE: Final = ("/moves", "Moves")
 
 
@@ -29,14 +31,24 @@ def rate_of(asking: Asking) -> int | None:
     return rate
 
 
-def begin(asking: Asking, cluster: Cluster, rate: int, moving: throttles.Moving) -> None:
-    """Raises KafkaError, OSError, and Partly where some of the settings may be there."""
+def throttled(
+    asking: Asking, cluster: Cluster, rate: int | None, moving: throttles.Moving, start: Callable[[], None]
+) -> None:
+    """Start moves, the throttle first, so that no copy begins without it. Raises what `start` does; with a throttle,
+    Partly."""
+    if rate is None:
+        start()
+        return
     try:
         throttles.set_rate(asking, cluster, rate, moving)
-    except KafkaError as error:
+    except (KafkaError, OSError) as error:
         raise Partly(
             f"nothing is moved, and the throttle may be set in part: remove it on the page of moves ({error})"
         ) from error
+    try:
+        start()
+    except KafkaError as error:
+        raise Partly(f"the throttle is set, and nothing is moved: {error.message or error.code.name}") from error
 
 
 def throttle(asking: Asking) -> Plan:

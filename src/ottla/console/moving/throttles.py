@@ -8,7 +8,7 @@ pages say that it is there.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ottla.client.move_plan import RATES, REPLICAS
 from ottla.config.explained import BROKER, TOPIC, entry_of
@@ -33,30 +33,53 @@ Moving = Mapping[tuple[str, int], tuple[Sequence[int], Sequence[int]]]
 """By topic and partition: brokers that have a copy, and brokers that get one."""
 
 
-def read_rates(brokers: Brokers, cluster: Cluster) -> tuple[Rates, list[int]]:
-    """The rates, and the brokers that are away and tell none. One request to each broker. Raises KafkaError, and
-    OSError where none answers."""
-    found, away = _rates_by_source(brokers, cluster)
-    return {node: min(rates.values()) for node, rates in found.items()}, away
+class Found(NamedTuple):
+    """What brokers say of their rates."""
+
+    by_source: dict[int, dict[tuple[int, str], int]]
+    """By broker: rates by the source and the name of the setting."""
+    failures: dict[int, KafkaError | OSError]
+    """Of brokers that say nothing."""
+
+    @property
+    def rates(self) -> Rates:
+        return {node: min(each.values()) for node, each in self.by_source.items()}
 
 
-def _rates_by_source(brokers: Brokers, cluster: Cluster) -> tuple[dict[int, dict[tuple[int, str], int]], list[int]]:
-    def asked(node: int) -> Callable[[], dict[str, Any]]:
-        return lambda: brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, _asking([(BROKER, str(node))], RATES))
+def look(brokers: Brokers, cluster: Cluster) -> Found:
+    """One request to each broker. Raises KafkaError, OSError where none answers."""
 
-    found: dict[int, dict[tuple[int, str], int]] = {}
-    nodes, away = list(cluster.nodes), set[int]()
+    def asked(node: int) -> Callable[[], list[tuple[str, int, str]]]:
+        wanted = _asking([(BROKER, str(node))], RATES)
+        return lambda: _entries(brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, wanted)["results"][0], RATES)
+
+    found = Found({}, {})
+    nodes = list(cluster.nodes)
     for node, answer in zip(nodes, brokers.gather([asked(node) for node in nodes]), strict=True):
-        if isinstance(answer, OSError) and len(away) + 1 < len(nodes):
-            away.add(node)
+        if isinstance(answer, KafkaError | OSError):
+            found.failures[node] = answer
             continue
-        if isinstance(answer, Exception):
-            raise answer
-        for name, source, value in _entries(answer["results"][0], RATES):
+        for name, source, value in answer:
             if source in (_BROKER_OWN, _ALL_BROKERS) and value.isdecimal():
-                found.setdefault(node, {})[source, name] = int(value)
+                found.by_source.setdefault(node, {})[source, name] = int(value)
+    if nodes and len(found.failures) == len(nodes):
+        raise found.failures[nodes[0]]
+    return found
+
+
+def read_rates(brokers: Brokers, cluster: Cluster) -> tuple[Rates, list[int]]:
+    """The rates, and the brokers that are away and tell none. Raises KafkaError, and OSError where none answers."""
+    found = _ensured(look(brokers, cluster))
     holding = {node for topic in cluster.topics.values() for each in topic.partitions for node in each.replicas}
-    return found, sorted(away | holding - cluster.nodes.keys())
+    return found.rates, sorted(found.failures.keys() | holding - cluster.nodes.keys())
+
+
+def _ensured(found: Found) -> Found:
+    """Raises KafkaError where a broker refuses: an act does all or nothing."""
+    for error in found.failures.values():
+        if isinstance(error, KafkaError):
+            raise error
+    return found
 
 
 def read_lists(brokers: Brokers, topics: Collection[str]) -> Lists:
@@ -116,7 +139,8 @@ def _union(there: str, more: Sequence[str]) -> str:
 def remove(asking: Asking, cluster: Cluster) -> list[tuple[str, KafkaError]]:
     """All rates and lists of the brokers that are up and of the topics that the user sees. What could not be removed,
     and why. Raises OSError, and KafkaError where the settings cannot be read, or nothing could be removed."""
-    (rates, _), lists = _rates_by_source(asking.brokers, cluster), read_lists(asking.brokers, cluster.topics)
+    rates = _ensured(look(asking.brokers, cluster)).by_source
+    lists = read_lists(asking.brokers, cluster.topics)
     has_default = any(source == _ALL_BROKERS for found in rates.values() for source, _ in found)
     changes = [
         *([("all brokers", BROKER, "", RATES)] if has_default else []),

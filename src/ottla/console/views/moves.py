@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ottla.client.security import SecurityFailure
 from ottla.console.asking import Asking
 from ottla.console.brokers import Refused, ensure_none
 from ottla.console.cluster import Cluster
@@ -62,7 +63,7 @@ class Moves:
 def moves(asking: Asking) -> Moves:
     cluster, none = asking.cluster(), list[MoveRow]()
     rows = asking.attempt("moves", lambda: _rows(asking), none)
-    copies: Copies = asking.attempt("sizes", lambda: _copies(asking, cluster, rows), {}) if rows else {}
+    copies: Copies = _copies(asking, cluster, rows) if rows else {}
     pace = asking.trends.copied(copies) if copies else None
     rows = [_sized(each, copies) for each in rows]
     page, paging = paged(rows, asking.number("page"), len(rows))
@@ -75,15 +76,21 @@ def moves(asking: Asking) -> Moves:
 
 
 def rates_of(asking: Asking, cluster: Cluster) -> throttles.Rates:
-    """The throttles of brokers; none where the user may not see settings, or no broker tells them soon."""
+    """The throttles of brokers that tell them soon; none where the user may not see settings."""
 
-    def read() -> throttles.Rates:
+    def read() -> tuple[throttles.Rates, list[KafkaError | OSError]]:
         try:
-            return throttles.read_rates(asking.brokers, cluster)[0]
-        except (Refused, KafkaError, OSError):
-            return {}
+            found = throttles.look(asking.brokers, cluster)
+        except (Refused, SecurityFailure):  # the rest of the page says so
+            return {}, []
+        except (KafkaError, OSError) as error:
+            return {}, [error]
+        return found.rates, list(found.failures.values())
 
-    return asking.soon("throttle", throttles.FRESH_S, read) or {}
+    rates, failures = asking.soon("throttle", throttles.FRESH_S, read) or ({}, [])
+    for error in failures:
+        asking.fail("throttle", error)
+    return rates
 
 
 def _told(pace: Pace | None) -> tuple[str | None, str | None, str | None, int | None]:
@@ -109,8 +116,8 @@ def _row(topic: str, row: Mapping[str, Any], in_sync: Any) -> MoveRow:
 
 
 def _copies(asking: Asking, cluster: Cluster, rows: Iterable[MoveRow]) -> Copies:
-    """Sizes of the new replicas and of their leaders: one request to each broker, for these partitions. A broker that
-    is away tells nothing. Raises KafkaError."""
+    """Sizes of the new replicas and of their leaders: one request to each broker, for these partitions. What a broker
+    does not say is left out, and the reason is among the problems. Raises SecurityFailure."""
     leaders = {(topic.name, each.number): each.leader for topic in cluster.topics.values() for each in topic.partitions}
     wanted: dict[int, dict[str, list[int]]] = {}
     for row in rows:
@@ -122,25 +129,27 @@ def _copies(asking: Asking, cluster: Cluster, rows: Iterable[MoveRow]) -> Copies
         return lambda: asking.brokers.ask(node, ApiKey.DESCRIBE_LOG_DIRS, {"topics": topics})
 
     nodes = sorted(wanted)
-    sizes: dict[tuple[str, int, int], int] = {}
+    sizes, silent = dict[tuple[str, int, int], int](), set[int]()
     for node, answer in zip(nodes, asking.brokers.gather([asked(node) for node in nodes]), strict=True):
-        if isinstance(answer, OSError):
-            continue
-        if isinstance(answer, Exception):
-            raise answer
-        ensure_none(ApiKey.DESCRIBE_LOG_DIRS, answer)
-        for at, size in _sizes(answer).items():
-            sizes[*at, node] = size
+        found_here = asking.attempt("sizes", lambda answer=answer: _sizes(answer), None)  # type: ignore[misc]
+        if found_here is None:
+            silent.add(node)
+        else:
+            sizes |= {(*at, node): size for at, size in found_here.items()}
     found: dict[tuple[str, int, int], tuple[int, int]] = {}
     for row in rows:
         whole = sizes.get((row.topic, row.partition, leaders.get((row.topic, row.partition), -1)))
         if whole is not None:
-            found |= {(row.topic, row.partition, node): (sizes.get((row.topic, row.partition, node), 0), whole)
-                      for node in row.adding}  # fmt: skip
+            for node in set(row.adding) & cluster.nodes.keys() - silent:
+                found[row.topic, row.partition, node] = sizes.get((row.topic, row.partition, node), 0), whole
     return found
 
 
-def _sizes(answer: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+def _sizes(answer: dict[str, Any] | Exception) -> dict[tuple[str, int], int]:
+    """Raises KafkaError, OSError."""
+    if isinstance(answer, Exception):
+        raise answer
+    ensure_none(ApiKey.DESCRIBE_LOG_DIRS, answer)
     return {
         (topic["name"], part["partition_index"]): part["partition_size"]
         for directory in answer["results"]
