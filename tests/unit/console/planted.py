@@ -95,7 +95,8 @@ PLANTED: Final = (
     Planted("unsaid-lag-is-zero", "behind", "if value == 0 and any(", "if False and any(",
             "test_behind.py::test_an_unknown_lag_is_not_zero"),
     Planted("moves-before-the-throttle", "acts.throttles", "    if rate is None:\n        start()",
-            "    if rate is not None:\n        start()", "test_moves.py::test_the_throttle_is_set_before_the_moves_begin"),
+            "    if rate is not None:\n        start()",
+            "test_moves.py::test_the_throttle_is_set_before_the_moves_begin"),
 )  # fmt: skip
 
 
