@@ -16,7 +16,7 @@ from ottla.errors import KafkaError
 STAYS: Final = "A throttle stays when the moves have ended, until it is removed: Kafka takes none away by itself."
 SLOW: Final = "A copy never catches up where more is written to its partition than the throttle lets through."
 THROTTLE: Final = Field("throttle", "Bytes a second of each broker, such as 20M; none if left out.", hint="20M")
-"""Of acts that move."""
+"""The field of acts that move partitions."""
 _PAGE: Final = ("/moves", "Moves")
 
 

@@ -39,7 +39,7 @@ class Found(NamedTuple):
     by_source: dict[int, dict[tuple[int, str], int]]
     """By broker: rates by the source and the name of the setting."""
     failures: dict[int, KafkaError | OSError]
-    """Of brokers that say nothing."""
+    """Why brokers say nothing, by broker."""
 
     @property
     def rates(self) -> Rates:
