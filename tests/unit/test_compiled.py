@@ -99,12 +99,43 @@ def test_compiled_classes_have_the_attributes_of_their_sources() -> None:
     assert checked >= 10
 
 
+def suspensions(module: Path) -> list[int]:
+    """Lines at which a frame waits while it handles an exception."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.AsyncWith):
+            found.add(node.lineno)
+        handling: list[ast.stmt] = []
+        if isinstance(node, ast.ExceptHandler):
+            handling = node.body
+        elif isinstance(node, ast.Try):
+            handling = node.finalbody
+        for statement in handling:
+            waits = [each for each in ast.walk(statement) if isinstance(each, ast.Await | ast.Yield | ast.YieldFrom)]
+            found |= {each.lineno for each in waits}
+    return sorted(found)
+
+
+def test_nothing_compiled_waits_within_except(tmp_path: Path) -> None:
+    """A compiled frame that does holds the traceback, with all that the frames there hold, and writes into them when it
+    goes on: where the traceback was dropped meanwhile (`without_frames`), the process crashed."""
+    planted = tmp_path / "planted.py"
+    planted.write_text(
+        "async def f(x):\n try:\n  await x\n except OSError:\n  await x\n finally:\n  await x\n async with x: pass\n"
+    )
+    assert suspensions(planted) == [5, 7, 8]
+    waiting = {module.name: lines for module in compiled.typed_modules() if (lines := suspensions(module))}
+    assert waiting == {}
+
+
 def test_the_sources_pass_the_same_tests() -> None:
     """Runs the tests of the hot path interpreted."""
     files = (
         "storage/log/test_log",
         "storage/segments/test_indexes",
         "server/connections/test_connection",
+        "server/connections/test_incremental_free",
+        "server/coordinators/test_known_requests",
         "server/produce/test_produce_and_fetch",
         "replication/test_share_held_keys",
         "coordinator/test_scripts",

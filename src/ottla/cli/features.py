@@ -123,9 +123,14 @@ def _wanted(release: str | None, feature: Sequence[str] | None, changes: Callabl
     if release is not None:
         found = default_levels(_metadata_version(release))
         return {name: level for name, level in found.items() if changes(name, level)}
+    return parse_levels(feature or ())
+
+
+def parse_levels(feature: Sequence[str]) -> dict[str, int]:
+    """Feature to level, of `NAME=LEVEL`. Raises CommandFailed."""
     wanted: dict[str, int] = {}
-    for each in feature or ():
-        name, equals, text = each.partition("=")
+    for each in feature:
+        name, equals, text = (part.strip() for part in each.partition("="))
         if not equals or not name:
             raise CommandFailed(f"--feature is NAME=LEVEL, not {each!r}", MISUSED)
         if name in wanted:

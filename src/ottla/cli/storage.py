@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +29,7 @@ Settings = Annotated[
 
 
 ScramUsers = Annotated[list[Raw] | None, Parameter(negative="", consume_multiple=False)]
+Levels = Annotated[list[Text] | None, Parameter(name=("--feature", "-f"), negative="", consume_multiple=False)]
 
 
 @app.command(name="format")
@@ -42,6 +43,8 @@ def format_(
     standalone: Flag = False,
     initial_controllers: Text | None = None,
     no_initial_controllers: Flag = False,
+    release_version: Annotated[Text | None, Parameter(name=("--release-version", "-r"))] = None,
+    feature: Levels = None,
     ignore_formatted: Flag = False,
     add_scram: ScramUsers = None,
 ) -> int:
@@ -62,6 +65,10 @@ def format_(
         The first voters as ID@HOST:PORT:DIRECTORY-ID,..., the same on each of them.
     no_initial_controllers
         Other controllers are voters already; this one is added to them later.
+    release_version
+        The release, as 4.3 or 4.3-IV0, whose feature levels the cluster begins with. Default: the newest.
+    feature
+        A feature and the level that the cluster begins with as NAME=LEVEL, over the release's; may be repeated.
     ignore_formatted
         Skip directories that are formatted already.
     add_scram
@@ -82,17 +89,19 @@ def format_(
     found = _config(directory, config, set)
     chosen = cluster_id or random_directory_id(random.SystemRandom())
     try:
+        names = standalone or initial_controllers is not None
+        is_dynamic = _changes_voters(found, names=names, joins=no_initial_controllers)
+        levels = _levels(release_version, feature, is_dynamic=is_dynamic, has_users=bool(add_scram))
         voters = _voters(found, standalone=standalone, initial=initial_controllers)
         rows = format_directories(
             OsFileSystem(), found.log_dirs, found.metadata_log_dir, found.node_id, chosen, random.SystemRandom(),
             SystemClock().now_ms(), voters=voters, listener=found.controller_protocol[0],
-            ignore_formatted=ignore_formatted, credentials=_credentials(add_scram or ()),
+            ignore_formatted=ignore_formatted, credentials=_credentials(add_scram or ()), levels=levels,
         )  # fmt: skip
     except (OttlaError, OSError) as error:
         raise CommandFailed(str(error), FAILED) from None
     print(f"cluster {chosen}, node {found.node_id}")
-    for path, is_new in rows:
-        print(f"  {path}: {'formatted' if is_new else 'formatted already, skipped'}")
+    _print_formatted(rows, levels if (found.metadata_log_dir, True) in rows else {})
     return OK
 
 
@@ -146,6 +155,33 @@ def _config(directory: str | None, file: str | None, settings: list[str] | None)
         return load_config(StartOptions(directory, file, parse_settings(settings or (), "--set")), os.environ)
     except OttlaError as error:
         raise CommandFailed(str(error), MISUSED) from None
+
+
+def _changes_voters(config: ServerConfig, *, names: bool, joins: bool) -> bool:
+    """Whether the voters of the quorum can change: the command `names` some, or this node `joins` others. Raises
+    CommandFailed."""
+    if names and config.quorum_voters:
+        what = "controller.quorum.voters fixes the voters: leave it out to use --standalone or --initial-controllers"
+        raise CommandFailed(f"{what}, and set controller.quorum.bootstrap.servers", MISUSED)
+    return names or (joins and not config.quorum_voters)
+
+
+def _levels(release: str | None, feature: list[str] | None, *, is_dynamic: bool, has_users: bool) -> dict[str, int]:
+    """The feature levels that the cluster begins with. Raises OttlaError, CommandFailed."""
+    from ottla.cli.features import parse_levels
+    from ottla.metadata.first_levels import first_levels
+
+    return first_levels(release, parse_levels(feature or ()), is_dynamic=is_dynamic, has_users=has_users)
+
+
+def _print_formatted(rows: Sequence[tuple[str, bool]], levels: Mapping[str, int]) -> None:
+    from ottla.metadata.features import METADATA_VERSION, metadata_version_name
+
+    if levels:
+        named = {**levels, METADATA_VERSION: metadata_version_name(levels[METADATA_VERSION])}
+        print("  " + ", ".join(f"{name} {level}" for name, level in named.items()))
+    for path, is_new in rows:
+        print(f"  {path}: {'formatted' if is_new else 'formatted already, skipped'}")
 
 
 def _credentials(arguments: Sequence[str]) -> list[Any]:

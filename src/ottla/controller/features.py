@@ -26,10 +26,6 @@ class UpgradeType(enum.IntEnum):
 
 
 _KINDS: frozenset[int] = frozenset(UpgradeType)
-_REQUIRED_METADATA_VERSION: Mapping[str, Mapping[int, int]] = {
-    features.ELR_VERSION: {1: 23},
-}
-"""`metadata.version` that a feature's level needs (`Feature.validateVersion`). All others go with any."""
 
 
 def update_features(
@@ -142,7 +138,7 @@ def _check_metadata_downgrade(current: int, level: int, kind: int) -> None:
 
 
 def _check_dependency(name: str, level: int, proposed: Mapping[str, int]) -> None:
-    needed = _REQUIRED_METADATA_VERSION.get(name, {}).get(level, 0)
+    needed = features.required_metadata_version(name, level)
     if proposed.get(features.METADATA_VERSION, features.METADATA_VERSION_MIN) < needed:
         raise _refused(
             name, level, f"{name} could not be set to {level} because it depends on metadata.version level {needed}"

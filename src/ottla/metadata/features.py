@@ -82,6 +82,13 @@ _SINCE: Final = (
 )  # fmt: skip
 """(feature, its level, the `metadata.version` that came with it), as `Feature.defaultLevel` has them."""
 
+_REQUIRED_METADATA_VERSION: Final[Mapping[tuple[str, int], int]] = {(ELR_VERSION, 1): 23}
+
+
+def required_metadata_version(name: str, level: int) -> int:
+    """The `metadata.version` that a feature's level needs (`Feature.validateVersion`). All but one go with any."""
+    return _REQUIRED_METADATA_VERSION.get((name, level), METADATA_VERSION_MIN)
+
 
 def default_levels(level: int) -> dict[str, int]:
     """The levels of all features that go with a level of `metadata.version`: those of a cluster that is formatted for
@@ -98,11 +105,11 @@ def metadata_version_name(level: int) -> str:
 
 
 def metadata_version_of(release: str) -> int | None:
-    """The level of a name as `4.4-IV1`, or the newest one of a release as `4.4` or `4.4.0`; None for any other."""
+    """The level of a name as `4.4-IV1`, or the newest one of a release as `4.4` or `4.4.0`; None for any other. What
+    follows a second dot is not looked at, as in Kafka."""
     short = ".".join(release.split(".")[:2])
-    levels = [each.level for each in METADATA_VERSIONS if release == each.name or each.name.startswith(f"{short}-")]
-    named = [each.level for each in METADATA_VERSIONS if release == each.name]
-    return max(named or ([] if "-" in release else levels), default=None)
+    levels = [each.level for each in METADATA_VERSIONS if short == each.name or each.name.startswith(f"{short}-")]
+    return max(levels, default=None)
 
 
 def unsupported(levels: Mapping[str, int]) -> list[tuple[str, int, int, int]]:

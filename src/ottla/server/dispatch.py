@@ -134,10 +134,9 @@ async def _long(call: Call, frame: memoryview, offset: int) -> Outcome:
     is_small = len(frame) <= LARGE_REQUEST_BYTES or loaded.key in _NEVER_WAIT
     if is_small or session is None or not session.apis.of_clients:
         return await _in_steps(call, frame, offset, None)
-    from ottla.server.connections.decoded_rows import claimed  # most nodes do without
+    from ottla.server.connections.decoded_rows import with_claim  # most nodes do without
 
-    async with claimed(len(frame)) as claim:
-        return await _in_steps(call, frame, offset, claim)
+    return await with_claim(len(frame), lambda claim: _in_steps(call, frame, offset, claim))
 
 
 async def _in_steps(call: Call, frame: memoryview, offset: int, claim: Claim | None) -> Outcome:
@@ -149,7 +148,7 @@ async def _in_steps(call: Call, frame: memoryview, offset: int, claim: Claim | N
         from ottla.server.connections.decoded_rows import lowering
 
         steps = lowering(claim, steps)
-    call.request = await run_yielding(steps)
+    await run_yielding(_decoding(call, steps))
     outcome = await _encoded_later(call, _handled(call))
     if not loaded.pipelined:
         from ottla.server.connections.incremental_free import free_in_steps  # an idle node does without
@@ -160,6 +159,12 @@ async def _in_steps(call: Call, frame: memoryview, offset: int, claim: Claim | N
     return outcome
 
 
+def _decoding(call: Call, steps: Generator[int, None, Any]) -> Generator[int, None, None]:
+    """Leaves the request in `call` and gives nothing: what a compiled coroutine has awaited is held until it waits
+    again, and a request that somebody holds is not freed in steps."""
+    call.request = yield from steps
+
+
 async def _handled(call: Call) -> Outcome:
     outcome = call.api.handle(call.context, call.request)
     return await run_yielding(outcome) if isinstance(outcome, Generator) else outcome
@@ -167,13 +172,19 @@ async def _handled(call: Call) -> Outcome:
 
 async def _encoded_later(call: Call, handling: Coroutine[Any, Any, Outcome]) -> Outcome:
     """The encoded outcome of `handling`; or an awaitable one, without delaying the next request."""
+    failed: Exception | None = None
     try:
         outcome = await handling
         if isinstance(outcome, Awaitable) and not call.api.pipelined:
             outcome = await outcome
     except Exception as error:
-        refused = _refusal(call, error)
+        failed = error
+    if failed is not None:
+        # Not within `except`: compiled code holds the traceback until its end, and the frames there hold the request.
+        refused = _refusal(call, failed)
+        failed = None
         outcome = await run_yielding(refused) if isinstance(refused, Generator) else refused
+        del refused
     if not isinstance(outcome, Mapping):
         return outcome
     held = [outcome]

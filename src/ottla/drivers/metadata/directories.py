@@ -190,9 +190,11 @@ def _fsync_name(fs: FileSystem, path: str) -> None:
         fs.fsync_dir(posixpath.dirname(path.rstrip("/")) or ".")
 
 
-def bootstrap_checkpoint(now: Millis, more: Sequence[Any] = ()) -> bytes:
-    """The contents of `bootstrap.checkpoint`: this release's feature levels, and `more` records behind them."""
-    level = features.BOOTSTRAP[features.METADATA_VERSION]
-    records = [*(FeatureLevelRecord(name, value) for name, value in features.BOOTSTRAP.items()), *more]
+def bootstrap_checkpoint(
+    now: Millis, more: Sequence[Any] = (), levels: Mapping[str, int] = features.BOOTSTRAP
+) -> bytes:
+    """The contents of `bootstrap.checkpoint`: feature levels, and `more` records behind them."""
+    level = features.metadata_version(levels)
+    records = [*(FeatureLevelRecord(name, value) for name, value in levels.items()), *more]
     values = [encode(record, level) for record in records]
     return b"".join(write_snapshot(values, epoch=0, last_timestamp=0, now=now))

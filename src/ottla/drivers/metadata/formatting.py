@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import posixpath
 import random as random_module
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ottla.drivers.metadata.directories import METADATA_DIRECTORY, bootstrap_checkpoint
 from ottla.errors import OttlaError
 from ottla.filesystem import FileSystem
+from ottla.metadata.features import BOOTSTRAP
 from ottla.model import Millis, NodeId, uuid_from_base64
 from ottla.protocol.internal.quorum_records import Voter, VoterEndpoint
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, SnapshotId, write_snapshot
@@ -82,11 +83,12 @@ def format_directories(
     listener: str = "CONTROLLER",
     ignore_formatted: bool = False,
     credentials: Sequence[Any] = (),
+    levels: Mapping[str, int] = BOOTSTRAP,
 ) -> list[Formatted]:
-    """Write `meta.properties`, the feature levels, and who votes if that is given: then this node's metadata directory
-    gets the id that it has among them, and `listener` is the name of the one they are reached at. `credentials` are
-    records of SCRAM users that the cluster begins with (KIP-900). Raises OttlaError, before anything is written, for a
-    directory that has an identity."""
+    """Write `meta.properties`, the feature `levels`, and who votes if that is given: then this node's metadata
+    directory gets the id that it has among them, and `listener` is the name of the one they are reached at.
+    `credentials` are records of SCRAM users that the cluster begins with (KIP-900). Raises OttlaError, before anything
+    is written, for a directory that has an identity."""
     everywhere = list(dict.fromkeys((metadata_log_dir, *paths)))
     found: dict[str, MetaProperties | None] = {}
     for path in everywhere:
@@ -102,7 +104,7 @@ def format_directories(
         fs.makedirs(path)
         directory_id = own if own is not None and path == metadata_log_dir else random_directory_id(random)
         if path == metadata_log_dir:
-            data = bootstrap_checkpoint(now, credentials)
+            data = bootstrap_checkpoint(now, credentials, levels)
             fs.write_atomic(posixpath.join(path, BOOTSTRAP_FILE), data, private=True)
             if voters is not None:
                 _write_voters(fs, path, voters, listener, now)

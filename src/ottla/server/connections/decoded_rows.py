@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Generator
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from ottla.protocol.layout import ELEMENTS_MAX, ROW_COST
+
+T = TypeVar("T")
 
 ROWS_MAX: Final = 2 * ELEMENTS_MAX
 """Rows of all large requests in progress: some 120 MB. More at once would not be answered any sooner: decoding is work
@@ -96,14 +97,13 @@ def rows_of(loop: asyncio.AbstractEventLoop) -> DecodedRows:
     return found
 
 
-@asynccontextmanager
-async def claimed(frame_bytes: int) -> AsyncIterator[Claim]:
-    """A claim for a request of so many bytes, given back at the end."""
+async def with_claim(frame_bytes: int, work: Callable[[Claim], Coroutine[Any, Any, T]]) -> T:
+    """The result of `work` with a claim for a request of so many bytes, given back at the end."""
     rows = rows_of(asyncio.get_running_loop())
     claim = Claim(rows, min(frame_bytes, ELEMENTS_MAX))
     await rows.take(claim.rows)
     try:
-        yield claim
+        return await work(claim)
     finally:
         rows.drop(claim.rows)
 

@@ -284,6 +284,7 @@ class Fetch:
             partitions: list[Partition] = []
             seen: list[int] = []
             changes = 0 if self._session is None else self._session.changes
+            cold: ColdRead | None = None
             try:
                 for start in range(0, len(self._entries), PARTITIONS_AT_ONCE):
                     some = self._entries[start : start + PARTITIONS_AT_ONCE]
@@ -295,7 +296,9 @@ class Fetch:
                             partitions.append(partition)
                             seen.append(self._end_of(partition))
                     yield (found.count - count) * READ_COST + len(some) * READ_COST // 20
-            except ColdRead as cold:
+            except ColdRead as error:
+                cold = error
+            if cold is not None:
                 self._cold_reads += 1
                 yield self._node.fs.run(cold.warm)
                 self._look()

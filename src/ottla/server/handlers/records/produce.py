@@ -396,7 +396,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling[Respons
     for topic in request.topics:
         answers = []
         for data in topic.partitions:
-            partition = None
+            partition = info = None
             try:
                 if denied and (topic.topic_id or topic.name) in denied:
                     raise KafkaError(ErrorCode.topic_authorization_failed)
@@ -417,6 +417,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling[Respons
                 answers.append(_failed(data.index, error, partition))
                 _count_failure(context, error, partition, data.records)
                 _note_refusal(context, topic, data, error)
+            if info is None or partition is None or data.records is None:
                 if context.in_steps:
                     yield APPEND_COST
                 continue

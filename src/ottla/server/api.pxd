@@ -1,0 +1,37 @@
+# C types for `api.py`; see there.
+
+
+cdef class Deferred:
+    cdef public bint cancelled
+    cdef public bint done
+    cdef public object on_cancel
+    cdef public object on_complete
+    cdef public object result
+
+
+cdef class RequestContext:
+    cdef public object api_key
+    cdef public object api_version
+    cdef public object client_host
+    cdef public object client_id
+    cdef public object correlation_id
+    cdef public object in_steps
+    cdef public object listener_name
+    cdef public object node
+    cdef public object principal
+    cdef public object session
+
+
+cdef class Call:
+    cdef public object api
+    cdef public object context
+    cdef public object request
+
+
+cdef class Slot:
+    cdef public double began_s
+    cdef public object call
+    cdef public object deferred
+    cdef public bint ready
+    cdef public object response
+    cdef public object task

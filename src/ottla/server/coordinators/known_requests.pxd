@@ -1,0 +1,1 @@
+# C types for `known_requests.py`; see there.

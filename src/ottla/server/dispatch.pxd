@@ -1,0 +1,1 @@
+# C types for `dispatch.py`; see there.
