@@ -116,8 +116,9 @@ class BrokerWatch:
             session.when_lost(lambda: self._lost(node_id, session))
 
     def activated(self) -> None:
-        """The controller has become the active one."""
-        self._sessions.clear()
+        """The controller has become the active one. It may have taken heartbeats just before this is called: their
+        connections stay watched, or a broker that dies before its next heartbeat would keep its leaderships until its
+        session ends."""
         for broker in self._controller.image.brokers.values():
             self._suspect(broker.id)
 

@@ -218,6 +218,19 @@ def test_a_new_controller_suspects_everybody() -> None:
     assert world.fenced == [2]
 
 
+def test_a_broker_that_was_heard_before_the_activation_ended_is_watched() -> None:
+    """The first decisions of a new controller are committed together with the answer to a heartbeat: which is heard of
+    first is chance. A death after the new controller has looked, and before the next heartbeat, was not noticed."""
+    world = World()
+    world.beat(2)
+    world.call(world.watch.activated)
+    world.wait(1)
+    assert world.fenced == []
+    world.kill(2)
+    world.wait(1)
+    assert world.fenced == [2]
+
+
 def test_its_own_broker_lives_as_long_as_it_does() -> None:
     world = World(SETTINGS._replace(node_id=2))
     world.kill(2)
