@@ -128,7 +128,7 @@ format: setup  ## format the tree and mend what the linter can
 	$(VENV)/bin/ruff check --fix --quiet . || true
 	$(VENV)/bin/ruff format --quiet .
 
-demo:  ## the main job: three nodes, a registry, pipelines on Spark, a node killed, exact results (3 minutes from nothing)
+demo:  ## the main job: three nodes, a registry, pipelines on Spark, a node killed, exact results (3 to 5 minutes from nothing)
 	@$(MAKE) --no-print-directory -j3 $(RUNS) $(COMPILED) java
 	@$(PY) -m demo
 

@@ -20,7 +20,7 @@ from tools import compiled
 
 _CONTROLLER = "PYTEST_CONTROLLER_PID"
 
-# kafka-python's threads go on for a while after a test; what they log is in no later test's records.
+# kafka-python's threads go on for a while after a test: keep what they log out of the records of later tests.
 logging.getLogger("kafka").propagate = False
 
 # A machine may be slow: no example has a deadline (200 ms otherwise), no drawing of examples is too slow.

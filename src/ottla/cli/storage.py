@@ -66,7 +66,7 @@ def format_(
     no_initial_controllers
         Other controllers are voters already; this one is added to them later.
     release_version
-        The release, as 4.3 or 4.3-IV0, whose feature levels the cluster begins with. Default: the newest.
+        The release, such as 4.3 or 4.3-IV0, whose feature levels the cluster begins with. Default: the newest.
     feature
         A feature and the level that the cluster begins with as NAME=LEVEL, over the release's; may be repeated.
     ignore_formatted

@@ -322,7 +322,7 @@ def ensure(settings: Mapping[str, Any], name: str) -> str:
 
 
 def _cleanup_policy(admin: Any, name: str) -> str:
-    """Any broker is asked for it: one that has not heard of a topic that was just made is asked again."""
+    """A broker that has not yet heard of a topic that was just created is asked again."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import ConfigResource, ResourceType
 

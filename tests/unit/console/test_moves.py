@@ -11,7 +11,7 @@ from ottla.console.acts.act import Partly
 from ottla.console.acts.moves import AT_ONCE, move
 from ottla.console.acts.table import BY_NAME
 from ottla.console.asking import Asking, Site, User
-from ottla.console.brokers import NodeAway
+from ottla.console.brokers import NodeAway, Unanswered
 from ottla.console.masks import Masks
 from ottla.console.views import moves as views
 from ottla.console.views.overview import overview
@@ -358,20 +358,45 @@ def test_a_plan_says_whose_sizes_it_lacks() -> None:
     assert any(each.startswith("Broker 3 did not say") for each in planned(brokers).warnings)
 
 
-def test_a_throttle_that_is_set_in_part_is_said() -> None:
-    class Half(Copied):
-        is_moving = False
+class Half(Copied):
+    """Changes fail at node 3, or all moves."""
 
-        def change(self, key: ApiKey, values: Mapping[str, Any], node_id: int | None = None) -> dict[str, Any]:
-            if node_id == 3:
-                raise ConnectionError("h:3: refused")
-            return super().change(key, values, node_id)
+    def __init__(self, failure: OSError, of_moves: bool = False) -> None:
+        super().__init__()
+        self.is_moving, self.failure, self.of_moves = False, failure, of_moves
 
-    brokers = Half()
-    brokers.is_moving = False
-    with pytest.raises(Partly, match="nothing is moved, and the throttle may be set in part"):
+    def change(self, key: ApiKey, values: Mapping[str, Any], node_id: int | None = None) -> dict[str, Any]:
+        if key == ApiKey.ALTER_PARTITION_REASSIGNMENTS if self.of_moves else node_id == 3:
+            raise self.failure
+        return super().change(key, values, node_id)
+
+
+@pytest.mark.parametrize(
+    ("failure", "of_moves", "said"),
+    [
+        (ConnectionError("h:3: refused"), False, "nothing is moved, and the throttle may be set in part"),
+        (ConnectionError("h:3: refused"), True, "the throttle is set, and nothing is moved: h:3"),
+        (Unanswered("h:3: no answer in time"), True, "the throttle is set; whether anything is moved is not known"),
+    ],
+)
+def test_what_was_done_before_a_broker_went_away_is_said(failure: OSError, of_moves: bool, said: str) -> None:
+    brokers = Half(failure, of_moves)
+    with pytest.raises(Partly, match=said):
         planned(brokers, moves="a-b-1=2,3", throttle="1m").run()
     assert (0, "", {}) not in changed(brokers)
+
+
+def test_a_throttle_of_moves_under_way_is_set_whole_or_said() -> None:
+    brokers = Half(ConnectionError("h:3: refused"))
+    brokers.is_moving = True
+    asked = Asking(user(brokers), Site(Masks()), BY_NAME["throttle-moves"].parse({"throttle": "5"}))
+    with pytest.raises(Partly, match="may be set in part"):
+        BY_NAME["throttle-moves"].plan(asked).run()
+    refused = Copied()
+    refused.code = ErrorCode.policy_violation
+    asked = Asking(user(refused), Site(Masks()), BY_NAME["throttle-moves"].parse({"throttle": "5"}))
+    with pytest.raises(KafkaError):  # nothing was set
+        BY_NAME["throttle-moves"].plan(asked).run()
 
 
 def test_one_partition_is_moved_with_a_throttle() -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from ottla.config.units import human_bytes, parse_byte_rate
 from ottla.console.acts.act import Act, Blocked, Change, Field, Misfit, Partly, Plan, command, plural
 from ottla.console.asking import Asking
+from ottla.console.brokers import Unanswered
 from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.moving import throttles
 from ottla.console.moving.under_way import under_way
@@ -17,6 +18,7 @@ STAYS: Final = "A throttle stays when the moves have ended, until it is removed:
 SLOW: Final = "A copy never catches up where more is written to its partition than the throttle lets through."
 THROTTLE: Final = Field("throttle", "Bytes a second of each broker, such as 20M; none if left out.", hint="20M")
 """The field of acts that move partitions."""
+_IN_PART: Final = "the throttle may be set in part: remove it on the page of moves"
 _PAGE: Final = ("/moves", "Moves")
 
 
@@ -40,15 +42,30 @@ def throttled(
         start()
         return
     try:
-        throttles.set_rate(asking, cluster, rate, moving)
+        for _ in throttles.set_rate(asking, cluster, rate, moving):
+            pass
     except (KafkaError, OSError) as error:
-        raise Partly(
-            f"nothing is moved, and the throttle may be set in part: remove it on the page of moves ({error})"
-        ) from error
+        raise Partly(f"nothing is moved, and {_IN_PART} ({error})") from error
     try:
         start()
     except KafkaError as error:
         raise Partly(f"the throttle is set, and nothing is moved: {error.message or error.code.name}") from error
+    except Unanswered as error:
+        raise Partly(f"the throttle is set; whether anything is moved is not known: {error}") from error
+    except OSError as error:
+        raise Partly(f"the throttle is set, and nothing is moved: {error}") from error
+
+
+def _set(asking: Asking, cluster: Cluster, rate: int, moving: throttles.Moving) -> None:
+    """Raises KafkaError and OSError where nothing is set, else Partly."""
+    is_begun = False
+    try:
+        for _ in throttles.set_rate(asking, cluster, rate, moving):
+            is_begun = True
+    except (KafkaError, OSError) as error:
+        if not is_begun:
+            raise
+        raise Partly(f"{_IN_PART} ({error})") from error
 
 
 def throttle(asking: Asking) -> Plan:
@@ -60,7 +77,7 @@ def throttle(asking: Asking) -> Plan:
     before, _ = throttles.read_rates(asking.brokers, cluster)
     return Plan(
         f"Each broker copies at most {human_bytes(rate)} a second for {plural(len(moving), 'move')} under way.",
-        lambda: throttles.set_rate(asking, cluster, rate, moving),
+        lambda: _set(asking, cluster, rate, moving),
         [Change(f"broker {node}", f"{human_bytes(before[node])}/s" if node in before else None,
                 f"{human_bytes(rate)}/s") for node in cluster.nodes],
         warnings=[STAYS, SLOW], back=_PAGE,

@@ -7,7 +7,7 @@ pages say that it is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.client.move_plan import RATES, REPLICAS
@@ -108,14 +108,16 @@ def _entries(result: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str,
     return [(each.name, each.source, each.value or "") for each in rows if each.name in names]
 
 
-def set_rate(asking: Asking, cluster: Cluster, rate: int, moving: Moving) -> None:
-    """The rate on all brokers that are up, and the replicas on the topics, beside those that are throttled already.
-    Raises KafkaError, OSError."""
+def set_rate(asking: Asking, cluster: Cluster, rate: int, moving: Moving) -> Iterator[None]:
+    """Set the rate on all brokers that are up, and the replicas on the topics, beside those that are throttled already;
+    yields after each change. Raises KafkaError, OSError."""
     lists = _joined(read_lists(asking.brokers, {topic for topic, _ in moving}), moving)
     for topic, both in lists.items():
         _change(asking, TOPIC, topic, dict(zip(REPLICAS, both, strict=True)))
+        yield
     for node in cluster.nodes:
         _change(asking, BROKER, str(node), dict.fromkeys(RATES, str(rate)))
+        yield
 
 
 def _joined(there: Lists, moving: Moving) -> Lists:

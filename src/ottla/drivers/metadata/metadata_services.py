@@ -163,8 +163,8 @@ class MetadataServices:
         return BrokerLifecycle(self.channel, self._random, settings, lambda: self.publisher.image.offset)
 
     def _meet_leader(self, leader_id: NodeId, epoch: LeaderEpoch) -> None:
-        """A new controller watches the connection of a broker from its first heartbeat on: with the next one in order,
-        a death in between would be known only when the session ends."""
+        """Send a heartbeat to a new controller at once: it watches a broker's connection only from its first heartbeat
+        on, and would notice a death before that only when the session ends."""
         if leader_id >= 0 and leader_id != self.node_id:
             self.lifecycle.say_now()
 
