@@ -27,7 +27,7 @@ from ottla.protocol.records.record_batch import iterate_batches, iterate_records
 FETCH_BYTES: Final = 1024 * 1024
 SEARCH_FETCH_BYTES: Final = 64 * 1024
 """A broker is kept by each Fetch of a search for as long as it takes to send so much."""
-PAUSE_PART: Final = 1.0
+PAUSE_PART: Final = 4.0
 """Pause after a Fetch of a search, as a part of the time that it took."""
 PAUSE_MAX_S: Final = 0.05
 WAIT_MS: Final = 100
