@@ -208,9 +208,12 @@ class KafkaError(Exception):
     """An error that a client sees: a code of the protocol and, where the response has room for it, a sentence."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
-        super().__init__(code.name if message is None else f"{code.name}: {message}")
         self.code = code
         self.message = message
+
+    def __str__(self) -> str:
+        # Not made before it is asked for: each member of a group that rebalances gets an error that nobody prints.
+        return self.code.name if self.message is None else f"{self.code.name}: {self.message}"
 
 
 class MissingOffsets(KafkaError):

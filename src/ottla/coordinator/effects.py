@@ -68,28 +68,42 @@ OUTSIDE = InTransaction(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_GUARD)
 """Stands for records outside a transaction."""
 
 
-@dataclass(slots=True)
 class Write:
     """Append `records` as one batch; none at all: wait for what was appended before. At most one of `committed` and
     `failed` is called, once."""
 
-    records: list[Any]
-    """Records of the coordinator's kind."""
-    committed: Callable[[], None] | None = None
-    failed: Callable[[ErrorCode], None] | None = None
-    transaction: InTransaction | None = None
-    marker: Marker | None = None
-    """Instead of records."""
-    undo: Callable[[], None] | None = None
-    """Called, before `failed`, if the records are not in the log. Its records count already, so that later requests
-    see them; a list of effects has one of these at most, and nothing before it."""
+    __slots__ = ("committed", "failed", "marker", "records", "transaction", "undo")
+
+    def __init__(
+        self,
+        records: list[Any],
+        committed: Callable[[], None] | None = None,
+        failed: Callable[[ErrorCode], None] | None = None,
+        transaction: InTransaction | None = None,
+        marker: Marker | None = None,
+        undo: Callable[[], None] | None = None,
+    ) -> None:
+        self.records = records
+        """Records of the coordinator's kind."""
+        self.committed = committed
+        self.failed = failed
+        self.transaction = transaction
+        self.marker = marker
+        """Instead of records."""
+        self.undo = undo
+        """Called, before `failed`, if the records are not in the log. Its records count already, so that later requests
+        see them; a list of effects has one of these at most, and nothing before it."""
 
 
-@dataclass(slots=True)
 class Reply:
-    token: Token
-    response: dict[str, Any]
-    """Field names of the newest version of the response."""
+    """The answer to a request."""
+
+    __slots__ = ("response", "token")
+
+    def __init__(self, token: Token, response: dict[str, Any]) -> None:
+        self.token = token
+        self.response = response
+        """Field names of the newest version of the response."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from ottla.coordinator.group.admin import describe, list_groups
 from ottla.coordinator.group.offsets import fetch
 from ottla.coordinator.group.requests import DeleteGroups, LeaveGroup, Leaving, OffsetCommit, OffsetDelete, SyncGroup
 from ottla.coordinator.group.shard import GroupShard
-from ottla.drivers.coordinators import coordinator_shards
+from ottla.drivers.coordinators import coordinator_shards, group_coordinator
 from ottla.drivers.coordinators.coordinator_load import load
 from ottla.errors import ErrorCode
 from ottla.protocol.internal import codec
@@ -196,12 +196,13 @@ def test_what_is_damaged_or_of_a_version_to_come_ends_the_load(key: bytes, value
 
 
 def test_an_internal_error_ends_the_load_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*arguments: Any) -> None:
-        raise RuntimeError("a bug")
+    class Broken(GroupShard):
+        def replay(self, *arguments: Any) -> None:
+            raise RuntimeError("a bug")
 
     async def scene(world: World) -> None:
         world.commit(5)
-        monkeypatch.setattr(GroupShard, "replay", broken)
+        monkeypatch.setattr(group_coordinator, "GroupShard", Broken)
         world.restart()
         await until(lambda: not world.driver.loading())
         assert code_of_or_none(world) is ErrorCode.coordinator_not_available

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.effects import Token
@@ -18,27 +17,47 @@ _INT16 = struct.Struct(">h")
 _VERSION_AND_COUNT = struct.Struct(">hi")
 
 
-@dataclass(slots=True)
 class Member:
-    member_id: str
-    instance_id: str | None
-    """Set for a static member (KIP-345): its place and its partitions survive its restarts."""
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: Millis
-    session_timeout_ms: Millis
-    protocol_type: str
-    protocols: dict[str, bytes]
-    """Name to metadata, in order of preference. **Invariant**: at least one is supported by every member."""
-    assignment: bytes = b""
-    awaiting_join: Token | None = None
-    """The waiter for its JoinGroup response. **Invariant**: set only while the group prepares a rebalance,
-    or while a static member's return is being written. Change it through `ClassicGroup`, which counts."""
-    awaiting_sync: Token | None = None
-    """The waiter for its SyncGroup response. **Invariant**: set only while the group completes a rebalance."""
-    is_new: bool = False
-    """Whether it is in its first rebalance: it may be dropped while it waits, since it may have given up and joined
-    again."""
+    """One member. Mutable; `ClassicGroup` counts the members that wait."""
+
+    __slots__ = (
+        "assignment", "awaiting_join", "awaiting_sync", "client_host", "client_id", "instance_id", "is_new",
+        "member_id", "protocol_type", "protocols", "rebalance_timeout_ms", "session_timeout_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        member_id: str,
+        instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: Millis,
+        session_timeout_ms: Millis,
+        protocol_type: str,
+        protocols: dict[str, bytes],
+        assignment: bytes = b"",
+        *,
+        is_new: bool = False,
+    ) -> None:
+        self.member_id = member_id
+        self.instance_id = instance_id
+        """Set for a static member (KIP-345): its place and its partitions survive its restarts."""
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocol_type = protocol_type
+        self.protocols = protocols
+        """Name to metadata, in order of preference. **Invariant**: at least one is supported by every member."""
+        self.assignment = assignment
+        self.awaiting_join: Token | None = None
+        """The waiter for its JoinGroup response. **Invariant**: set only while the group prepares a rebalance,
+        or while a static member's return is being written. Change it through `ClassicGroup`, which counts."""
+        self.awaiting_sync: Token | None = None
+        """The waiter for its SyncGroup response. **Invariant**: set only while the group completes a rebalance."""
+        self.is_new = is_new
+        """Whether it is in its first rebalance: it may be dropped while it waits, since it may have given up and joined
+        again."""
 
     @property
     def is_static(self) -> bool:

@@ -76,6 +76,8 @@ def _applying() -> Apply:
 
 
 class GroupShard:
+    __slots__ = ("state",)
+
     def __init__(self, config: GroupConfig, rng: random.Random) -> None:
         self.state = GroupState(config, rng, _applying)
 

@@ -47,6 +47,12 @@ Apply = Callable[["GroupState", Sequence[GroupRecord]], Callable[[], None]]
 class GroupState:
     """The groups and offsets of one partition of `__consumer_offsets`."""
 
+    __slots__ = (
+        "_applying", "_configured", "_consumer_configs", "config", "counts", "decisions", "deleting", "effects",
+        "expiry_left", "groups", "groups_by_topic", "image", "images", "in_flight", "loaded", "new_topics_version",
+        "now", "observe", "offsets", "random", "resolving", "timers", "topic_hashes",
+    )  # fmt: skip
+
     def __init__(self, config: GroupConfig, rng: random.Random, applying: Callable[[], Apply]) -> None:
         self._applying = applying
         self.config = config

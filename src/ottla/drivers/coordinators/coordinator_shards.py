@@ -182,6 +182,7 @@ class Shards(Generic[S]):
         self.answers = Answers()
         self.stopping = False
         self._begun = False
+        self._time: Callable[[], float] | None = None  # of the loop, once that runs
         self.load_times = LoadTimes()
         node.replicas.on_leadership.append(self.on_leadership)
 
@@ -334,7 +335,8 @@ class Shards(Generic[S]):
     # Effects and timers
 
     def now(self) -> Now:
-        return Now(int(asyncio.get_running_loop().time() * 1000), self._node.clock.now_ms())
+        time = self._time = self._time or asyncio.get_running_loop().time
+        return tuple.__new__(Now, (int(time() * 1000), self._node.clock.now_ms()))  # Now() is a function of Python's
 
     def work(self, shard: S) -> None:
         """Perform the effects of the core, set the timer, then send the answers: the caller's last step."""

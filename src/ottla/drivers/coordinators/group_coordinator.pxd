@@ -1,1 +1,18 @@
 # C types for `group_coordinator.py`; see there.
+
+
+cdef class GroupCoordinatorDriver:
+    cdef public object _by_number
+    cdef public object _codec
+    cdef public object _config
+    cdef public object _counted_in
+    cdef public object _epoch_log
+    cdef public object _linger_ms
+    cdef public object _node
+    cdef public object _open
+    cdef public object _partitions
+    cdef public object _resolving
+    cdef public object _shards
+
+    cpdef partition_of(self, group_id)
+    cpdef _now(self)

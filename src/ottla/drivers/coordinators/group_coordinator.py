@@ -176,6 +176,11 @@ class GroupCoordinatorDriver:
     """All methods belong to the event loop's thread. Those that find the group's shard elsewhere, not yet loaded or
     gone raise NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
 
+    __slots__ = (
+        "_by_number", "_codec", "_config", "_counted_in", "_epoch_log", "_linger_ms", "_node", "_open", "_partitions",
+        "_resolving", "_shards",
+    )  # fmt: skip
+
     def __init__(self, node: CoordinatorHost) -> None:
         self._node = node
         self._config = GroupConfig.from_settings(node.config)
@@ -187,6 +192,9 @@ class GroupCoordinatorDriver:
         self._linger_ms: int = node.config.group_coordinator_append_linger_ms
         self._epoch_log = EpochLog()
         self._resolving: dict[asyncio.Task[None], None] = {}
+        self._counted_in: MetadataImage | None = None
+        """The image that has so many `_partitions` of `__consumer_offsets`."""
+        self._partitions = 0
         self._open: dict[GroupLed, None] = {}
         """Shards with commits or other writes that wait for the end of the turn."""
         kind = ShardKind(
@@ -372,9 +380,12 @@ class GroupCoordinatorDriver:
     # Where groups live
 
     def partition_of(self, group_id: str) -> int:
-        topic = self._node.image.topic(OFFSETS_TOPIC)
-        count = self._node.config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
-        return partition_for(group_id, count)
+        image = self._node.image
+        if image is not self._counted_in:
+            topic, config = image.topic(OFFSETS_TOPIC), self._node.config
+            self._partitions = config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+            self._counted_in = image
+        return partition_for(group_id, self._partitions)
 
     def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:
         """The node that coordinates a group. Raises COORDINATOR_NOT_AVAILABLE, also before the topic exists."""

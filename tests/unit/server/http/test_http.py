@@ -147,7 +147,7 @@ def test_a_node_that_does_not_serve_says_why(tmp_path: Any) -> None:
         assert (await get(node, "/health")).status == 200
         assert b"kafka_server_kafkaserver_brokerstate 1\n" in (await get(node, "/metrics")).body
         node.serving = True
-        node.groups.loading = lambda: 2  # type: ignore[method-assign]
+        node.groups._shards.loading = lambda: 2  # type: ignore[method-assign]
         assert "2 partitions" in (await get(node, "/ready")).json["reasons"][0]
 
     with_node(tmp_path, test)

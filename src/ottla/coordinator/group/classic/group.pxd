@@ -1,1 +1,29 @@
 # C types for `group.py`; see there.
+
+from ottla.coordinator.group.member cimport Member
+
+
+cdef class ClassicGroup:
+    cdef public object _support
+    cdef public long long awaiting_join_count
+    cdef public object generation
+    cdef public object group_id
+    cdef public object initial_delay_left_ms
+    cdef public object leader
+    cdef public dict members
+    cdef public object new_member_added
+    cdef public object pending_members
+    cdef public object pending_sync
+    cdef public object previous_state
+    cdef public object protocol_name
+    cdef public object protocol_type
+    cdef public object state
+    cdef public object state_timestamp_ms
+    cdef public dict static_members
+    cdef public object subscribed
+
+    cpdef check_member(self, member_id, instance_id)
+    cpdef set_waiter(self, Member member, waiter)
+    cpdef update(self, Member member, protocols, rebalance_timeout_ms, session_timeout_ms)
+    cpdef can_become(self, state)
+    cpdef become(self, state, now_ms)

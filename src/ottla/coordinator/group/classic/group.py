@@ -30,6 +30,8 @@ class State(enum.Enum):
     DEAD = "Dead"
     """This coordinator gave the group up."""
 
+    __hash__ = object.__hash__  # Enum's is a function of Python's
+
 
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.EMPTY: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
@@ -47,6 +49,12 @@ class ClassicGroup:
     keeps_offsets = True
     expires = True
     """Whether the group goes with its last offset."""
+
+    __slots__ = (
+        "_support", "awaiting_join_count", "generation", "group_id", "initial_delay_left_ms", "leader", "members",
+        "new_member_added", "pending_members", "pending_sync", "previous_state", "protocol_name", "protocol_type",
+        "state", "state_timestamp_ms", "static_members", "subscribed",
+    )  # fmt: skip
 
     def __init__(self, group_id: str, now_ms: Millis) -> None:
         self.group_id = group_id

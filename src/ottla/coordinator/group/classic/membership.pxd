@@ -1,1 +1,13 @@
 # C types for `membership.py`; see there.
+cimport cython
+
+from ottla.coordinator.group.classic.group cimport ClassicGroup
+from ottla.coordinator.group.member cimport Member
+from ottla.coordinator.group.state cimport GroupState
+
+
+@cython.locals(member=Member)
+cpdef sync(GroupState state, token, request)
+cpdef _checked_for_sync(ClassicGroup group, request)
+@cython.locals(member=Member)
+cpdef heartbeat(GroupState state, group_id, member_id, instance_id, generation)

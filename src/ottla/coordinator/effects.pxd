@@ -1,0 +1,15 @@
+# C types for `effects.py`; see there.
+
+
+cdef class Write:
+    cdef public object committed
+    cdef public object failed
+    cdef public object marker
+    cdef public object records
+    cdef public object transaction
+    cdef public object undo
+
+
+cdef class Reply:
+    cdef public object response
+    cdef public object token

@@ -1,0 +1,1 @@
+# C types for `replies.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `partitioning.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `group_responses.py`; see there.

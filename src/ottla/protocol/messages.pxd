@@ -1,0 +1,1 @@
+# C types for `messages.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `join_group.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `sync_group.py`; see there.
