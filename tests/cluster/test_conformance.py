@@ -15,20 +15,14 @@ pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java he
 
 FILES = {
     "pair": (
-        *(
-            "test_kcat",
-            "test_confluent",
-            "test_aiokafka",
-            "test_groups_wire",
-            "test_groups_walk",
-            "test_groups_clients",
-        ),
+        *("test_kcat", "test_confluent", "test_groups_wire"),
         *("test_cli_cluster", "test_differential", "test_differential_admin", "test_log_apis_like_kafka"),
     ),
     "under-kafka": ("test_kcat", "test_confluent", "test_differential", "test_differential_admin"),
     "over-kafka": ("test_kcat", "test_groups_walk", "test_differential", "test_differential_admin"),
 }
-"""Where the broker is Kafka's, other files fail by their own account, or by luck: it may answer before it has heard of
+"""The pair's only file of groups asks the controller for the topic of offsets: a coordinator does the rest alone.
+Where the broker is Kafka's, other files fail by their own account, or by luck: it may answer before it has heard of
 what its controller changed."""
 CHEAP = (
     "-m", "not matrix and not slow and not nightly", "-k", "not test_share_offsets_of_a_partition_that_is_not_there",

@@ -117,7 +117,7 @@ def play(kind: str, seeds: range, monkeypatch: Any) -> None:
 
 
 SAME = {**dict.fromkeys(("mixed", faults.CLUSTER), 16), quorum.QUORUM: 40, transactions.TRANSACTIONS: 17,
-        group_protocols.GROUPS: 5, security_run.SECURITY: 19}  # fmt: skip
+        group_protocols.GROUPS: 5, security_run.SECURITY: 20}  # fmt: skip
 """A seed of each kind of machines. `calm`, `network`, `kill`, `power` and `disk` have none of their own: `mixed` has
 their machine, clients and code (`simulation.single`), and the faults of all of them, as a test below holds. Of `quorum`
 it is a short run of three nodes, both broker and controller, whose voters change."""

@@ -254,6 +254,10 @@ def _load_everything() -> None:
     for name in LOADED_LONG:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    with contextlib.suppress(ImportError):
+        from ottla.console.pages import Renderer
+
+        Renderer(has_login=False, has_registry=False)  # compiles the console's templates: half a second of each start
 
 
 def _command(main: Callable[[], int], order: Mapping[str, Any], descriptors: Sequence[int], control: Any) -> None:

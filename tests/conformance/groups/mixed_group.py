@@ -31,7 +31,7 @@ from tests.oracle import RELEASE
 CLIENTS = Path(build.__file__).parent
 PARTITIONS, RECORDS = 12, 3
 LIMIT_S = 300
-WRITE_AGAIN_S = 15
+WRITE_AGAIN_S = 6
 NEW = "consumer"
 """The strategy of a member that uses the protocol of KIP-848, in which the broker assigns."""
 JAVA_ASSIGNORS = {
@@ -59,7 +59,7 @@ def command(client: str, bootstrap: str, topic: str, group: str, strategy: str, 
         else:
             settings.write_text("client.id=VerifiableConsumer\nheartbeat.interval.ms=500\n")
             name = f"org.apache.kafka.clients.consumer.{JAVA_ASSIGNORS[strategy]}"
-            arguments = ["--session-timeout", "20000", "--assignment-strategy", name]
+            arguments = ["--session-timeout", "10000", "--assignment-strategy", name]
         return java(
             "org.apache.kafka.tools.VerifiableConsumer", "--bootstrap-server", bootstrap, "--topic", topic,
             "--group-id", group, "--verbose", "--reset-policy", "earliest", "--command-config", str(settings),
