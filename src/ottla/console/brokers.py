@@ -226,6 +226,11 @@ class Brokers:
         for each in gone:
             each.close()
 
+    def hung(self) -> set[int]:
+        """Nodes that are known to hang."""
+        with self._lock:
+            return {node for node, at in self._nodes.items() if self._hung.has(at)}
+
     def ask(self, node_id: int, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
         """One request to one node. Raises NodeAway, KafkaError (UNSUPPORTED_VERSION, SecurityFailure)."""
         with self._lock:

@@ -59,6 +59,10 @@ class HungNodes:
             self._ask_again(at, found)
             return time.monotonic() - found.since
 
+    def has(self, at: Address) -> bool:
+        with self._lock:
+            return at in self._hung
+
     def wait(self, addresses: Collection[Address], seconds: float) -> None:
         """Until one of the nodes that are being asked again has answered or failed."""
         with self._lock:

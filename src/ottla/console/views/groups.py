@@ -186,7 +186,11 @@ class GroupPage:
 
 def group(asking: Asking) -> GroupPage:
     name = asking.text("group")
-    listed = asking.groups().by_name.get(name)
+    found = asking.groups()
+    listed = found.by_name.get(name)
+    if listed is None and found.failures:
+        why = "; ".join(map(str, found.failures.values()))
+        raise NotFound(f"There is no group {name} at the brokers that answer. Another one may have it: {why}.")
     if listed is None:
         raise NotFound(f"There is no group {name}, or you may not see it (Describe on Group {name}).")
     described = read_described(asking.brokers, [listed]).get(name)
