@@ -26,9 +26,9 @@ from ottla.protocol import fetch, produce
 from ottla.protocol.messages import ApiKey, MalformedRequest
 
 REQUEST_TIMEOUT_S: Final = 10.0
-"""Of changes, and of patient reading."""
+"""For the answer to a change, and to what is read patiently."""
 CONNECT_TIMEOUT_S: Final = 5.0
-"""Of changes; other connections are made within ANSWER_S."""
+"""For the connection of a change; others are made within ANSWER_S."""
 ASK_NEXT_S: Final = 0.5
 """Where any node may answer, the next one is asked too after so long."""
 PRODUCE_MIN: Final = 3
