@@ -173,7 +173,7 @@ class Asking:
         if isinstance(error, NodeAway) and (part not in self.problems or part in self._away):
             away = self._away.setdefault(part, {})
             away[error.node_id] = str(error)
-            self.problems[part] = _unasked("; ".join(away.values()))
+            self.problems[part] = Problem(f"Not every broker could be asked: {'; '.join(away.values())}.", None)
         else:
             self.problems.setdefault(part, problem_of(error))
 
@@ -237,11 +237,7 @@ def problem_of(error: Exception) -> Problem:
         return Problem(f"This is not shown: {error}.", error.right)
     if isinstance(error, KafkaError):
         return Problem(f"The brokers answered with an error: {error.message or error.code.name.upper()}.", None)
-    return _unasked(str(error))
-
-
-def _unasked(why: str) -> Problem:
-    return Problem(f"The brokers could not be asked: {why}.", None)
+    return Problem(f"The brokers could not be asked: {error}.", None)
 
 
 def now_ms() -> int:
