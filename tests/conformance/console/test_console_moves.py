@@ -17,7 +17,7 @@ from tests.conformance.console.test_console_node import console
 
 RATE: Final = 500_000
 RECORDS: Final = 8_000
-"""Of 1,000 bytes: 8 MB, which the throttle makes take 16 s."""
+"""Records of 1,000 bytes each: with the throttle 8 MB take 16 s."""
 ALONE: Final = {
     "default.replication.factor": "1", "min.insync.replicas": "1", "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1",
