@@ -227,6 +227,10 @@ class Connection:
             raise self._failed(ConnectionError(f"an answer to request {got}, not {asked}"))
         return self._decoded(api_key, version, frame)
 
+    def wait_at_most(self, seconds: float) -> None:
+        """From now on an answer fails when nothing of it has come for so long, in place of `request_timeout_s`."""
+        self._socket.settimeout(seconds)
+
     def fileno(self) -> int:
         """For `select`: readable when an answer has begun to come."""
         return self._socket.fileno()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -15,7 +15,7 @@ from ottla.console import groups as groups_of
 from ottla.console.access.bearer import Bearer
 from ottla.console.access.roles import Identity, Rights, Roles
 from ottla.console.access.trail import Trail
-from ottla.console.brokers import Brokers, NodeAway, Refused
+from ottla.console.brokers import Brokers, NodeAway, Refused, patiently
 from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.feeds import Feeds
 from ottla.console.groups import Groups, Progress
@@ -173,13 +173,24 @@ class Asking:
         if isinstance(error, NodeAway) and (part not in self.problems or part in self._away):
             away = self._away.setdefault(part, {})
             away[error.node_id] = str(error)
-            self.problems[part] = _unasked("; ".join(away.values()))
+            self.problems[part] = Problem(f"Not every broker could be asked: {'; '.join(away.values())}.", None)
         else:
             self.problems.setdefault(part, problem_of(error))
 
+    def fail_all(self, part: str, errors: Iterable[Exception]) -> None:
+        """The first reason, and every node that could not be asked; one error may stand for many partitions."""
+        distinct = {id(each): each for each in errors}.values()
+        for error in sorted(distinct, key=lambda each: not isinstance(each, NodeAway)):
+            self.fail(part, error)
+
     def cluster(self) -> Cluster:
         """Raises OSError, KafkaError."""
-        return self._shown(self.user.snapshots.get("cluster", CLUSTER_FRESH_S, lambda: read_cluster(self.brokers)))
+
+        def read() -> Cluster:
+            with patiently():  # without it there is no page
+                return read_cluster(self.brokers)
+
+        return self._shown(self.user.snapshots.get("cluster", CLUSTER_FRESH_S, read))
 
     def groups(self) -> Groups:
         cluster = self.cluster()
@@ -190,20 +201,30 @@ class Asking:
             self.fail("groups", error)
         return found
 
-    def progress(self, *, wait: bool = False) -> Progress | None:
-        """How far all groups are; None while that is still being read, unless the page cannot do without."""
+    def progress(self, part: str = "lag", *, wait: bool = False) -> Progress | None:
+        """How far all groups are; None while that is still being read, unless the page cannot do without. What is not
+        known is a problem of `part`."""
         cluster, groups = self.cluster(), self.groups()
 
         def read() -> Progress:
             return groups_of.read_progress(self.brokers, cluster, groups.by_name.values())
 
         if wait:
-            return self._shown(self.user.snapshots.get("progress", PROGRESS_FRESH_S, read))
-        return self.soon("progress", PROGRESS_FRESH_S, read)
+            found: Progress | None = self._shown(self.user.snapshots.get("progress", PROGRESS_FRESH_S, read))
+        else:
+            found = self.soon("progress", PROGRESS_FRESH_S, read)
+        if found is not None:
+            self.fail_all(part, [*found.failures.values(), *found.unread])
+        return found
 
     def soon(self, key: Any, fresh_s: float, read: Callable[[], T]) -> T | None:
         """What may take long: None while it is still being read."""
-        found = self.user.snapshots.soon(key, fresh_s, SOON_S, read)
+
+        def read_patiently() -> T:
+            with patiently():
+                return read()
+
+        found = self.user.snapshots.soon(key, fresh_s, SOON_S, read_patiently)
         return None if found is None else self._shown(found)
 
     def _shown(self, snapshot: Snapshot[T]) -> T:
@@ -216,11 +237,7 @@ def problem_of(error: Exception) -> Problem:
         return Problem(f"This is not shown: {error}.", error.right)
     if isinstance(error, KafkaError):
         return Problem(f"The brokers answered with an error: {error.message or error.code.name.upper()}.", None)
-    return _unasked(str(error))
-
-
-def _unasked(why: str) -> Problem:
-    return Problem(f"The brokers could not be asked: {why}.", None)
+    return Problem(f"The brokers could not be asked: {error}.", None)
 
 
 def now_ms() -> int:

@@ -39,8 +39,7 @@ class Behind(NamedTuple):
 def behind_of(asking: Asking, mine: Mapping[TopicPartition, Place]) -> dict[TopicPartition, int]:
     """Seconds of each partition of one group."""
     found, failures = _seconds(asking, {"": mine})
-    for error in failures[:1]:
-        asking.fail("behind", error)
+    asking.fail_all("behind", failures)
     return {at: value for (_, at), value in found.items()}
 
 

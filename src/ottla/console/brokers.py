@@ -1,27 +1,36 @@
 """Requests to the brokers of a cluster as one user, from many threads: connections are kept, and shared one at a time.
 
 A page asks for much at once: one request per broker, all brokers together (`gather`). What fails is an exception that
-says which right is missing (`Refused`), or what the broker answered.
+says which right is missing (`Refused`), or what the broker answered. A node that hangs costs one page ANSWER_S, and the
+following ones nothing (`hung.py`); what no page waits for, and what changes the cluster, waits longer (`patiently`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client.config import ClientConfig, split_address
 from ottla.client.connection import Connection, OtherNode
 from ottla.client.fetcher import decoded
 from ottla.client.security import SecurityFailure
+from ottla.console.hung import ANSWER_S, Address, HungNodes
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import MeantNode
 from ottla.protocol import fetch, produce
 from ottla.protocol.messages import ApiKey, MalformedRequest
 
 REQUEST_TIMEOUT_S: Final = 10.0
+"""For the answer to a change, and to what is read patiently."""
 CONNECT_TIMEOUT_S: Final = 5.0
+"""For the connection of a change; others are made within ANSWER_S."""
+ASK_NEXT_S: Final = 0.5
+"""Where any node may answer, the next one is asked too after so long."""
 PRODUCE_MIN: Final = 3
 """The first version that takes batches of the newest format, with headers."""
 IDLE_MAX: Final = 4
@@ -105,6 +114,19 @@ _RESOURCES: Final = {
 }
 
 T = TypeVar("T")
+_NO_TOPICS: Final[Mapping[str, Any]] = {"topics": [], "allow_auto_topic_creation": False}
+_IS_PATIENT: Final = ContextVar("is_patient", default=False)
+
+
+@contextmanager
+def patiently() -> Iterator[None]:
+    """Requests of this thread in the block have REQUEST_TIMEOUT_S for an answer, from a node that has just answered a
+    small one within ANSWER_S: a node that hangs still costs no more than that, and one that is slow is waited for."""
+    token = _IS_PATIENT.set(True)
+    try:
+        yield
+    finally:
+        _IS_PATIENT.reset(token)
 
 
 class Refused(KafkaError):
@@ -147,6 +169,10 @@ class NodeAway(ConnectionError):
         self.node_id = node_id
 
 
+class NoAnswer(ConnectionError):
+    """A node hangs."""
+
+
 class Node(NamedTuple):
     """A broker as metadata names it."""
 
@@ -162,10 +188,15 @@ class Brokers:
     def __init__(self, config: ClientConfig, executor: Executor) -> None:
         self.config = config
         self._executor = executor
+        self._quick = replace(
+            config, request_timeout_s=min(ANSWER_S, config.request_timeout_s),
+            connect_timeout_s=min(ANSWER_S, config.connect_timeout_s),
+        )  # fmt: skip
+        self._hung = HungNodes(executor)
         self._lock = threading.Lock()
-        self._idle: dict[tuple[str, int], list[Connection]] = {}
+        self._idle: dict[Address, list[Connection]] = {}
         self._used: dict[Connection, None] = {}
-        self._nodes: dict[int, tuple[str, int]] = {}
+        self._nodes: dict[int, Address] = {}
         self._cluster_id: str | None = None
         self._is_closed = False
 
@@ -191,8 +222,14 @@ class Brokers:
             self._cluster_id = cluster_id
             known = {*self._nodes.values(), *map(split_address, self.config.bootstrap)}
             gone = [each for at in list(self._idle) if at not in known for each in self._idle.pop(at)]
+        self._hung.keep(known)
         for each in gone:
             each.close()
+
+    def hung(self) -> set[int]:
+        """Nodes that are known to hang."""
+        with self._lock:
+            return {node for node, at in self._nodes.items() if self._hung.has(at)}
 
     def ask(self, node_id: int, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
         """One request to one node. Raises NodeAway, KafkaError (UNSUPPORTED_VERSION, SecurityFailure)."""
@@ -210,25 +247,50 @@ class Brokers:
         """One request to the first node that answers. Raises SecurityFailure where one refuses the user, OSError where
         none answers, KafkaError."""
         with self._lock:
-            addresses = list(dict.fromkeys([*self._idle, *self._nodes.values()]))
-        addresses = list(dict.fromkeys([*addresses, *map(split_address, self.config.bootstrap)]))
-        failures: list[str] = []
-        for at in addresses:
+            known = [*self._idle, *self._nodes.values()]
+        addresses = list(dict.fromkeys([*known, *map(split_address, self.config.bootstrap)]))
+        there = [at for at in addresses if self._hung.seconds(at) is None]
+        if not there:  # a node that was only slow for a moment may be back
+            self._hung.wait(addresses, ASK_NEXT_S)
+            there = [at for at in addresses if self._hung.seconds(at) is None]
+        # What hangs comes last, and says why.
+        ordered = [*there, *(at for at in addresses if at not in there)]
+
+        def asking(at: Address) -> Callable[[], dict[str, Any]]:
+            return lambda: self._on(at, None, lambda connection: _asked(connection, key, values))
+
+        return self._first([asking(at) for at in ordered])
+
+    def _first(self, calls: Sequence[Callable[[], T]]) -> T:
+        """The result of the first call that has one; each begins when those before it have failed, or ASK_NEXT_S after
+        the one before it. Raises as `ask_any`."""
+        if len(calls) == 1:
             try:
-                return self._on(at, None, lambda connection: _asked(connection, key, values))
-            except SecurityFailure:
-                raise
+                return calls[0]()
             except OSError as error:
-                failures.append(str(error))
+                raise ConnectionError(f"no broker answers: {error}") from error
+        running, left, failures = set[Future[T]](), list(reversed(calls)), list[str]()
+        while running or left:
+            if left:
+                running.add(self._executor.submit(copy_context().run, left.pop()))
+            done, running = wait(running, ASK_NEXT_S if left else None, FIRST_COMPLETED)
+            for each in done:
+                try:
+                    return each.result()
+                except OSError as error:
+                    failures.append(str(error))
         raise ConnectionError(f"no broker answers: {'; '.join(failures)}")
 
     def fetch(self, node_id: int, request: fetch.FetchRequest) -> fetch.FetchResponse:
-        """One Fetch to one node. Raises OSError, KafkaError."""
+        """One Fetch to one node. Raises NodeAway, KafkaError."""
         with self._lock:
             at = self._nodes.get(node_id)
         if at is None:
-            raise ConnectionError(f"node {node_id} is not known")
-        return self._on(at, None, lambda connection: _fetched(connection, self.config.client_id, request))
+            raise NodeAway(node_id, "its address is not known")
+        try:
+            return self._on(at, None, lambda connection: _fetched(connection, self.config.client_id, request))
+        except OSError as error:
+            raise NodeAway(node_id, str(error)) from error
 
     def change(self, key: ApiKey, values: Mapping[str, Any], node_id: int | None = None) -> dict[str, Any]:
         """One request that changes something, sent once: to a node, or to the first that a connection can be made to;
@@ -256,7 +318,7 @@ class Brokers:
         except OSError as error:
             raise Unanswered(str(error)) from error
 
-    def _opened(self, node_id: int | None) -> tuple[tuple[str, int], Connection]:
+    def _opened(self, node_id: int | None) -> tuple[Address, Connection]:
         with self._lock:
             known, cluster_id = dict(self._nodes), self._cluster_id
         if node_id is not None:
@@ -265,7 +327,8 @@ class Brokers:
             meant = None if cluster_id is None else MeantNode(cluster_id, node_id)
             return known[node_id], Connection(*known[node_id], self.config, meant=meant)
         failures: list[str] = []
-        for at in dict.fromkeys([*known.values(), *map(split_address, self.config.bootstrap)]):
+        addresses = dict.fromkeys([*known.values(), *map(split_address, self.config.bootstrap)])
+        for at in sorted(addresses, key=lambda at: self._hung.seconds(at) or 0.0):
             try:
                 return at, Connection(*at, self.config)
             except SecurityFailure:
@@ -288,18 +351,60 @@ class Brokers:
 
         if len(calls) == 1 and executor is None:
             return [caught(calls[0])]
-        return list((executor or self._executor).map(caught, calls))
+        begun = [(executor or self._executor).submit(copy_context().run, caught, call) for call in calls]
+        return [each.result() for each in begun]
 
-    def _on(self, at: tuple[str, int], meant: MeantNode | None, use: Callable[[Connection], T]) -> T:
+    def _on(self, at: Address, meant: MeantNode | None, use: Callable[[Connection], T]) -> T:
+        """`use` a connection to a node. Raises NoAnswer where it hangs."""
+        if (silent_s := self._hung.seconds(at)) is not None:
+            raise NoAnswer(f"{_shown(at)} has not answered for {silent_s:.0f} s, and is asked again in the background")
+        limit_s = min(REQUEST_TIMEOUT_S if _IS_PATIENT.get() else ANSWER_S, self.config.request_timeout_s)
+        try:
+            return self._asked_on(at, meant, use, limit_s)
+        except OSError as error:
+            if not _is_late(error) or self._is_closed:
+                raise
+            self._hangs(at, lambda: self._asked_on(at, meant, use, self.config.request_timeout_s))
+            raise NoAnswer(f"{_shown(at)} did not answer within {limit_s:g} s") from error
+
+    def _hangs(self, at: Address, again: Callable[[], object]) -> None:
+        with self._lock:
+            idle = self._idle.pop(at, [])
+        for each in idle:  # whoever was there may have been replaced, and these lead nowhere
+            each.close()
+
+        def is_hung() -> bool:
+            try:
+                again()
+            except (KafkaError, OSError) as error:
+                return _is_late(error) and not self._is_closed
+            return False
+
+        self._hung.add(at, is_hung)
+
+    def _asked_on(
+        self, at: Address, meant: MeantNode | None, use: Callable[[Connection], T], limit_s: float
+    ) -> T:  # fmt: skip
         """`use` a connection. One that was idle may have been closed meanwhile: then a fresh one is used."""
+
+        def within_limit(connection: Connection) -> T:
+            connection.wait_at_most(limit_s)
+            return use(connection)
+
+        def after_sign(connection: Connection) -> T:
+            if limit_s > ANSWER_S:
+                connection.wait_at_most(ANSWER_S)
+                _asked(connection, ApiKey.METADATA, _NO_TOPICS)
+            return within_limit(connection)
+
         while (kept := self._taken(at)) is not None:
             try:
-                return self._with(at, kept, use)
+                return self._with(at, kept, after_sign)
             except OSError as error:
-                if isinstance(error.__cause__, TimeoutError) or self._is_closed:
+                if _is_late(error) or self._is_closed:
                     raise  # it was no old connection, but a broker that does not answer
         try:
-            opened = Connection(*at, self.config, meant=meant)
+            opened = Connection(*at, self._quick, meant=meant)
         except OtherNode:
             self.learn((), None)
             raise
@@ -308,9 +413,9 @@ class Brokers:
             is_closed = self._is_closed
         if is_closed:
             opened.abort()
-        return self._with(at, opened, use)
+        return self._with(at, opened, within_limit)
 
-    def _with(self, at: tuple[str, int], connection: Connection, use: Callable[[Connection], T]) -> T:
+    def _with(self, at: Address, connection: Connection, use: Callable[[Connection], T]) -> T:
         """`use` it, and keep it unless it is broken."""
         is_whole = False
         try:
@@ -330,7 +435,7 @@ class Brokers:
             if not is_kept:
                 connection.close()
 
-    def _taken(self, at: tuple[str, int]) -> Connection | None:
+    def _taken(self, at: Address) -> Connection | None:
         with self._lock:
             kept = self._idle.get(at)
             if not kept or self._is_closed:
@@ -338,6 +443,15 @@ class Brokers:
             connection = kept.pop()
             self._used[connection] = None
             return connection
+
+
+def _is_late(error: BaseException) -> bool:
+    """Whether nothing came in time, in place of what did come or was refused."""
+    return isinstance(error, TimeoutError) or isinstance(error.__cause__ or error.__context__, TimeoutError)
+
+
+def _shown(at: Address) -> str:
+    return f"[{at[0]}]:{at[1]}" if ":" in at[0] else f"{at[0]}:{at[1]}"
 
 
 def _asked(connection: Connection, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,6 +57,8 @@ class Progress(NamedTuple):
     by_group: dict[str, dict[TopicPartition, Place]]
     failures: dict[str, KafkaError | OSError]
     """Groups whose offsets are not told."""
+    unread: list[KafkaError | OSError]
+    """Why ends of partitions, and so lags, are not known."""
 
     def lag(self, group: str) -> int | None:
         """Records behind, None where nothing is known."""
@@ -100,7 +102,7 @@ def read_progress(brokers: Brokers, cluster: Cluster, groups: Iterable[Listed]) 
         for begin in range(0, len(some), GROUPS_PER_REQUEST):
             names = [each.name for each in some[begin : begin + GROUPS_PER_REQUEST]]
             calls.append((is_share, names, _asking_offsets(brokers, node, is_share, names)))
-    progress = Progress({}, {})
+    progress = Progress({}, {}, [])
     raw: dict[str, dict[TopicPartition, tuple[int, int | None]]] = {}
     for (is_share, names, _), answer in zip(calls, brokers.gather([call for *_, call in calls]), strict=True):
         if isinstance(answer, Exception):
@@ -117,7 +119,8 @@ def read_progress(brokers: Brokers, cluster: Cluster, groups: Iterable[Listed]) 
                 continue
             raw[row["group_id"]] = dict(_places_of(row, is_share))
     wanted = dict.fromkeys((at for some in raw.values() for at in some), LATEST)
-    ends = read_offsets(brokers, cluster, wanted).found
+    ends, failures = read_offsets(brokers, cluster, wanted)
+    progress.unread.extend({id(each): each for each in failures.values()}.values())
     for name, told in raw.items():
         progress.by_group[name] = {
             at: _place(committed, lag, ends.get(at)) for at, (committed, lag) in sorted(told.items())

@@ -96,8 +96,9 @@ class Limits:
 
 
 class Turns:
-    """Searches have one Fetch at brokers at a time, all together, and leave brokers alone after it for as long as it
-    took: a broker that has much to do, and answers late, is asked less. Records are looked at meanwhile."""
+    """Searches have one Fetch at brokers at a time, all together, and leave brokers alone after it for PAUSE_PART times
+    as long as it took: a broker that has much to do, and answers late, is asked less. Records are looked at meanwhile.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -10,6 +10,7 @@ from typing import Final
 
 from ottla.console.asking import Asking, Site, User
 from ottla.console.behind import behind_of_groups
+from ottla.console.brokers import patiently
 from ottla.console.cluster import LATEST, places, read_offsets
 from ottla.console.history import STEP_S
 from ottla.console.views.topics import lag_by_topic
@@ -86,7 +87,8 @@ class Sampler:
             with errors_logged(_LOG, "sampling"):
                 for each in self.looking():
                     try:
-                        sample(each, self._site)
+                        with patiently():
+                            sample(each, self._site)
                     except (KafkaError, OSError):
                         pass  # the pages say so
             pause_s = max(STEP_S, (time.monotonic() - began) / SHARE)

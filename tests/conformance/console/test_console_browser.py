@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 import uvicorn
@@ -31,14 +31,14 @@ from ottla.console.routes import PAGES as ROUTES
 from ottla.console.sessions import Sessions
 from ottla.pipelines.runner.state import Directory, QueryStatus, Status
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.records.record_batch import iterate_records
+from ottla.protocol.records.record_batch import SimpleRecord, iterate_records
 from ottla.sql import queries
 from ottla.sql.queries import Answer, Column
 from tests.conformance.clients import build
 from tests.conformance.console.demo_cluster import DemoBrokers
 from tests.unit.console.acting import ChangingRegistry
 from tests.unit.console.fake_changes import GOOD, ChangingBrokers
-from tests.unit.console.fake_cluster import user
+from tests.unit.console.fake_cluster import NOW_MS, FakeBrokers, user
 from tests.unit.console.test_server import SASL, Guarding
 
 PICTURES = os.environ.get("OTTLA_TEST_PICTURES")
@@ -179,6 +179,32 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
     # The pages that are not there say so by their status, which Chromium writes to its console.
     assert [each for each in said if "404 (Not Found)" not in each] == []
     assert len(backgrounds) == 1
+
+
+LONG = '"><img src=x onerror=alert(1)>' + "x" * 150 + "é日本"
+"""At the end of every name that brokers say."""
+COVERED = """[...document.querySelectorAll("td")].filter(each => each.scrollWidth > each.clientWidth + 1)
+  .map(each => each.textContent.trim().slice(0, 60))"""
+"""Cells whose text runs over the next cell."""
+
+
+def test_long_names_fit_a_phone(browser: Browser, tmp_path: Path) -> None:
+    topic, group = "orders." * 35, "g<b>" + "x" * 200
+    site = Site(Masks(), pipelines=tmp_path)
+    brokers = FakeBrokers([topic], [(group, "consumer")], LONG, [SimpleRecord(NOW_MS, b"k" * 300, b"v" * 900)])
+    with running(server := Served(Application(site, anonymous=user(brokers)))):
+        page = opened(browser, server.url, viewport={"width": 320, "height": 640})
+        inside = {"{topic}": topic, "{group:any}": quote(group), "{broker}": "1", "{subject:any}": "s"}
+        query = {"/group": f"group={quote(group)}", "/transactions": "state=all", "/settings": "show=all",
+                 "/rights": f"user={'u' * 200}&name={'n' * 200}"}  # fmt: skip
+        for each in ROUTES:
+            path = each.path
+            for name, value in inside.items():
+                path = path.replace(name, value)
+            page.goto(f"{path}?{query.get(each.path, '')}")
+            assert page.evaluate("document.documentElement.scrollWidth") <= 320, each.name
+            assert page.evaluate(COVERED) == [], each.name
+        page.context.close()
 
 
 PRINTED = """() => {

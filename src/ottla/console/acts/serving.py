@@ -24,7 +24,7 @@ from ottla.console.access.roles import Forbidden
 from ottla.console.acts.act import Act, Blocked, Misfit, Partly, Plan, Result, outcome_of
 from ottla.console.acts.table import ACTS
 from ottla.console.asking import Asking, Invalid, NotFound, Site, User
-from ottla.console.brokers import Refused, Unanswered
+from ottla.console.brokers import Refused, Unanswered, patiently
 from ottla.console.pages import Renderer
 from ottla.console.requests import body_of, is_own
 from ottla.console.routes import API
@@ -236,6 +236,11 @@ def _as_json(result: Result) -> Response:
 
 def _planned(host: Host, act: Act, user: User, values: Mapping[str, str]) -> tuple[Plan | None, Result | None]:
     """What would happen, and whether the cluster would do it; nothing is changed."""
+    with patiently():
+        return _plan(host, act, user, values)
+
+
+def _plan(host: Host, act: Act, user: User, values: Mapping[str, str]) -> tuple[Plan | None, Result | None]:
     try:
         plan = act.plan(Asking(user, host.site, act.parse(values)))
         if plan.check is not None and not plan.blocked:
@@ -258,11 +263,12 @@ def _done(host: Host, act: Act, user: User, values: Mapping[str, str], confirm: 
         parameters = act.parse(values)
         if act.confirm and confirm != str(parameters[act.confirm]):
             raise Invalid(f"confirm must be the same as {act.confirm}, typed again")
-        plan = act.plan(Asking(user, host.site, parameters))
-        if plan.blocked:
-            raise Blocked(plan.blocked)
-        is_sent = True
-        plan.run()
+        with patiently():
+            plan = act.plan(Asking(user, host.site, parameters))
+            if plan.blocked:
+                raise Blocked(plan.blocked)
+            is_sent = True
+            plan.run()
     except Exception as error:
         result = _failed(act, user, values, error, may_be_done=is_sent)
         outcome = "unknown" if result.is_final else "refused"

@@ -91,16 +91,15 @@ def _behind_of_all(asking: Asking, shown: Iterable[Listed], progress: Progress |
     found = asking.soon(("behind", tuple(mine)), LIST_FRESH_S, lambda: behind_of_groups(asking, mine))
     if found is None:
         return {}
-    for error in found.failures[:1]:
-        asking.fail("behind", error)
+    asking.fail_all("behind", found.failures)
     return found.by_group
 
 
 def _progress_of(asking: Asking, shown: Iterable[Listed]) -> Progress | None:
     cluster = asking.cluster()
     found = asking.attempt("lag", lambda: read_progress(asking.brokers, cluster, shown), None)
-    for error in () if found is None else list(found.failures.values())[:1]:
-        asking.fail("lag", error)
+    if found is not None:
+        asking.fail_all("lag", [*found.failures.values(), *found.unread])
     return found
 
 
@@ -187,7 +186,11 @@ class GroupPage:
 
 def group(asking: Asking) -> GroupPage:
     name = asking.text("group")
-    listed = asking.groups().by_name.get(name)
+    found = asking.groups()
+    listed = found.by_name.get(name)
+    if listed is None and found.failures:
+        why = "; ".join(map(str, found.failures.values()))
+        raise NotFound(f"There is no group {name} at the brokers that answer. Another one may have it: {why}.")
     if listed is None:
         raise NotFound(f"There is no group {name}, or you may not see it (Describe on Group {name}).")
     described = read_described(asking.brokers, [listed]).get(name)

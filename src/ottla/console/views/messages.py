@@ -11,7 +11,7 @@ from typing import Final
 
 from ottla.config.units import iso_time
 from ottla.console.access.roles import Forbidden
-from ottla.console.asking import Asking, Invalid, NotFound, problem_of
+from ottla.console.asking import Asking, Invalid, NotFound
 from ottla.console.cluster import EARLIEST, LATEST, Topic, read_offsets
 from ottla.console.decoding import Decode, Shown, shown
 from ottla.console.masks import NOTHING_HIDDEN, TopicMask
@@ -103,9 +103,7 @@ def messages(asking: Asking) -> Messages:
         asking.user.name, asking.text("run"), limits, asking.halt, topic.name, show
     ):  # fmt: skip
         parts = reader.backward(ranges, limit) if backward else reader.forward(ranges, limit)
-    for each in parts:
-        if each.failure is not None:
-            asking.problems.setdefault("messages", problem_of(each.failure))
+    asking.fail_all("messages", [each.failure for each in parts if each.failure is not None])
     found = merged(parts, limit, is_backward=backward)
     log_reading(asking, topic.name, parts, len(found.records))
     return Messages(
@@ -173,8 +171,7 @@ def _bounds(asking: Asking, topic: Topic, numbers: Sequence[int]) -> dict[int, t
     cluster = asking.cluster()
     begins = read_offsets(asking.brokers, cluster, dict.fromkeys(every, EARLIEST))
     ends = read_offsets(asking.brokers, cluster, dict.fromkeys(every, LATEST))
-    for error in [*begins.failures.values(), *ends.failures.values()][:1]:
-        asking.fail("messages", error)
+    asking.fail_all("messages", [*begins.failures.values(), *ends.failures.values()])
     return {at.partition: (begins.found[at], ends.found[at]) for at in every if at in begins.found and at in ends.found}
 
 

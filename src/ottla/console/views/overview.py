@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ottla.config.units import human_bytes
 from ottla.console.asking import Asking
+from ottla.console.brokers import NodeAway
 from ottla.console.cluster import Cluster
 from ottla.console.history import Trend
 from ottla.console.trends import ALL
@@ -24,6 +26,8 @@ class Node:
     leads: int
     """Partitions."""
     replicas: int
+    is_answering: bool
+    """Clusters of Ottla list a broker that died for 15 minutes."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,13 @@ class Overview:
 def overview(asking: Asking) -> Overview:
     cluster = asking.cluster()
     groups = asking.groups()
+    silent = {node for node, error in groups.failures.items() if isinstance(error, NodeAway)} | asking.brokers.hung()
+    health = _health(cluster, len(cluster.nodes.keys() - silent))
     nodes = [
         Node(
             each.node_id, address(each.host, each.port), each.rack, each.node_id == cluster.controller,
             cluster.leaders.get(each.node_id, 0), cluster.replicas.get(each.node_id, 0),
+            each.node_id not in silent,
         )
         for each in cluster.nodes.values()
     ]  # fmt: skip
@@ -69,9 +76,9 @@ def overview(asking: Asking) -> Overview:
     for each in groups.by_name.values():
         states[each.state or "unknown"] = states.get(each.state or "unknown", 0) + 1
     is_known = bool(groups.by_name) or not groups.failures
-    attention = [*_attention(cluster), *_throttle(asking, cluster)]
+    attention = [*_attention(cluster, silent), *_throttle(asking, cluster)]
     return Overview(
-        cluster.id, _health(cluster), "bad" if cluster.leaderless else "warn" if attention else "well", nodes,
+        cluster.id, health, "bad" if cluster.leaderless else "warn" if attention else "well", nodes,
         sorted({each.rack for each in nodes if each.rack is not None}),
         len(cluster.topics), cluster.partitions, len(groups.by_name) if is_known else None,
         dict(sorted(states.items())), attention, asking.trends.written(ALL),
@@ -87,8 +94,8 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def _health(cluster: Cluster) -> str:
-    nodes = f"{counted(len(cluster.nodes), 'broker')} {'is' if len(cluster.nodes) == 1 else 'are'} up"
+def _health(cluster: Cluster, up: int) -> str:
+    nodes = f"{counted(up, 'broker')} {'is' if up == 1 else 'are'} up"
     if cluster.leaderless:
         verb = "has" if cluster.leaderless == 1 else "have"
         ill = f"{counted(cluster.leaderless, 'partition')} of {cluster.partitions:,}"
@@ -97,6 +104,8 @@ def _health(cluster: Cluster) -> str:
         verb = "lacks" if cluster.under_replicated == 1 else "lack"
         ill = counted(cluster.under_replicated, "partition")
         return f"All partitions can be read and written, but {ill} {verb} in-sync copies; {nodes}."
+    if up < len(cluster.nodes):
+        return f"All partitions can be read and written, but not every broker answers; {nodes}."
     if not cluster.topics:
         return f"All is well: {nodes}, and there is no topic yet."
     return f"All is well: {nodes}, and every copy of {counted(cluster.partitions, 'partition')} is in sync."
@@ -110,12 +119,15 @@ def _throttle(asking: Asking, cluster: Cluster) -> list[Attention]:
     return [Attention(f"Copies between brokers are throttled to {size} a second, until that is removed.", "moves", "")]
 
 
-def _attention(cluster: Cluster) -> list[Attention]:
+def _attention(cluster: Cluster, silent: Collection[int]) -> list[Attention]:
     missing = sorted(node for node in cluster.replicas if node >= 0 and node not in cluster.nodes)
     found = [
         Attention(f"Broker {node} is away; it holds {counted(cluster.replicas[node], 'replica')}.", "node", str(node))
         for node in missing[:ATTENTION_MAX]
     ]
+    for node in sorted(cluster.nodes.keys() & silent)[:ATTENTION_MAX]:
+        held = counted(cluster.replicas.get(node, 0), "replica")
+        found.append(Attention(f"Broker {node} does not answer; it holds {held}.", "node", str(node)))
     ill = [each for each in cluster.topics.values() if each.leaderless or each.under_replicated]
     ill.sort(key=lambda each: (-each.leaderless, -each.under_replicated, each.name))
     for each in ill[:ATTENTION_MAX]:

@@ -10,7 +10,7 @@ from typing import Final
 from ottla.config.authorizer import is_principal
 from ottla.config.explained import BROKER
 from ottla.console.asking import Asking, Invalid
-from ottla.console.brokers import ensure_none
+from ottla.console.brokers import NodeAway, ensure_none
 from ottla.console.views.settings import resource
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
@@ -188,10 +188,17 @@ def _covering(asking: Asking, place: Resource) -> list[Binding]:
 
 
 def _settings(asking: Asking) -> dict[str, str | None]:
-    """Settings of the authorizer of a broker; without a value those that it hides. Raises KafkaError, OSError."""
-    node = next(iter(asking.cluster().nodes))
-    wanted = {**resource(BROKER, str(node)), "configuration_keys": list(SETTINGS)}
-    values = {"resources": [wanted], "include_synonyms": False, "include_documentation": False}
-    (found,) = asking.brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, values)["results"]
-    ensure_none(ApiKey.DESCRIBE_CONFIGS, found, str(node))
-    return {each["name"]: each["value"] for each in found["configs"]}
+    """Settings of the authorizer of the first broker that answers; without a value those that it hides. Raises
+    KafkaError, OSError."""
+    failures: list[OSError] = []
+    for node in asking.cluster().nodes:
+        wanted = {**resource(BROKER, str(node)), "configuration_keys": list(SETTINGS)}
+        values = {"resources": [wanted], "include_synonyms": False, "include_documentation": False}
+        try:
+            (found,) = asking.brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, values)["results"]
+        except NodeAway as error:
+            failures.append(error)
+            continue
+        ensure_none(ApiKey.DESCRIBE_CONFIGS, found, str(node))
+        return {each["name"]: each["value"] for each in found["configs"]}
+    raise failures[0] if failures else ConnectionError("the cluster names no broker")

@@ -155,8 +155,7 @@ def _bounds(asking: Asking, cluster: Cluster, found: Topic) -> tuple[dict[int, s
     both = []
     for which in (EARLIEST, LATEST):
         answer = read_offsets(asking.brokers, cluster, dict.fromkeys(every, which))
-        for error in list(answer.failures.values())[:1]:
-            asking.fail("offsets", error)
+        asking.fail_all("offsets", answer.failures.values())
         both.append({at.partition: str(offset) for at, offset in answer.found.items()})
     return both[0], both[1]
 
@@ -190,7 +189,7 @@ def _settings(asking: Asking, name: str) -> list[SettingRow]:
 
 
 def _readers(asking: Asking, name: str) -> list[Reader] | None:
-    progress, groups = asking.progress(), asking.groups()
+    progress, groups = asking.progress("readers"), asking.groups()
     if progress is None:
         return None
     found: list[tuple[Reader, dict[TopicPartition, Place]]] = []

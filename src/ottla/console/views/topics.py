@@ -100,8 +100,7 @@ def _counts(asking: Asking, shown: list[Topic]) -> dict[str, str]:
     cluster, every = asking.cluster(), places(shown)
     begins = read_offsets(asking.brokers, cluster, dict.fromkeys(every, EARLIEST))
     ends = read_offsets(asking.brokers, cluster, dict.fromkeys(every, LATEST))
-    for error in [*begins.failures.values(), *ends.failures.values()][:1]:
-        asking.fail("records", error)
+    asking.fail_all("records", [*begins.failures.values(), *ends.failures.values()])
     found: dict[str, int] = {}
     for at in every:
         if at in begins.found and at in ends.found:

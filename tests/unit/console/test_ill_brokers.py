@@ -1,0 +1,286 @@
+"""Every page and its JSON while one broker of three refuses connections, hangs, or died in the middle of an answer: the
+page is there in time, shows what the other brokers say, and names the broker where its part is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any, Final, NamedTuple
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from ottla.client.config import ClientConfig
+from ottla.console import brokers as module
+from ottla.console import hung
+from ottla.console.acts.table import ACTS
+from ottla.console.app import PAGES_AT_ONCE, Application
+from ottla.console.asking import Site, User
+from ottla.console.brokers import Brokers, NodeAway, patiently
+from ottla.console.cluster import read_cluster
+from ottla.console.masks import Masks
+from ottla.console.routes import API
+from ottla.console.snapshots import Snapshots
+from ottla.protocol.messages import ApiKey
+from ottla.sql import queries
+from tests.unit.console.wire_brokers import DIES, HANGS, REFUSES, SLOW, TOPIC, WELL, WireBroker, three_brokers
+
+ILL: Final = 2
+"""The node that is not well."""
+ANSWER_S: Final = 0.25
+ASK_NEXT_S: Final = 0.08
+"""In place of 1.5 s and 0.5 s, so that the table takes seconds."""
+PAGE_S: Final = 1.5
+"""Two waits and what a busy machine adds."""
+LIMIT_S: Final = 30.0
+
+
+class Row(NamedTuple):
+    """What a route is asked, and what it answers while node 2 is ill."""
+
+    query: str = ""
+    part: str = ""
+    """The part that node 2 should have told, whose problem names it; empty where the others know all of it."""
+    shows: str = ""
+    """What the other nodes say, on the page and in its JSON."""
+    status: int = 200
+
+
+ROWS: Final = {
+    "/": Row(part="groups", shows="Broker 2 does not answer; it holds 3 replicas."),
+    "/overview": Row(part="groups", shows="Stable-of-3"),
+    "/topics": Row(part="records", shows="orders"),
+    "/topics/orders": Row(part="offsets", shows="7003"),
+    "/topics/orders/messages": Row(part="messages", shows="value of 3"),
+    "/topics/orders/tail": Row(part="messages", shows="value of 3"),
+    "/topics/orders/tail/events": Row("at=0:0,1:0,2:0", shows="value of 3"),
+    "/topics/orders/content": Row("partition=0&offset=0", shows="value of 1"),
+    "/groups": Row(part="groups", shows="three"),
+    "/groups/one": Row(part="lag", shows="m-of-1"),
+    "/group": Row("group=one", part="lag", shows="m-of-1"),
+    "/transactions": Row(part="transactions", shows="x-of-3"),
+    "/hanging": Row(part="hanging", shows="older"),
+    "/security": Row(shows="User:a-of-"),
+    "/rights": Row("user=ann&name=orders", shows="topic:orders"),
+    "/audit": Row(),
+    "/brokers/2": Row(part="settings", shows="127.0.0.1"),
+    "/moves": Row(part="sizes", shows="orders"),
+    "/settings": Row("show=all", part="node 2", shows="n-of-3"),
+    "/schemas": Row(),
+    "/schemas/orders-value": Row(status=404),
+    "/sql": Row(shows="orders"),
+    "/sql/file": Row("sql=select+1"),
+    "/pipelines": Row(),
+    "/mirror": Row(),
+    # Nothing is asked of brokers:
+    "/login": Row(status=303),
+    "/openapi.json": Row(),
+    "/searches/abcdefgh": Row(status=404),
+    "/nothing": Row(status=404),
+    **{each.path: Row() for each in ACTS if not each.needs_registry},
+}  # fmt: skip
+FILLED: Final = {
+    "{topic}": "orders", "{group:any}": "one", "{broker}": str(ILL), "{subject:any}": "orders-value",
+    "{run}": "abcdefgh", "{path:any}": "nothing",
+}  # fmt: skip
+HOW: Final = (REFUSES, HANGS, DIES)
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[dict[int, WireBroker]]:
+    import ottla.pipelines.runner.state  # noqa: F401  # takes a second, which is no page's
+
+    with three_brokers() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_S", ANSWER_S)
+    monkeypatch.setattr(hung, "ANSWER_S", ANSWER_S)
+    monkeypatch.setattr(module, "ASK_NEXT_S", ASK_NEXT_S)
+    monkeypatch.setattr(queries, "run", lambda *_: queries.Answer())
+
+
+class Site3:
+    """A console of its own for the three brokers."""
+
+    def __init__(self, brokers: dict[int, WireBroker]) -> None:
+        self._requests, self._ahead = ThreadPoolExecutor(32, "test request"), ThreadPoolExecutor(4, "test ahead")
+        bootstrap = tuple(f"127.0.0.1:{each.port}" for each in brokers.values())
+        self.brokers = Brokers(ClientConfig(bootstrap), self._requests)
+        self.user = User(None, self.brokers, Snapshots(self._ahead))
+        self.application = Application(Site(Masks()), anonymous=self.user)
+        self.app = self.application.asgi()
+
+    def __enter__(self) -> Site3:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.brokers.close()
+        for each in (self._ahead, self._requests):
+            each.shutdown(wait=False, cancel_futures=True)
+
+    def ask(self, path: str, query: str = "") -> httpx.Response:
+        return asyncio.run(self.answer(path, query))
+
+    async def answer(self, path: str, query: str = "") -> httpx.Response:
+        """What comes until the answer ends, or until the first event of one without an end."""
+        sent: list[dict[str, Any]] = []
+        is_there, body = asyncio.Event(), bytearray()
+
+        async def receive() -> dict[str, Any]:
+            await is_there.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+            body.extend(message.get("body", b""))
+            if b"event: records" in body:
+                is_there.set()
+
+        scope = {
+            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+            "headers": [(b"host", b"localhost")], "scheme": "http", "http_version": "1.1", "root_path": "",
+            "server": ("localhost", 80), "client": ("127.0.0.1", 1),
+        }  # fmt: skip
+        await asyncio.wait_for(self.app(scope, receive, send), LIMIT_S)  # type: ignore[arg-type]
+        return httpx.Response(sent[0]["status"], headers=sent[0]["headers"], content=bytes(body))
+
+
+def routed() -> set[str]:
+    """Paths that the application answers GET at."""
+    starlette: Starlette = Application(Site(Masks()), anonymous=User(None, None, None)).asgi()._app  # type: ignore[arg-type,attr-defined]
+    return {each.path for each in starlette.routes if isinstance(each, Route) and "GET" in (each.methods or ())}
+
+
+def filled(path: str) -> str:
+    for name, value in {**FILLED, **{name.replace(":any", ""): value for name, value in FILLED.items()}}.items():
+        path = path.replace(name, value)
+    return path
+
+
+PATHS: Final = sorted(filled(path) for path in routed())
+
+
+def test_every_route_has_a_row() -> None:
+    assert {each.removeprefix(API) or "/" for each in PATHS} == ROWS.keys()
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_while_a_broker_is_ill(path: str, how: str, brokers: dict[int, WireBroker]) -> None:
+    row = ROWS[path.removeprefix(API)]
+    brokers[ILL].become(how)
+    try:
+        with Site3(brokers) as site:
+            began = time.monotonic()
+            answer = site.ask(path, row.query)
+            took_s = time.monotonic() - began
+    finally:
+        brokers[ILL].become(WELL)
+    assert answer.status_code == row.status, answer.text
+    assert took_s < PAGE_S
+    assert row.shows in answer.text
+    is_json = answer.headers.get("content-type", "") == "application/json"
+    if is_json and row.part:
+        assert "node 2" in answer.json()["problems"][row.part]["sentence"]
+    elif row.part:
+        assert "node 2" in answer.text
+    if answer.headers.get("content-type", "").startswith("text/html"):
+        assert answer.text.rstrip().endswith("</html>")
+
+
+@contextmanager
+def becoming(broker: WireBroker, how: str) -> Iterator[None]:
+    broker.become(how)
+    try:
+        yield
+    finally:
+        broker.become(WELL)
+
+
+def test_a_hung_node_is_waited_for_once(brokers: dict[int, WireBroker], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred reloads at once wait for it together, and those behind them not at all."""
+
+    async def reloads(count: int) -> list[httpx.Response]:
+        return await asyncio.gather(*(site.answer(f"{API}/topics") for _ in range(count)))
+
+    with Site3(brokers) as site, becoming(brokers[ILL], HANGS):
+        before = brokers[ILL].connections
+        assert {each.status_code for each in asyncio.run(reloads(100))} == {200}
+        made = brokers[ILL].connections - before
+        assert made <= 2 * PAGES_AT_ONCE
+        for _ in range(10):
+            began = time.monotonic()
+            answer = site.ask(f"{API}/topics")
+            assert time.monotonic() - began < ANSWER_S
+            assert "has not answered for" in answer.json()["problems"]["records"]["sentence"]
+        assert brokers[ILL].connections - before <= made + 1  # what asks in the background
+
+
+def test_a_node_that_is_back_is_asked_again(brokers: dict[int, WireBroker], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hung, "AGAIN_S", 0.05)
+    with Site3(brokers) as site:
+        with becoming(brokers[ILL], HANGS):
+            assert "records" in site.ask(f"{API}/topics").json()["problems"]
+        until = time.monotonic() + LIMIT_S
+        while "records" in site.ask(f"{API}/topics").json()["problems"]:
+            assert time.monotonic() < until
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_nodes_that_hang_together(count: int, brokers: dict[int, WireBroker]) -> None:
+    with Site3(brokers) as site, ExitStack() as ill:
+        for node in (1, 2, 3)[:count]:
+            ill.enter_context(becoming(brokers[node], HANGS))
+        began = time.monotonic()
+        answer = site.ask("/topics")
+        assert time.monotonic() - began < PAGE_S
+        assert answer.status_code == (200 if count < 3 else 503)
+        for node in (1, 2, 3)[:count]:
+            assert (f"node {node}" if count < 3 else str(brokers[node].port)) in answer.text
+
+
+def test_a_slow_node_is_waited_for_where_no_page_waits(brokers: dict[int, WireBroker]) -> None:
+    """And where something is changed."""
+    wanted = {"topics": None}
+    brokers[ILL].slow_s = 2 * ANSWER_S
+    for patient in (True, False):
+        with Site3(brokers) as site, becoming(brokers[ILL], SLOW):
+            site.brokers.learn(read_cluster(site.brokers, [TOPIC]).nodes.values(), "c")
+            with patiently() if patient else nullcontext():
+                if patient:
+                    assert site.brokers.ask(ILL, ApiKey.DESCRIBE_LOG_DIRS, wanted)["results"]
+                    continue
+                with pytest.raises(NodeAway, match="did not answer within"):
+                    site.brokers.ask(ILL, ApiKey.DESCRIBE_LOG_DIRS, wanted)
+                assert site.brokers.change(ApiKey.DESCRIBE_LOG_DIRS, wanted, ILL)["results"]
+
+
+def test_a_hung_node_costs_patient_reading_no_more(brokers: dict[int, WireBroker]) -> None:
+    with Site3(brokers) as site:
+        site.ask(f"{API}/topics")  # connections to it are kept
+        with becoming(brokers[ILL], HANGS), patiently():
+            began = time.monotonic()
+            with pytest.raises(NodeAway):
+                site.brokers.ask(ILL, ApiKey.LIST_GROUPS, {"states_filter": [], "types_filter": []})
+            assert time.monotonic() - began < PAGE_S
+
+
+def test_a_group_of_a_hung_node_is_not_said_to_be_missing(brokers: dict[int, WireBroker]) -> None:
+    with Site3(brokers) as site, becoming(brokers[ILL], HANGS):
+        answer = site.ask(f"{API}/groups/two")
+        assert answer.status_code == 404
+        assert "at the brokers that answer" in answer.json()["error"]
+        assert "node 2" in answer.json()["error"]
+
+
+def test_settings_of_the_authorizer_are_those_of_a_broker_that_answers(brokers: dict[int, WireBroker]) -> None:
+    with Site3(brokers) as site, becoming(brokers[1], HANGS):
+        assert site.ask(f"{API}/rights", "user=ann&name=orders").json()["problems"] == {}
