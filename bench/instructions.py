@@ -32,8 +32,12 @@ from ottla.protocol.records import _records
 KEPT = Path(__file__).with_name("instructions.json")
 BURSTS = 40
 """Bursts that are counted; a tenth of it for requests with much data, but eight at least."""
-AT_ONCE = {"group.consumer.assignment.interval.ms": "0"}
-"""Assignments follow one another without a second between them."""
+AT_ONCE = {
+    "group.consumer.assignment.interval.ms": "0", "group.share.record.lock.duration.ms": "3600000",
+    "group.share.max.record.lock.duration.ms": "3600000",
+}  # fmt: skip
+"""Assignments follow one another without a second between them, and no lock of a share group ends meanwhile: under
+Valgrind a held record would be delivered again after half a minute."""
 TITLE = "User instructions per request, Ottla"
 NOTE = "Counted by Valgrind's callgrind; instructions in the kernel are not in it."
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ottla.metrics.instruments import LOOP_SECONDS, REQUEST_SECONDS, Histogram
 
@@ -32,25 +32,13 @@ class ShareMetrics:
 
     def __init__(self) -> None:
         self.acknowledged = dict.fromkeys(ACKNOWLEDGE_TYPES, 0)
-        """Records, by type."""
+        """Records, by type (`ranges.count_types`)."""
         self.load_seconds = Histogram(REQUEST_SECONDS)
         """Load times of share-partitions from the share coordinator."""
         self.letters: dict[str, DeadLetterCounts] = {}
         """Dead letters of each group that has had one here."""
         self._fetch_ratio: dict[str, Histogram] = {}
         self._acquire_seconds: dict[str, Histogram] = {}
-
-    def acknowledge(self, ranges: Iterable[tuple[int, int, Sequence[int]]]) -> None:
-        """Count ranges of offsets, each with one type for all of it, or one for each offset."""
-        counts = self.acknowledged
-        for first_offset, last_offset, types in ranges:
-            if len(types) == 1:
-                if types[0] in counts:
-                    counts[types[0]] += last_offset - first_offset + 1
-                continue
-            for each in types:
-                if each in counts:
-                    counts[each] += 1
 
     def fetched(self, group_id: str, found: int, wanted: int, seconds: float) -> None:
         """Count a fetch that got `found` of `wanted` partitions, after a time."""

@@ -10,13 +10,6 @@ def bucket(of: Histogram) -> list[tuple[float, int]]:
     return [(bound, count) for bound, count in zip([*of.bounds, -1.0], of.counts, strict=True) if count]
 
 
-def test_records_are_counted_by_what_became_of_them() -> None:
-    metrics = ShareMetrics()
-    metrics.acknowledge([(10, 14, [1]), (0, 3, [1, 2, 3, 4])])
-    metrics.acknowledge([(5, 6, [0]), (5, 6, [0, 9])])
-    assert metrics.acknowledged == {1: 6, 2: 1, 3: 1, 4: 1}
-
-
 def test_fetches_are_counted_by_group_until_nobody_of_it_is_left() -> None:
     metrics = ShareMetrics()
     metrics.fetched("g", 1, 4, 0.002)

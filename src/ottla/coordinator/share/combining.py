@@ -31,32 +31,35 @@ def combine_into(known: list[StateBatch], new: Sequence[StateBatch], start_offse
         known[:behind] = []
         if known and known[0].first_offset < start_offset:
             known[:1] = combine(known[:1], (), start_offset)
+    until = known[-1].last_offset if known else -1
+    """The last offset that is known of."""
     for each in new:
-        first_offset = each.first_offset
-        if each.last_offset < start_offset:
+        first_offset, last_offset = each.first_offset, each.last_offset
+        if last_offset < start_offset:
             continue
-        if first_offset >= start_offset and (not known or known[-1].last_offset < first_offset):
-            before = known[-1] if known else None
-            if before is None or before.last_offset + 1 < first_offset:
+        if first_offset >= start_offset and first_offset > until:
+            if not known or until + 1 < first_offset:
                 known.append(each)
             else:
-                _append(known, first_offset, each.last_offset, each.delivery_state, each.delivery_count)
+                _append(known, first_offset, last_offset, each.delivery_state, each.delivery_count)
+            until = last_offset
             continue
         # With neighbours, which may be alike.
-        first = bisect_left(known, max(each.first_offset, start_offset) - 1, key=_LAST)
-        behind = bisect_right(known, each.last_offset + 1, key=_FIRST)
+        first = bisect_left(known, max(first_offset, start_offset) - 1, key=_LAST)
+        behind = bisect_right(known, last_offset + 1, key=_FIRST)
         known[first:behind] = combine(known[first:behind], (each,), start_offset)
+        until = known[-1].last_offset
 
 
 def combine(known: Sequence[StateBatch], new: Sequence[StateBatch], start_offset: Offset) -> tuple[StateBatch, ...]:
     """The batches in the order of their offsets, from the start offset on; neighbours that stand alike are one."""
     if not known and (joined := _joined(new, start_offset)) is not None:
         return joined
-    borders = sorted(
+    borders = sorted([
         (max(batch.first_offset, start_offset), batch.last_offset, batch.delivery_count, batch.delivery_state)
         for batch in (*known, *new)
         if batch.last_offset >= start_offset or start_offset == UNCHANGED
-    )
+    ])  # fmt: skip
     combined: list[StateBatch] = []
     end = -1
     for first, last, count, state in borders:
@@ -91,20 +94,16 @@ def combine(known: Sequence[StateBatch], new: Sequence[StateBatch], start_offset
 def _joined(batches: Sequence[StateBatch], start_offset: Offset) -> tuple[StateBatch, ...] | None:
     """What `combine` makes of batches that are in order already, as those of a write are; None for others."""
     found: list[StateBatch] = []
-    before: StateBatch | None = None
+    until, is_first = start_offset - 1, True
     for each in batches:
-        first = each.first_offset
-        if first < start_offset or (before is not None and first <= before.last_offset):
+        first, last = each.first_offset, each.last_offset
+        if first <= until:
             return None
-        if (
-            before is not None and before.last_offset + 1 == first
-            and before.delivery_state == each.delivery_state and before.delivery_count == each.delivery_count
-        ):  # fmt: skip
-            each = StateBatch(before.first_offset, each.last_offset, each.delivery_state, each.delivery_count)
-            found[-1] = each
+        if not is_first and until + 1 == first:
+            _append(found, first, last, each.delivery_state, each.delivery_count)
         else:
             found.append(each)
-        before = each
+        until, is_first = last, False
     return tuple(found)
 
 

@@ -33,6 +33,7 @@ from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
 from ottla.replication.share.acquisition import Acquired
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.dead_letters import SHARE_VERSION_MIN, TOPIC, DeadRecords, LostLetters
+from ottla.replication.share.ranges import add_lengths, count_types
 from ottla.replication.share.session import SessionKey, SharedPartition, ShareSessions
 from ottla.replication.share.share_partition import LoadedState, SharePartition
 
@@ -342,11 +343,9 @@ class SharePartitions:
     def now_ms() -> Millis:
         return int(asyncio.get_running_loop().time() * 1000)
 
-    def acquired(self, led: LedSharePartition, acquired: Iterable[Acquired]) -> None:
+    def acquired(self, led: LedSharePartition, acquired: Sequence[Acquired]) -> None:
         """Start the lock timers of records that its core gave to a member."""
-        add = led.metrics.batch_records.add
-        for first, last, _ in acquired:
-            add(last - first + 1)
+        add_lengths(led.metrics.batch_records, acquired)
         self._arm(led)
 
     def acknowledge(
@@ -361,7 +360,7 @@ class SharePartitions:
             done(KafkaError(ErrorCode.unknown_topic_or_partition, message))
             return
         self.use(led.core, self.config_of(group_id))
-        self.metrics.acknowledge(acknowledgements)
+        count_types(self.metrics.acknowledged, acknowledgements)
         try:
             write = led.core.acknowledge(member, acknowledgements, self.now_ms())
         except KafkaError as error:

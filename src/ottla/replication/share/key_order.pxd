@@ -15,8 +15,11 @@ cdef class KeyOrder:
     @cython.locals(added=Neighbour)
     cpdef bint enter(self, offset, key) except -1
 
-    @cython.locals(keys=dict, following=list, found=cython.longlong)
-    cpdef list leave_all(self, first, last)
+    @cython.locals(keys=dict, following=list, offset=cython.longlong)
+    cpdef list leave_all(self, long long first, long long last)
+
+    @cython.locals(found=cython.longlong)
+    cdef _leave_one(self, offset, list following)
 
     cpdef long long _leave(self, Neighbour left) except -2
 

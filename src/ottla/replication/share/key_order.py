@@ -64,17 +64,24 @@ class KeyOrder:
         by that."""
         keys: dict[Offset, int | Neighbour] = self._keys
         following: list[Offset] = []
-        for offset in range(first, last + 1) if last - first < len(keys) else _between(keys, first, last):
-            key = keys.pop(offset, None)
-            if key is None:
-                continue
-            if isinstance(key, Neighbour):
-                found = self._leave(key)
-                if found >= 0:
-                    following.append(found)
-            else:
-                del self._last[key]
+        if last - first >= len(keys):
+            for offset in [offset for offset in keys if first <= offset <= last]:
+                self._leave_one(offset, following)
+        else:
+            for offset in range(first, last + 1):
+                self._leave_one(offset, following)
         return [offset for offset in following if offset in keys] if following else following
+
+    def _leave_one(self, offset: Offset, following: list[Offset]) -> None:
+        key = self._keys.pop(offset, None)
+        if key is None:
+            return
+        if isinstance(key, Neighbour):
+            found = self._leave(key)
+            if found >= 0:
+                following.append(found)
+        else:
+            del self._last[key]
 
     def _leave(self, left: Neighbour) -> Offset:
         """Remove a record of a key that had several. Returns the one behind it if that is the first now, else -1."""
@@ -95,7 +102,3 @@ class KeyOrder:
         found = self._keys[offset]
         assert isinstance(found, Neighbour)
         return found
-
-
-def _between(keys: dict[Offset, int | Neighbour], first: Offset, last: Offset) -> list[Offset]:
-    return [offset for offset in keys if first <= offset <= last]

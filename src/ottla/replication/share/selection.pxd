@@ -20,23 +20,23 @@ cdef class Selection:
     cdef public bint goes_on
     cdef public long long marked_until
 
-    @cython.locals(offset=cython.longlong, left=cython.longlong, last=cython.longlong)
+    @cython.locals(batch=InFlightBatch, run=Run, offset=cython.longlong, left=cython.longlong, last=cython.longlong)
     cpdef list parts(self, long long records_max)
-
-    @cython.locals(window=Window)
-    cpdef Run _at(self, long long offset)
 
     @cython.locals(
         ready=list, scanned=cython.longlong, start=cython.longlong, offset=cython.longlong, window=Window,
         index=cython.Py_ssize_t, batch=InFlightBatch,
     )
-    cpdef long long _first_ready(self) except -2
+    cpdef InFlightBatch _first_ready(self)
 
     @cython.locals(window=Window, index=cython.Py_ssize_t)
     cpdef _find(self, long long offset)
 
     @cython.locals(window=Window, counts=Counts, batch=InFlightBatch)
     cpdef _room(self)
+
+    @cython.locals(free=cython.longlong, waiting_runs=cython.longlong)
+    cpdef bint _has_room(self) except -1
 
     @cython.locals(
         offset=cython.longlong, index=cython.Py_ssize_t, left=cython.longlong, end=cython.longlong, until=cython.longlong, batch=InFlightBatch,
@@ -52,12 +52,11 @@ cdef class Selection:
     )
     cpdef _scan(self, long long until, marks, aborted, long long records, times)
 
-    @cython.locals(run=Run, batch=InFlightBatch, runs=list, begin=cython.longlong, end=cython.longlong)
+    @cython.locals(run=Run, batch=InFlightBatch, runs=list)
     cpdef _scan_new(self, long long first, long long last, marks, aborted, times)
 
     @cython.locals(
-        offset=cython.longlong, part=Run, begin=cython.longlong, end=cython.longlong, wait_ms=cython.longlong,
-        now_ms=cython.longlong,
+        offset=cython.longlong, part=Run, piece=Run, wait_ms=cython.longlong, now_ms=cython.longlong,
     )
     cpdef _scan_known(self, InFlightBatch batch, Run run, long long first, long long last, marks, times)
 

@@ -15,9 +15,9 @@ through the window but where the settings or the leader have changed.
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -59,10 +59,6 @@ _new: Final = tuple.__new__
 
 _BEHIND: Final = Hold(True, 0, 0)
 """The hold of a record that waits only for another one of its key."""
-
-_Piece = tuple[Offset, Offset, DeliveryState, Hold | None]
-"""Offsets in a row, both ends included, that go the same way. A plain tuple, as `Mark`."""
-
 
 Backoff = tuple[Millis, Offset, Offset]
 """When a back-off ends, on the timer clock, and the first and last record that wait for it."""
@@ -108,11 +104,10 @@ class Selection:
         return max(self._scanned, self._window.start_offset)
 
     def next_fetch_offset(self) -> Offset:
-        ready = self._first_ready()
-        return self.scan_from if ready < 0 else ready
+        return self.scan_from if self._first_ready() is None else self._ready[0]
 
     def can_acquire(self) -> bool:
-        return self._first_ready() >= 0 or min(self._room()) > 0
+        return self._first_ready() is not None or self._has_room()
 
     def next_wait(self) -> Millis | None:
         return self._waits[0][0] if self._waits else None
@@ -127,30 +122,26 @@ class Selection:
         found: list[OffsetRange] = []
         popped: list[Offset] = []
         left = records_max
-        while left > 0 and len(found) < PARTS_MAX and (offset := self._first_ready()) >= 0:
-            popped.append(heapq.heappop(self._ready))
-            last = min(self._at(offset).last, offset + left - 1, self._scanned - 1)
+        while left > 0 and len(found) < PARTS_MAX and (batch := self._first_ready()) is not None:
+            offset = heappop(self._ready)
+            popped.append(offset)
+            last = min(batch.at(offset).last, offset + left - 1, self._scanned - 1)
             left -= last - offset + 1
             if found and offset - found[-1].last_offset <= NEAR:
                 found[-1] = OffsetRange(found[-1].first_offset, max(found[-1].last_offset, last))
             else:
                 found.append(OffsetRange(offset, last))
         for offset in popped:
-            heapq.heappush(self._ready, offset)
-        if not found or (left > 0 and len(found) < PARTS_MAX and min(self._room()) > 0):
+            heappush(self._ready, offset)
+        if not found or (left > 0 and len(found) < PARTS_MAX and self._has_room()):
             scan_from = self.scan_from
             count = max(SCANNED_MIN, left + min(self._waited, left))
             first = found.pop().first_offset if found and scan_from - found[-1].last_offset <= NEAR else scan_from
             found.append(OffsetRange(first, scan_from + count - 1))
         return found
 
-    def _at(self, offset: Offset) -> Run:
-        """The run of an offset that is in the window."""
-        window = self._window
-        return window.batches[window.floor(offset)].at(offset)
-
-    def _first_ready(self) -> Offset:
-        """The first record that is available, -1 for none."""
+    def _first_ready(self) -> InFlightBatch | None:
+        """The batch of the first record that is available, which is the first of `_ready` then."""
         ready, scanned, window = self._ready, self._scanned, self._window
         start = window.start_offset
         while ready:
@@ -160,9 +151,9 @@ class Selection:
                 if index >= 0:
                     batch = window.batches[index]
                     if batch.last >= offset and may_take(batch.at(offset)):
-                        return offset
-            heapq.heappop(ready)
-        return -1
+                        return batch
+            heappop(ready)
+        return None
 
     def _find(self, offset: Offset) -> tuple[InFlightBatch, Run] | None:
         window = self._window
@@ -182,6 +173,10 @@ class Selection:
                 in_flight -= counts.in_flight
                 waiting_runs -= counts.waiting_runs
         return self.config.partition_max_record_locks - in_flight, self.config.waiting_max - waiting_runs
+
+    def _has_room(self) -> bool:
+        free, waiting_runs = self._room()
+        return free > 0 and waiting_runs > 0
 
     # Deliveries
 
@@ -227,7 +222,7 @@ class Selection:
     def _take(self, wanted: Wanted, parts: Sequence[OffsetRange], deadline_ms: Millis) -> list[Acquired]:
         """Acquire what is available. What was delivered often is delivered in ever smaller batches, and alone at last
         (`Acquisition._take`)."""
-        config, window, member = self.config, self._window, wanted.member
+        config, member = self.config, wanted.member
         taken: list[Acquired] = []
         first = last = -1
         """What was acquired and is not in `taken` yet, for it may go on."""
@@ -235,17 +230,17 @@ class Selection:
         self.goes_on = True
         left, not_read, index = wanted.records_max, list[Offset](), 0
         part_first, part_last = parts[0]
-        while left > 0 and (offset := self._first_ready()) >= 0:
+        while left > 0 and (batch := self._first_ready()) is not None:
+            offset = self._ready[0]
             while part_last < offset and index + 1 < len(parts):
                 index += 1
                 part_first, part_last = parts[index]
             if part_last < offset:
                 break
-            heapq.heappop(self._ready)
+            heappop(self._ready)
             if offset < part_first:
                 not_read.append(offset)
                 continue
-            batch = window.batches[window.floor(offset)]
             run = batch.at(offset)
             is_throttled = run.count >= throttled_from
             if is_throttled:
@@ -260,7 +255,7 @@ class Selection:
             part = batch.cut(run, offset, min(end, offset + left - 1, until))
             part.acquire(member, deadline_ms)
             if part.last < end:
-                heapq.heappush(self._ready, part.last + 1)
+                heappush(self._ready, part.last + 1)
             if last >= 0 and (last + 1 != part.first or count != part.count):
                 taken.append(_new(Acquired, (first, last, count)))
                 first = part.first
@@ -271,7 +266,7 @@ class Selection:
         if last >= 0:
             taken.append(_new(Acquired, (first, last, count)))
         for offset in not_read:
-            heapq.heappush(self._ready, offset)
+            heappush(self._ready, offset)
         return taken
 
     # Scanning
@@ -310,14 +305,14 @@ class Selection:
         self, first: Offset, last: Offset, marks: Sequence[Mark] | None, aborted: Sequence[OffsetRange], times: Times
     ) -> Offset:
         """Records that are not in the window. Returns where the scan goes on."""
-        runs = []
-        for begin, end, state, hold in self._pieces(first, last, marks, 0, times):
-            run = new_run(begin, end, state, 0, hold)
-            if state is _ARCHIVED:
+        runs = self._pieces(first, last, marks, 0, times)
+        for run in runs:
+            if run.state is _ARCHIVED:
                 run.drop_history()
-            self._begin(run)
-            runs.append(run)
-        batch = InFlightBatch(Run(runs[0].first, runs[-1].last, _AVAILABLE, 0))
+            else:
+                self._begin(run)
+        batch = InFlightBatch(runs[0])
+        batch.last = runs[-1].last
         batch.runs = runs
         self._window.add(batch)
         if marks is None and aborted:
@@ -343,29 +338,29 @@ class Selection:
         else:  # it was given back before it was scanned, or waited already when its last reader left
             wait_ms = run.hold.wait_ms if run.hold.wait_ms > now_ms else 0
         offset = first
-        for begin, end, state, hold in self._pieces(first, last, marks, wait_ms, times):
-            part = batch.cut(batch.at(begin), begin, end)
-            if state is _ARCHIVED:
+        for piece in self._pieces(first, last, marks, wait_ms, times):
+            part = batch.cut(batch.at(piece.first), piece.first, piece.last)
+            if piece.state is _ARCHIVED:
                 part.archive()
             else:
-                part.hold = hold
+                part.hold = piece.hold
                 self._begin(part)
-            offset = end + 1
+            offset = piece.last + 1
         return offset
 
     def _pieces(
         self, first: Offset, last: Offset, marks: Sequence[Mark] | None, wait_ms: Millis, times: Times
-    ) -> list[_Piece]:
+    ) -> list[Run]:
         """How records go on whose back-off ends at `wait_ms`, 0 for none, up to `last` or as far as there is room, at
-        least one. Offsets that have no record are archived."""
+        least one: runs that nobody has. Offsets that have no record are archived."""
         if marks is None:
             end = min(last, first + self._free - 1)
             if wait_ms:
                 self._waiting_left -= 1
-                return [(first, end, _AVAILABLE, Hold(False, wait_ms, 0))]
+                return [new_run(first, end, _AVAILABLE, 0, Hold(False, wait_ms, 0))]
             self._free -= end - first + 1
-            return [(first, end, _AVAILABLE, None)]
-        found: list[_Piece] = []
+            return [new_run(first, end, _AVAILABLE, 0, None)]
+        found: list[Run] = []
         wall_ms, keys, is_held = times.wall_ms, self._keys, wait_ms != 0
         start = following = first
         """Where a piece begins that may go on, and the offset behind what there is of it."""
@@ -382,11 +377,14 @@ class Selection:
                 held = self._hold(is_behind, due_ms, wait_ms, times)
             elif is_behind:
                 held = _BEHIND
-            if offset != following or (following > start and hold is not held and hold != held):
+            # Two holds are compared only where there are two: most records have none.
+            if offset != following or (
+                hold is not held and following > start and (hold is None or held is None or hold != held)
+            ):
                 if following > start:
-                    found.append((start, following - 1, _AVAILABLE, hold))
+                    found.append(new_run(start, following - 1, _AVAILABLE, 0, hold))
                 if offset > following:
-                    found.append((following, offset - 1, _ARCHIVED, None))
+                    found.append(new_run(following, offset - 1, _ARCHIVED, 0, None))
                 start = offset
             if held is None:
                 self._free -= 1
@@ -396,9 +394,9 @@ class Selection:
                     self._waiting_left -= 1
             hold, following = held, offset + 1
         if following > start:
-            found.append((start, following - 1, _AVAILABLE, hold))
+            found.append(new_run(start, following - 1, _AVAILABLE, 0, hold))
         if following <= last and (index == end or marks[index][0] > last):
-            found.append((following, last, _ARCHIVED, None))
+            found.append(new_run(following, last, _ARCHIVED, 0, None))
         return found
 
     def _hold(self, is_behind: bool, due_ms: Millis, wait_ms: Millis, times: Times) -> Hold:
@@ -417,15 +415,15 @@ class Selection:
     def _begin(self, run: Run) -> None:
         if run.hold is not None:
             self._wait(run, run.hold)
-        elif run.state is DeliveryState.AVAILABLE:
-            heapq.heappush(self._ready, run.first)
+        elif run.state is _AVAILABLE:
+            heappush(self._ready, run.first)
 
     # Waiting
 
     def _wait(self, run: Run, hold: Hold) -> None:
         run.hold = hold
         if not hold.is_behind_key:
-            heapq.heappush(self._waits, (hold.wait_ms, run.first, run.last))
+            heappush(self._waits, (hold.wait_ms, run.first, run.last))
             if len(self._waits) > 2 * self.config.waiting_max:
                 self._drop_stale_waits()
 
@@ -437,7 +435,7 @@ class Selection:
             for run in batch.runs
             if run.hold is not None and not run.hold.is_behind_key
         ]
-        heapq.heapify(self._waits)
+        heapify(self._waits)
 
     def _backoff_until(self, count: int, now_ms: Millis) -> Millis:
         backoff_ms = self.config.backoff_ms(count)
@@ -449,7 +447,7 @@ class Selection:
         if wait_ms:
             self._wait(run, Hold(False, wait_ms, 0))
         else:
-            heapq.heappush(self._ready, run.first)
+            heappush(self._ready, run.first)
 
     def backoffs(self) -> list[Backoff]:
         """The back-offs that have not ended, in the order of their records. Looks through the window."""
@@ -473,7 +471,7 @@ class Selection:
     def advance(self, times: Times) -> None:
         """End the waits whose time has come."""
         while self._waits and self._waits[0][0] <= times.now_ms:
-            _, first, last = heapq.heappop(self._waits)
+            _, first, last = heappop(self._waits)
             offset = first
             while offset <= last and (found := self._find(offset)) is not None:
                 batch, run = found
@@ -491,7 +489,7 @@ class Selection:
             self._wait(run, Hold(False, wait_ms, due_ms))
         else:
             run.hold = None
-            heapq.heappush(self._ready, run.first)
+            heappush(self._ready, run.first)
 
     # What is done with
 
@@ -547,8 +545,11 @@ class Selection:
         batches = window.batches
         index = max(0, window.floor(first) - 1)
         folded: Offset = -1
-        while index + 1 < len(batches) and batches[index].first <= last + 1:
-            batch, behind = batches[index], batches[index + 1]
+        while index + 1 < len(batches):
+            batch = batches[index]
+            if batch.first > last + 1:
+                break
+            behind = batches[index + 1]
             are_done = _is_one_and_done(batch) and _is_one_and_done(behind)
             if batch.last + 1 == behind.first and (are_done or len(batch.runs) + len(behind.runs) <= BATCH_RUNS):
                 window.merge(index)

@@ -32,6 +32,7 @@ from ottla.replication.share.acquisition import Acquired, Acquisition, Wanted, w
 from ottla.replication.share.config import ShareConfig, Times
 from ottla.replication.share.dead_letters import DeadRecords, Reason, add_dead, left_by_the_last_leader
 from ottla.replication.share.in_flight import InFlightBatch, Run
+from ottla.replication.share.ranges import spans
 from ottla.replication.share.window import Window
 
 if TYPE_CHECKING:
@@ -149,17 +150,9 @@ class SharePartition:
         self._locked(acquired, deadline_ms)
         return acquired
 
-    def _locked(self, acquired: Iterable[Acquired], deadline_ms: Millis) -> None:
-        start = until = -1
-        for first, last, _ in acquired:
-            if until < 0:
-                start = first
-            elif first - until > NEAR:
-                heapq.heappush(self._deadlines, (deadline_ms, start, until))
-                start = first
-            until = last
-        if until >= 0:
-            heapq.heappush(self._deadlines, (deadline_ms, start, until))
+    def _locked(self, acquired: Sequence[Acquired], deadline_ms: Millis) -> None:
+        for first, last in spans(acquired, NEAR):
+            heapq.heappush(self._deadlines, (deadline_ms, first, last))
 
     def acknowledge(
         self, member: str, acknowledgements: Iterable[Acknowledgement], now_ms: Millis

@@ -23,6 +23,7 @@ from ottla.protocol import share_fetch
 from ottla.protocol.messages import ApiKey
 from ottla.replication.purgatory import DelayedFetch
 from ottla.replication.share.acquisition import Acquired, Wanted
+from ottla.replication.share.ranges import count_records
 from ottla.replication.share.session import FINAL_EPOCH, SessionKey, SharedPartition, ShareSession
 from ottla.security.acls import Operation
 from ottla.server.api import RECORDS_COST_SHIFT, EncodedResponse, RequestContext, Response, api
@@ -416,7 +417,7 @@ class _ShareFetch:
         if acquired:
             found = self.found[led.where]
             found.acquired = in_order(found.acquired, acquired)
-            self._count += sum([last - first + 1 for first, last, _ in acquired])
+            self._count += count_records(acquired)
             led.partition.traffic.bytes_out -= len(found.records)
             found.records = sliced(reading, found.acquired)
             led.partition.traffic.bytes_out += len(found.records)
