@@ -221,7 +221,8 @@ def test_searches_take_turns_and_pause(monkeypatch: pytest.MonkeyPatch) -> None:
         with turns.turn():
             now[0] += took
         now[0] += between
-    assert slept == pytest.approx([0.0, 0.01, 0.006, reading.PAUSE_MAX_S])
+    pause = 0.01 * reading.PAUSE_PART
+    assert slept == pytest.approx([0.0, pause, pause - 0.004, reading.PAUSE_MAX_S])
 
 
 def test_masks_hold() -> None:
