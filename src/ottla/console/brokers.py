@@ -244,9 +244,9 @@ class Brokers:
             raise NodeAway(node_id, str(error)) from error
 
     def ask_any(self, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
-        """One request that changes nothing, to the first node that answers; several may get it. Not for calls of `gather`:
-        it waits for threads of the same executor. Raises SecurityFailure where one refuses the user, OSError where none
-        answers, KafkaError."""
+        """One request that changes nothing, to the first node that answers; several may get it. Not for calls of
+        `gather`: it waits for threads of the same executor. Raises SecurityFailure where one refuses the user, OSError
+        where none answers, KafkaError."""
         with self._lock:
             known = [*self._idle, *self._nodes.values()]
         addresses = list(dict.fromkeys([*known, *map(split_address, self.config.bootstrap)]))
