@@ -16,6 +16,7 @@ from ottla.testing import Registry
 from tests.conformance.shell import Shell
 from tests.conformance.twins import Twins
 from tests.node import NodeProcess
+from tests.oracle import GROUPS_STAY
 
 FIELDS = [{"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 0}]
 _numbers = itertools.count()
@@ -23,7 +24,7 @@ _numbers = itertools.count()
 
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
-    with NodeProcess(tmp_path_factory.mktemp("node") / "data") as started:
+    with NodeProcess(tmp_path_factory.mktemp("node") / "data", GROUPS_STAY) as started:
         yield started
 
 
