@@ -23,6 +23,7 @@ from ottla.replication.share.aborted import OffsetRange, ReadBatch
 from ottla.replication.share.acknowledgement import StateWrite
 from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.config import ShareConfig
+from ottla.replication.share.ranges import count_records
 from ottla.replication.share.share_partition import LoadedState, SharePartition
 
 ACCEPT, RELEASE, REJECT = 1, 2, 3
@@ -196,7 +197,7 @@ class World:
             marks = [*selection.ahead, *(self.by_offset[at] for at in new if at in self.by_offset)]
         wanted = Wanted(member, records, records)
         acquired = core.acquire(wanted, read[0].first_offset, batches, self.now_ms, (), marks, read)
-        if sum(each.last_offset - each.first_offset + 1 for each in acquired) > records:
+        if count_records(acquired) > records:
             raise Wrong("more than was wanted")
         return [at for each in acquired for at in self._taken(member, each)]
 
@@ -217,7 +218,8 @@ class World:
 
     def _taken(self, member: str, acquired: Acquired) -> list[int]:
         taken = []
-        for offset in range(acquired.first_offset, acquired.last_offset + 1):
+        first, last, count = acquired
+        for offset in range(first, last + 1):
             mark = self.by_offset.get(offset)
             if mark is None:
                 raise Wrong(f"{offset} was delivered, where no record is")
@@ -234,8 +236,8 @@ class World:
             if self.now_ms < self.free_from.get(offset, 0):
                 raise Wrong(f"back-off: {offset} was delivered {self.free_from[offset] - self.now_ms} ms early")
             self.free_from.pop(offset, None)
-            if not 1 <= acquired.delivery_count <= LIMIT:
-                raise Wrong(f"{offset} was delivered {acquired.delivery_count} times")
+            if not 1 <= count <= LIMIT:
+                raise Wrong(f"{offset} was delivered {count} times")
             self.held[offset] = member, self.now_ms + LOCK_MS
             taken.append(offset)
         return taken

@@ -153,7 +153,7 @@ class Walk:
         self.held[wanted.member] += acquired
         self.done["acquired"] += len(acquired)
         self.done["aborted"] += len(ranges)
-        self.done["again"] += any(each.delivery_count > 1 for each in acquired)
+        self.done["again"] += any(count > 1 for _, _, count in acquired)
         answer = "".join(f":{first},{last},{count}" for first, last, count in acquired)
         aborted = ";".join(f"{pid},{first}" for pid, first in transactions) or "-"
         batches = [

@@ -17,8 +17,8 @@ from ottla.coordinator.share.combining import combine, combine_into
 from ottla.protocol.internal.share_records import StateBatch
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
 from ottla.replication.share.acquisition import Acquired, Wanted
-from ottla.replication.share.config import ShareConfig
-from ottla.replication.share.marks import Mark
+from ottla.replication.share.config import Mark, ShareConfig
+from ottla.replication.share.ranges import count_records
 from ottla.replication.share.share_partition import LoadedState, SharePartition
 
 HELD_KEY = -7
@@ -80,11 +80,11 @@ def calls(work: Any) -> int:
 def held(waiting: int) -> Queue:
     """The first record of a key is with a member, and as many wait behind it, each between others that are done."""
     queue = Queue([HELD_KEY if not number % 3 else number for number in range(3 * waiting + 3_000)])
-    assert queue.fetch("holder", 1) == [Acquired(0, 0, 1)]
+    assert queue.fetch("holder", 1) == [(0, 0, 1)]
     others = 0
     while others < 2 * waiting:
         found = queue.fetch("worker", min(500, 2 * waiting - others))
-        others += sum(each.last_offset - each.first_offset + 1 for each in found)
+        others += count_records(found)
         queue.accept("worker", found)
     return queue
 
@@ -104,18 +104,18 @@ def test_what_waits_costs_the_others_nothing() -> None:
 def test_a_freed_record_comes_with_others() -> None:
     """A fetch reads the log in two places, and is not used up by one record."""
     queue = held(50)
-    queue.accept("holder", [Acquired(0, 0, 1)])
+    queue.accept("holder", [(0, 0, 1)])
     found = queue.fetch("worker", 100)
-    assert found[0] == Acquired(3, 3, 1)
-    assert sum(each.last_offset - each.first_offset + 1 for each in found) == 100
+    assert found[0] == (3, 3, 1)
+    assert count_records(found) == 100
     assert all(queue.keys[offset] != HELD_KEY for each in found[1:] for offset in range(each[0], each[1] + 1))
 
 
 def test_what_is_available_and_what_is_new_may_lie_in_one_batch() -> None:
     queue = Queue([*range(1_000)])
     first = queue.fetch("worker", 1)
-    assert first == [Acquired(0, 0, 1)]
-    assert queue.fetch("worker", 500) == [Acquired(1, 500, 1)]
+    assert first == [(0, 0, 1)]
+    assert queue.fetch("worker", 500) == [(1, 500, 1)]
 
 
 @pytest.mark.parametrize("start", [0, 5])
@@ -131,4 +131,4 @@ def test_records_of_aborted_transactions_are_not_waited_for() -> None:
     core = SharePartition(LoadedState(0, 0), 0, CONFIG)
     marks: list[Mark] = [(0, 1, 0), (1, 2, 0), (2, 1, 0)]
     found = core.acquire(Wanted("m", 10, 10), 0, [ReadBatch(0, 2)], 0, [OffsetRange(0, 0)], marks)
-    assert found == [Acquired(1, 2, 1)]
+    assert found == [(1, 2, 1)]

@@ -51,7 +51,7 @@ def refused(it: SharePartition, first: int, last: int, *types: int, member: str 
 
 def test_what_is_accepted_is_written_and_the_window_closes_over_it() -> None:
     it = partition()
-    assert fetch(it) == [Acquired(0, 9, 1)]
+    assert fetch(it) == [(0, 9, 1)]
     assert it.next_fetch_offset() == 10
     write = acknowledge(it, 0, 4, ACCEPT)
     assert (write.state_epoch, write.leader_epoch, write.start_offset, write.delivery_complete_count) == (3, 5, 0, 5)
@@ -66,7 +66,7 @@ def test_what_is_accepted_is_written_and_the_window_closes_over_it() -> None:
 def test_what_is_released_is_delivered_again_until_its_last_delivery() -> None:
     it = partition(config=ShareConfig(1_000, delivery_count_limit=2))
     for count in (1, 2):
-        assert fetch(it, batches=[ReadBatch(0, 0)]) == [Acquired(0, 0, count)]
+        assert fetch(it, batches=[ReadBatch(0, 0)]) == [(0, 0, count)]
         write = acknowledge(it, 0, 0, RELEASE)
         state = DeliveryState.AVAILABLE if count == 1 else DeliveryState.ARCHIVED
         assert write.batches == [StateBatch(0, 0, state, count)]
@@ -83,7 +83,7 @@ def test_a_type_for_each_offset() -> None:
     assert states == [(0, 0, 2), (1, 1, 0), (2, 3, 4), (4, 4, 2)]
     it.written(write, 0, committed=True)
     assert it.window.start_offset == 1
-    assert fetch(it, batches=[ReadBatch(0, 4)]) == [Acquired(1, 1, 2)]
+    assert fetch(it, batches=[ReadBatch(0, 4)]) == [(1, 1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_lock_that_ended_before_the_write_failed_has_ended() -> None:
     write = acknowledge(it, 0, 9, ACCEPT)
     assert it.advance(1_000) is None, "it is not decided yet whether it was accepted"
     assert it.written(write, 1_001, committed=False)
-    assert fetch(it, "b", now_ms=1_002) == [Acquired(0, 9, 2)]
+    assert fetch(it, "b", now_ms=1_002) == [(0, 9, 2)]
 
 
 def test_locks_end() -> None:
@@ -145,7 +145,7 @@ def test_locks_end() -> None:
     write = it.advance(1_000)
     assert write is not None and write.batches == [StateBatch(0, 9, DeliveryState.AVAILABLE, 1)]
     assert it.next_fetch_offset() == 0
-    assert fetch(it, "b", now_ms=1_000) == [Acquired(0, 9, 2)], "whatever becomes of the write"
+    assert fetch(it, "b", now_ms=1_000) == [(0, 9, 2)], "whatever becomes of the write"
     assert refused(it, 0, 9, ACCEPT) is ErrorCode.invalid_record_state
     it.written(write, 1_500, committed=False)
     assert refused(it, 0, 9, ACCEPT) is ErrorCode.invalid_record_state
@@ -176,33 +176,33 @@ def test_a_member_that_leaves_releases_what_it_has_and_no_more() -> None:
     write = it.release("a")
     assert write is not None and write.batches == [StateBatch(0, 4, DeliveryState.AVAILABLE, 1)]
     it.written(write, 0, committed=True)
-    assert fetch(it, "c") == [Acquired(0, 4, 2)]
+    assert fetch(it, "c") == [(0, 4, 2)]
 
 
 def test_there_is_room_for_so_many() -> None:
     it = partition(config=ShareConfig(1_000, partition_max_record_locks=12))
-    assert fetch(it, batches=[ReadBatch(0, 9)]) == [Acquired(0, 9, 1)]
+    assert fetch(it, batches=[ReadBatch(0, 9)]) == [(0, 9, 1)]
     assert it.can_acquire()
-    assert fetch(it, batches=[ReadBatch(10, 14)]) == [Acquired(10, 14, 1)], "whole batches"
+    assert fetch(it, batches=[ReadBatch(10, 14)]) == [(10, 14, 1)], "whole batches"
     assert not it.can_acquire()
     assert fetch(it, batches=[ReadBatch(15, 15)]) == []
     done(it, 12, 12, RELEASE)
     assert it.can_acquire()
-    assert fetch(it, batches=[ReadBatch(10, 14), ReadBatch(15, 15)]) == [Acquired(12, 12, 2)]
+    assert fetch(it, batches=[ReadBatch(10, 14), ReadBatch(15, 15)]) == [(12, 12, 2)]
 
 
 def test_a_fetch_may_be_strict_about_its_number_of_records() -> None:
     it = partition()
-    assert fetch(it, records=3, strict=True) == [Acquired(0, 2, 1)]
-    assert fetch(it, "b", records=3, strict=True) == [Acquired(3, 5, 1)]
-    assert fetch(it, "c", records=100, strict=True) == [Acquired(6, 9, 1)]
+    assert fetch(it, records=3, strict=True) == [(0, 2, 1)]
+    assert fetch(it, "b", records=3, strict=True) == [(3, 5, 1)]
+    assert fetch(it, "c", records=100, strict=True) == [(6, 9, 1)]
     assert partition().acquire(Wanted("a", 0, 1), 0, TEN, 0) == []
 
 
 def test_new_records_come_in_batches_of_about_the_wanted_size() -> None:
     log = [ReadBatch(base, base + 2) for base in range(0, 30, 3)]
     assert fetch(partition(), batches=log, records=20, size=5) == [
-        Acquired(0, 5, 1), Acquired(6, 11, 1), Acquired(12, 17, 1), Acquired(18, 20, 1)
+        (0, 5, 1), (6, 11, 1), (12, 17, 1), (18, 20, 1)
     ]  # fmt: skip
 
 
@@ -212,8 +212,8 @@ def test_the_closer_to_the_last_delivery_the_fewer_at_once() -> None:
     sizes = []
     while it.next_fetch_offset() == 0:
         (acquired,) = fetch(it, batches=log)
-        sizes.append((acquired.last_offset + 1, acquired.delivery_count))
-        done(it, 0, acquired.last_offset, RELEASE)
+        sizes.append((acquired[1] + 1, acquired[2]))
+        done(it, 0, acquired[1], RELEASE)
     assert sizes == [(50, 6), (25, 7), (12, 8), (6, 9), (1, 10)]
     assert it.window.start_offset == 1
 
@@ -224,7 +224,7 @@ def test_what_was_not_written_is_fetched_again_by_a_new_leader() -> None:
     )  # fmt: skip
     log = [ReadBatch(0, 19)]
     assert it.next_fetch_offset() == 0
-    assert fetch(it, batches=log) == [Acquired(0, 4, 1), Acquired(10, 14, 1), Acquired(15, 19, 3)]
+    assert fetch(it, batches=log) == [(0, 4, 1), (10, 14, 1), (15, 19, 3)]
     assert it.next_fetch_offset() == 20
     done(it, 0, 4, ACCEPT)
     assert it.window.start_offset == 10
@@ -244,7 +244,7 @@ def test_a_log_that_is_cut_at_its_start() -> None:
     done(it, 0, 4, RELEASE)
     it.move_start(3)
     assert (it.window.start_offset, it.next_fetch_offset()) == (3, 3)
-    assert fetch(it, "b", batches=[ReadBatch(0, 4)]) == [Acquired(3, 4, 2)]
+    assert fetch(it, "b", batches=[ReadBatch(0, 4)]) == [(3, 4, 2)]
     it.move_start(4)
     write = it.release("b")
     assert write is not None
@@ -261,7 +261,7 @@ def test_what_was_compacted_away_is_not_waited_for() -> None:
     it = partition()
     fetch(it)
     done(it, 0, 9, RELEASE)
-    assert fetch(it, batches=[ReadBatch(6, 9)]) == [Acquired(6, 9, 2)]
+    assert fetch(it, batches=[ReadBatch(6, 9)]) == [(6, 9, 2)]
     done(it, 6, 9, ACCEPT)
     assert it.window.start_offset == 10
 
@@ -274,7 +274,7 @@ def test_aborted_transactions_are_left_out() -> None:
     ranges = aborted_ranges(log, [(7, 0)])
     assert ranges == [OffsetRange(0, 4)], "what the producer writes after the marker is another transaction"
     it = partition()
-    assert it.acquire(Wanted("a", 500, 500), 0, log, 0, ranges) == [Acquired(5, 10, 1)]
+    assert it.acquire(Wanted("a", 500, 500), 0, log, 0, ranges) == [(5, 10, 1)]
     done(it, 5, 10, ACCEPT)
     assert it.window.start_offset == 11
 
@@ -286,7 +286,7 @@ def test_offsets_without_ranges() -> None:
         for _ in range(rng.randint(0, 4)):
             first = offset + rng.randint(0, 3)
             offset = first + rng.randint(1, 5)
-            acquired.append(Acquired(first, offset - 1, rng.randint(1, 2)))
+            acquired.append((first, offset - 1, rng.randint(1, 2)))
         ranges, at = [], 0
         for _ in range(rng.randint(0, 4)):
             first = at + rng.randint(0, 3)

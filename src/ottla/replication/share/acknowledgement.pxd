@@ -5,6 +5,9 @@ from ottla.replication.share.in_flight cimport InFlightBatch, Run
 from ottla.replication.share.window cimport Window
 
 
+cdef _state_batch(first, last, state, count)
+
+
 cdef class StateWrite:
     cdef public list dead
     cdef public object delivery_complete_count

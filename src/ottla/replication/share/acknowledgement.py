@@ -49,6 +49,8 @@ _ARCHIVED: Final = DeliveryState.ARCHIVED
 """Members of an enumeration are slow to look up, and these are looked up for each range."""
 
 
+_new_state_batch: Final = StateBatch.__new__
+
 Acknowledgement = tuple[Offset, Offset, Sequence[int]]
 """Acknowledgement of a range of offsets, both ends included: one type for all, or one for each. Plain tuples, here and
 below: there are several for each fetch."""
@@ -106,16 +108,26 @@ class StateWrite:
                     done_until = last
                     continue
                 if done_until >= 0:
-                    kept.append(StateBatch(done_from, done_until, _ARCHIVED, DONE_COUNT))
+                    kept.append(_state_batch(done_from, done_until, _ARCHIVED, DONE_COUNT))
                 done_from, done_until = first, last
                 continue
             if done_until >= 0:
-                kept.append(StateBatch(done_from, done_until, _ARCHIVED, DONE_COUNT))
+                kept.append(_state_batch(done_from, done_until, _ARCHIVED, DONE_COUNT))
                 done_until = -1
-            kept.append(StateBatch(first, last, state, count))
+            kept.append(_state_batch(first, last, state, count))
         if done_until >= 0:
-            kept.append(StateBatch(done_from, done_until, _ARCHIVED, DONE_COUNT))
+            kept.append(_state_batch(done_from, done_until, _ARCHIVED, DONE_COUNT))
         return kept
+
+
+def _state_batch(first: Offset, last: Offset, state: int, count: int) -> StateBatch:
+    """The same as `StateBatch`, at half of what the constructor of a dataclass takes."""
+    made = _new_state_batch(StateBatch)
+    made.first_offset = first
+    made.last_offset = last
+    made.delivery_state = state
+    made.delivery_count = count
+    return made
 
 
 def as_said(batches: Sequence[AcknowledgementBatch], type_max: int, is_renewal: bool) -> list[Acknowledgement] | None:
@@ -209,8 +221,10 @@ def _find(window: Window, first: Offset, last: Offset) -> list[InFlightBatch]:
             ErrorCode.invalid_record_state,
             "Batch record not found. The request batch offsets are not found in the cache.",
         )
-    end = window.floor(last) + 1
-    found = window.batches[index:end]
+    behind = window.batches[index]
+    if behind.last >= last:
+        return [behind]
+    found = window.batches[index : window.floor(last) + 1]
     behind = found[-1]
     if behind.last < last:
         what = "first" if behind.last < first else "last"

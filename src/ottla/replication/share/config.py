@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ottla.model import Millis
+from ottla.model import Millis, Offset
 from ottla.protocol.internal.share_records import DeliveryState
 
 THROTTLED_FROM_MIN: Final = 2
@@ -13,6 +13,12 @@ DOUBLINGS_MAX: Final = 40
 SCANNED_MIN: Final = 100
 """Records that one scan of `selection.py` looks for at least, if they were read: a fetch of one record leaves the
 others available."""
+
+
+Mark = tuple[Offset, int | None, Millis]
+"""One record as the selection of a share group sees it: its offset; a hash of its key, None if it has none (records of
+two keys with one hash are delivered as if of one key); when it may be delivered, in milliseconds since 1970, 0 for at
+once. A plain tuple, for there is one for each record."""
 
 
 class MarkSettings(NamedTuple):

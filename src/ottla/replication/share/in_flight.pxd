@@ -90,5 +90,5 @@ cdef class InFlightBatch(Span):
     cpdef join(self)
 
 
-@cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t, span=Span)
-cpdef Py_ssize_t floor(list spans, long long offset) except -2
+@cython.locals(low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t, run=Run)
+cpdef Py_ssize_t floor(list runs, long long offset) except -2

@@ -332,18 +332,13 @@ class InFlightBatch(Span):
         self.runs = joined
 
 
-def floor(spans: Sequence[Span], offset: Offset) -> int:
-    """The index of the last of some runs, or batches, that begins at or before an offset; -1 if none does. They are in
-    order; what is at the end is asked for most."""
-    low, high = 0, len(spans)
-    if high:
-        span = spans[high - 1]
-        if span.first <= offset:
-            return high - 1
+def floor(runs: Sequence[Run], offset: Offset) -> int:
+    """The index of the last of some runs, which are in order, that begins at or before an offset; -1 if none does."""
+    low, high = 0, len(runs)
     while low < high:
-        middle = (low + high) // 2
-        span = spans[middle]
-        if span.first <= offset:
+        middle = (low + high) >> 1
+        run = runs[middle]
+        if run.first <= offset:
             low = middle + 1
         else:
             high = middle

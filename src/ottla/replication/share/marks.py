@@ -3,7 +3,6 @@ when they may be delivered (`ottla.share.delivery.time.header`)."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, NamedTuple, cast
@@ -20,17 +19,12 @@ from ottla.protocol.records.record_batch import (
     records_section,
 )
 from ottla.replication.share.aborted import ReadBatch
-from ottla.replication.share.config import MarkSettings
+from ottla.replication.share.config import Mark, MarkSettings
+from ottla.replication.share.ranges import index_of
 
 _DIGITS_MAX: Final = 19
 """Bytes of an int64."""
 _MILLIS_MAX: Final = 2**63 - 1
-
-
-Mark = tuple[Offset, int | None, Millis]
-"""One record as the selection of a share group sees it: its offset; a hash of its key, None if it has none (records of
-two keys with one hash are delivered as if of one key); when it may be delivered, in milliseconds since 1970, 0 for at
-once. A plain tuple, for there is one for each record."""
 
 
 class Marks(NamedTuple):
@@ -85,7 +79,7 @@ def read_marks(
             # The consumer gets the batch as it is, and finds the same.
             rows = [(offset, None, 0) for offset in range(header.base_offset, batch.last_offset + 1)]
         if header.base_offset < first:
-            rows = rows[bisect_left(rows, (first,)) :]
+            rows = rows[index_of(rows, first) :]
         if settings.time_header:
             for offset, key, value in rows:
                 time_ms = delivery_time_ms(value) if isinstance(value, bytes) else 0

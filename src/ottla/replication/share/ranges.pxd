@@ -21,6 +21,10 @@ cpdef add_lengths(Histogram histogram, ranges)
 cpdef list spans(ranges, long long near)
 
 
+@cython.locals(guess=cython.longlong)
+cpdef Py_ssize_t index_of(marks, long long offset) except -1
+
+
 @cython.locals(
     type_=cython.longlong, records=cython.longlong, said=cython.longlong, first=cython.longlong,
     last=cython.longlong,

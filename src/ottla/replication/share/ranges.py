@@ -3,10 +3,16 @@ takes what is fetched apart into many ranges."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ottla.metrics.instruments import Histogram
 from ottla.model import Offset
+
+if TYPE_CHECKING:
+    from ottla.replication.share.aborted import OffsetRange
+    from ottla.replication.share.config import Mark
 
 Range = tuple[Offset, Offset, object]
 """The first and last offset; what else is known of the records does not matter here."""
@@ -53,6 +59,19 @@ def spans(ranges: Sequence[Range], near: int) -> list[tuple[Offset, Offset]]:
     return found
 
 
+def index_of(marks: Sequence[tuple[Offset, object, object]], offset: Offset) -> int:
+    """Where the marks from an offset on begin. They are in order, and nearly always have each offset: there is no
+    search then."""
+    if not marks:
+        return 0
+    guess = offset - marks[0][0]
+    if guess <= 0:
+        return 0
+    if guess < len(marks) and marks[guess][0] == offset:
+        return guess
+    return bisect_left(marks, (offset,))
+
+
 def count_types(counts: dict[int, int], ranges: Sequence[tuple[Offset, Offset, Sequence[int]]]) -> None:
     """Add the records of ranges that have one type for all or one for each, to the counts of the types that are
     counted."""
@@ -72,3 +91,16 @@ def count_types(counts: dict[int, int], ranges: Sequence[tuple[Offset, Offset, S
         records += last - first + 1
     if records and type_ in counts:
         counts[type_] += records
+
+
+def marks_outside(marks: Sequence[Mark], aborted: Sequence[OffsetRange]) -> list[Mark]:
+    """The records that do not belong to aborted transactions."""
+    left: list[Mark] = []
+    ranges = iter(aborted)
+    current = next(ranges, None)
+    for mark in marks:
+        while current is not None and current.last_offset < mark[0]:
+            current = next(ranges, None)
+        if current is None or mark[0] < current.first_offset:
+            left.append(mark)
+    return left

@@ -3,10 +3,12 @@ cimport cython
 
 from ottla.replication.share.in_flight cimport Counts, InFlightBatch, Run, counted, may_close, may_take, new_run
 from ottla.replication.share.key_order cimport KeyOrder
+from ottla.replication.share.ranges cimport index_of
 from ottla.replication.share.window cimport Window
 
 
 cdef class Selection:
+    cdef public Run _first_run
     cdef public long long _free
     cdef public KeyOrder _keys
     cdef public list _ready
@@ -20,12 +22,15 @@ cdef class Selection:
     cdef public bint goes_on
     cdef public long long marked_until
 
-    @cython.locals(batch=InFlightBatch, run=Run, offset=cython.longlong, left=cython.longlong, last=cython.longlong)
+    @cython.locals(
+        offset=cython.longlong, left=cython.longlong, first=cython.longlong,
+        last=cython.longlong, until=cython.longlong, count=cython.longlong, scan_from=cython.longlong,
+    )
     cpdef list parts(self, long long records_max)
 
     @cython.locals(
         ready=list, scanned=cython.longlong, start=cython.longlong, offset=cython.longlong, window=Window,
-        index=cython.Py_ssize_t, batch=InFlightBatch,
+        index=cython.Py_ssize_t, batch=InFlightBatch, run=Run,
     )
     cpdef InFlightBatch _first_ready(self)
 

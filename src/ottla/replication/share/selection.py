@@ -25,14 +25,14 @@ from ottla.model import Millis, Offset
 from ottla.protocol.internal.share_records import DeliveryState
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
 from ottla.replication.share.acquisition import Acquired, Wanted
-from ottla.replication.share.config import SCANNED_MIN, ShareConfig, Times
+from ottla.replication.share.config import SCANNED_MIN, Mark, ShareConfig, Times
 from ottla.replication.share.in_flight import Hold, InFlightBatch, Run, counted, may_close, may_take, new_run
 from ottla.replication.share.key_order import KeyOrder
+from ottla.replication.share.ranges import index_of, marks_outside
 from ottla.replication.share.window import Window
 
 if TYPE_CHECKING:
     from ottla.replication.share.acknowledgement import Row
-    from ottla.replication.share.marks import Mark
 
 BATCH_RUNS: Final = 16
 """Batches with fewer runs together become one: a window of thousands of runs has few batches to look through."""
@@ -55,7 +55,7 @@ _AVAILABLE: Final = DeliveryState.AVAILABLE
 _ARCHIVED: Final = DeliveryState.ARCHIVED
 
 _new: Final = tuple.__new__
-"""Makes an `Acquired` at a third of what its own constructor takes."""
+"""Makes an `OffsetRange` at a third of what its own constructor takes."""
 
 _BEHIND: Final = Hold(True, 0, 0)
 """The hold of a record that waits only for another one of its key."""
@@ -66,8 +66,8 @@ Backoff = tuple[Millis, Offset, Offset]
 
 class Selection:
     __slots__ = (
-        "_free", "_keys", "_ready", "_scanned", "_waited", "_waiting_left", "_waits", "_window", "ahead", "config",
-        "goes_on", "marked_until",
+        "_first_run", "_free", "_keys", "_ready", "_scanned", "_waited", "_waiting_left", "_waits", "_window", "ahead",
+        "config", "goes_on", "marked_until",
     )  # fmt: skip
 
     def __init__(self, window: Window, config: ShareConfig) -> None:
@@ -77,6 +77,8 @@ class Selection:
         """Records from here on were not looked at yet."""
         self._ready: list[Offset] = []
         """A heap of offsets with which available runs begin, or began."""
+        self._first_run: Run | None = None
+        """What `_first_ready` has found in its batch."""
         self._waits: list[tuple[Millis, Offset, Offset]] = []
         """A heap of runs that wait until a time, some of which may not any more."""
         self._keys = KeyOrder()
@@ -121,27 +123,36 @@ class Selection:
         yet. What follows in the log is read as far as one batch has it."""
         found: list[OffsetRange] = []
         popped: list[Offset] = []
-        left = records_max
-        while left > 0 and len(found) < PARTS_MAX and (batch := self._first_ready()) is not None:
-            offset = heappop(self._ready)
-            popped.append(offset)
-            last = min(batch.at(offset).last, offset + left - 1, self._scanned - 1)
-            left -= last - offset + 1
-            if found and offset - found[-1].last_offset <= NEAR:
-                found[-1] = OffsetRange(found[-1].first_offset, max(found[-1].last_offset, last))
+        first = last = -1  # the last place, which may go on
+        left, count = records_max, 0
+        while left > 0 and count < PARTS_MAX and self._first_ready() is not None:
+            offset = self._ready[0]
+            assert self._first_run is not None
+            until = min(self._first_run.last, offset + left - 1, self._scanned - 1)
+            left -= until - offset + 1
+            if last >= 0 and offset - last <= NEAR:
+                last = max(last, until)
             else:
-                found.append(OffsetRange(offset, last))
+                if last >= 0:
+                    found.append(_new(OffsetRange, (first, last)))
+                first, last = offset, until
+                count += 1
+            if left > 0:
+                popped.append(heappop(self._ready))
         for offset in popped:
             heappush(self._ready, offset)
-        if not found or (left > 0 and len(found) < PARTS_MAX and self._has_room()):
-            scan_from = self.scan_from
-            count = max(SCANNED_MIN, left + min(self._waited, left))
-            first = found.pop().first_offset if found and scan_from - found[-1].last_offset <= NEAR else scan_from
-            found.append(OffsetRange(first, scan_from + count - 1))
+        if last < 0 or (left > 0 and count < PARTS_MAX and self._has_room()):
+            scan_from = max(self._scanned, self._window.start_offset)
+            if last < 0 or scan_from - last > NEAR:
+                if last >= 0:
+                    found.append(_new(OffsetRange, (first, last)))
+                first = scan_from
+            last = scan_from + max(SCANNED_MIN, left + min(self._waited, left)) - 1
+        found.append(_new(OffsetRange, (first, last)))
         return found
 
     def _first_ready(self) -> InFlightBatch | None:
-        """The batch of the first record that is available, which is the first of `_ready` then."""
+        """The batch of the first record that is available, which is the first of `_ready` then, in `_first_run`."""
         ready, scanned, window = self._ready, self._scanned, self._window
         start = window.start_offset
         while ready:
@@ -150,7 +161,8 @@ class Selection:
                 index = window.floor(offset)
                 if index >= 0:
                     batch = window.batches[index]
-                    if batch.last >= offset and may_take(batch.at(offset)):
+                    if batch.last >= offset and may_take(run := batch.at(offset)):
+                        self._first_run = run
                         return batch
             heappop(ready)
         return None
@@ -228,7 +240,8 @@ class Selection:
         """What was acquired and is not in `taken` yet, for it may go on."""
         count, throttled_from = 0, config.throttled_from
         self.goes_on = True
-        left, not_read, index = wanted.records_max, list[Offset](), 0
+        left, index = wanted.records_max, 0
+        not_read: list[Offset] = []
         part_first, part_last = parts[0]
         while left > 0 and (batch := self._first_ready()) is not None:
             offset = self._ready[0]
@@ -241,7 +254,8 @@ class Selection:
             if offset < part_first:
                 not_read.append(offset)
                 continue
-            run = batch.at(offset)
+            run = self._first_run
+            assert run is not None
             is_throttled = run.count >= throttled_from
             if is_throttled:
                 self.goes_on = False
@@ -257,14 +271,14 @@ class Selection:
             if part.last < end:
                 heappush(self._ready, part.last + 1)
             if last >= 0 and (last + 1 != part.first or count != part.count):
-                taken.append(_new(Acquired, (first, last, count)))
+                taken.append((first, last, count))
                 first = part.first
             elif last < 0:
                 first = part.first
             last, count = part.last, part.count
             left = 0 if is_throttled else left - (part.last - part.first + 1)
         if last >= 0:
-            taken.append(_new(Acquired, (first, last, count)))
+            taken.append((first, last, count))
         for offset in not_read:
             heappush(self._ready, offset)
         return taken
@@ -282,7 +296,7 @@ class Selection:
         first = offset = self.scan_from
         read = marks
         if marks is not None and aborted:
-            marks = _without(marks, aborted)
+            marks = marks_outside(marks, aborted)
         while offset <= until and self._free > 0 and self._waiting_left > 0:
             index = window.floor(offset)
             if index < 0 or window.batches[index].last < offset:
@@ -328,7 +342,7 @@ class Selection:
             return last + 1
         if run.state is not _AVAILABLE or run.pending is not None:
             # Somebody has them. Those behind wait for them.
-            for offset, key, _ in marks[_index(marks, first) : _index(marks, last + 1)] if marks else ():
+            for offset, key, _ in marks[index_of(marks, first) : index_of(marks, last + 1)] if marks else ():
                 if key is not None:
                     self._keys.enter(offset, key)
             return last + 1
@@ -365,7 +379,7 @@ class Selection:
         start = following = first
         """Where a piece begins that may go on, and the offset behind what there is of it."""
         hold: Hold | None = None
-        index, end = _index(marks, first), len(marks)
+        index, end = index_of(marks, first), len(marks)
         while index < end and self._free > 0 and self._waiting_left > 0:
             offset, key, due_ms = marks[index]
             if offset > last:
@@ -407,7 +421,7 @@ class Selection:
         """Keep what was read of records that were not scanned, so that it is not read again."""
         self.ahead, self.marked_until = [], offset - 1
         if marks is not None and offset <= until:
-            index = _index(marks, offset)
+            index = index_of(marks, offset)
             if len(marks) - index <= AHEAD_MAX:
                 self.ahead = [*marks[index:]]
                 self.marked_until = max(until, self.ahead[-1][0]) if self.ahead else until
@@ -574,21 +588,3 @@ def _is_one_and_done(batch: InFlightBatch) -> bool:
 def _look_at(due_ms: Millis, times: Times) -> Millis:
     """When to look again at what is due at a time of the day, on the timer clock."""
     return times.now_ms + min(due_ms - times.wall_ms, WAIT_MAX_MS) if due_ms else 0
-
-
-def _index(marks: Sequence[Mark], offset: Offset) -> int:
-    """Where the records from an offset on begin."""
-    return bisect_left(marks, (offset,))
-
-
-def _without(marks: Sequence[Mark], aborted: Sequence[OffsetRange]) -> list[Mark]:
-    """The records that do not belong to aborted transactions."""
-    left: list[Mark] = []
-    ranges = iter(aborted)
-    current = next(ranges, None)
-    for mark in marks:
-        while current is not None and current.last_offset < mark[0]:
-            current = next(ranges, None)
-        if current is None or mark[0] < current.first_offset:
-            left.append(mark)
-    return left

@@ -29,14 +29,13 @@ from ottla.replication.share.acknowledgement import (
     touched,
 )
 from ottla.replication.share.acquisition import Acquired, Acquisition, Wanted, without
-from ottla.replication.share.config import ShareConfig, Times
+from ottla.replication.share.config import Mark, ShareConfig, Times
 from ottla.replication.share.dead_letters import DeadRecords, Reason, add_dead, left_by_the_last_leader
 from ottla.replication.share.in_flight import InFlightBatch, Run
 from ottla.replication.share.ranges import spans
 from ottla.replication.share.window import Window
 
 if TYPE_CHECKING:
-    from ottla.replication.share.marks import Mark
     from ottla.replication.share.selection import Selection
 
 

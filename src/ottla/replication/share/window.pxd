@@ -1,7 +1,7 @@
 # C types for `window.py`; see there.
 cimport cython
 
-from ottla.replication.share.in_flight cimport Counts, InFlightBatch, Run, counted, floor, may_close, may_take
+from ottla.replication.share.in_flight cimport Counts, InFlightBatch, Run, counted, may_close, may_take
 
 
 cdef class Window:
@@ -17,6 +17,10 @@ cdef class Window:
     @cython.locals(batch=InFlightBatch, counts=Counts, inside=Counts, start=cython.longlong)
     cpdef Counts counts(self)
 
+    @cython.locals(
+        batches=list, low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t,
+        step=cython.Py_ssize_t, batch=InFlightBatch,
+    )
     cpdef Py_ssize_t floor(self, long long offset) except -2
 
     @cython.locals(batch=InFlightBatch, run=Run)

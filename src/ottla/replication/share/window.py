@@ -14,7 +14,7 @@ from typing import Final
 
 from ottla.model import Offset
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
-from ottla.replication.share.in_flight import Counts, InFlightBatch, Run, counted, floor, may_close, may_take
+from ottla.replication.share.in_flight import Counts, InFlightBatch, Run, counted, may_close, may_take
 
 _FIRST = attrgetter("first")
 _NO_GAP: Final = -1
@@ -103,8 +103,27 @@ class Window:
         return held, redelivered
 
     def floor(self, offset: Offset) -> int:
-        """The index of the last batch that begins at or before an offset; -1 if none does."""
-        return floor(self.batches, offset)
+        """The index of the last batch that begins at or before an offset; -1 if none does. Those near the end are asked
+        for most: the search goes there from the end, in steps that grow."""
+        batches = self.batches
+        low = high = len(batches)
+        step = 1
+        while low > 0:
+            low = max(low - step, 0)
+            batch = batches[low]
+            if batch.first <= offset:
+                low += 1
+                break
+            high = low
+            step += step
+        while low < high:
+            middle = (low + high) >> 1
+            batch = batches[middle]
+            if batch.first <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1
 
     def between(self, first: Offset, last: Offset) -> list[InFlightBatch]:
         """The batches that begin between two offsets, both included."""

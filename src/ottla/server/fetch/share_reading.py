@@ -29,7 +29,7 @@ from ottla.storage.log.log import ColdRead
 from ottla.storage.segments.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
-    from ottla.replication.share.marks import Mark
+    from ottla.replication.share.config import Mark
     from ottla.replication.share.selection import Selection
 
 Work = Callable[[], object]
@@ -149,13 +149,13 @@ def next_size(batches: list[ReadBatch], size: int, until: Offset) -> int:
 def in_order(found: list[Acquired], more: list[Acquired]) -> list[Acquired]:
     """What a fetch has acquired, by offset, as clients walk it beside the records. A further look may acquire a record
     from before, whose back-off ended meanwhile or whose key became free."""
-    is_behind = not found or found[-1].last_offset < more[0].first_offset
+    is_behind = not found or found[-1][1] < more[0][0]
     return found + more if is_behind else sorted(found + more)
 
 
 def sliced(reading: Reading, acquired: list[Acquired]) -> memoryview:
     """The batches that have what was acquired, which is in order."""
-    first, last = acquired[0].first_offset, acquired[-1].last_offset
+    first, last = acquired[0][0], acquired[-1][1]
     inside = [each for each in reading.batches if each.last_offset >= first and each.base_offset <= last]
     if not inside:
         return memoryview(b"")
@@ -173,9 +173,9 @@ def sliced(reading: Reading, acquired: list[Acquired]) -> memoryview:
 def _with_some_of(batches: list[ReadBatch], acquired: list[Acquired]) -> list[ReadBatch]:
     found, index = [], 0
     for batch in batches:
-        while acquired[index].last_offset < batch.base_offset:
+        while acquired[index][1] < batch.base_offset:
             index += 1
-        if acquired[index].first_offset <= batch.last_offset:
+        if acquired[index][0] <= batch.last_offset:
             found.append(batch)
     return found
 

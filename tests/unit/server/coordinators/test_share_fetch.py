@@ -16,7 +16,6 @@ from ottla.errors import ErrorCode
 from ottla.model import uuid_to_base64
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_batches
-from ottla.replication.share import acquisition
 from ottla.replication.share.aborted import ReadBatch
 from ottla.server.fetch.share_reading import in_order, sliced
 from ottla.server.node import Node
@@ -333,11 +332,10 @@ def test_the_time_of_a_fetch_is_over_also_where_the_clock_is_rounded(tmp_path: P
 def test_a_record_that_a_further_look_acquires_from_before_is_sent() -> None:
     """Its back-off ended after the first look, which acquired records behind it. Clients take an acquired record
     without its bytes for a gap, and acknowledge it."""
-    taken = acquisition.Acquired
     batches = [ReadBatch(base, base + 1, -1, False, False, base * 10, 20) for base in range(0, 10, 2)]
     reading = cast(Any, SimpleNamespace(batches=batches, data=memoryview(bytes(range(100)))))
-    found = in_order([], [taken(0, 0, 1), taken(8, 8, 1)])
-    found = in_order(found, [taken(4, 5, 2)])
+    found = in_order([], [(0, 0, 1), (8, 8, 1)])
+    found = in_order(found, [(4, 5, 2)])
     assert found == [(0, 0, 1), (4, 5, 2), (8, 8, 1)]
     assert bytes(sliced(reading, found)) == bytes([*range(20), *range(40, 60), *range(80, 100)])
-    assert in_order(found, [taken(9, 9, 1)])[-2:] == [(8, 8, 1), (9, 9, 1)]
+    assert in_order(found, [(9, 9, 1)])[-2:] == [(8, 8, 1), (9, 9, 1)]
