@@ -37,17 +37,16 @@ class Wait:
 class OffsetQueue:
     """The waits for one offset that only grows, the lowest first."""
 
-    __slots__ = ("_waits",)
+    __slots__ = ("waits",)
 
     def __init__(self) -> None:
-        self._waits: deque[Wait] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waits)
+        self.waits: deque[Wait] = deque()
+        """Empty where nobody waits, which is asked for each append and fetch: not by a `__len__`, which is a call in
+        Python of 700 instructions."""
 
     def add(self, offset: Offset, done: Done) -> Wait:
         wait = Wait(offset, done)
-        waits = self._waits
+        waits = self.waits
         if waits and waits[-1].offset > offset:  # a duplicate waits for the original append
             insort(waits, wait, key=attrgetter("offset"))
         else:
@@ -57,26 +56,26 @@ class OffsetQueue:
     def discard(self, wait: Wait) -> None:
         """Wait no longer; `done` is not called."""
         wait.done = None
-        waits = self._waits
+        waits = self.waits
         while waits and waits[0].done is None:
             waits.popleft()
 
     def complete(self, reached: Offset, error: ErrorCode = ErrorCode.none) -> None:
         """Tell those at or below `reached`."""
-        waits = self._waits
+        waits = self.waits
         while waits and waits[0].offset <= reached:
             _tell(waits.popleft(), error)
 
     def fail(self, error: ErrorCode) -> None:
         """Tell all."""
-        waits, self._waits = self._waits, deque()
+        waits, self.waits = self.waits, deque()
         for wait in waits:
             _tell(wait, error)
 
     def fail_above(self, offset: Offset, error: ErrorCode) -> None:
         """Tell those that wait for something above `offset`."""
         failed: list[Wait] = []
-        waits = self._waits
+        waits = self.waits
         while waits and waits[-1].offset > offset:
             failed.append(waits.pop())
         for wait in reversed(failed):

@@ -407,7 +407,7 @@ class Partition:
         replica.on_fetch(end_offset, log_start_offset, broker_epoch, leader_end, now_ms)
         self._count_in_sync()
         self._advance()
-        if self._deletions:
+        if self._deletions.waits:
             self._deletions.complete(self.low_watermark)
         if self.on_caught_up is not None and not self._pending_isr and replica_id not in self.isr:
             isr = self.grown_isr(replica_id)
@@ -418,7 +418,7 @@ class Partition:
         """A follower that is in sync and has fetched from the log end: until its session is told of a change, more
         such fetches would change nothing here but their time. None for any other."""
         replica = self.others.get(replica_id)
-        if replica is None or replica_id not in self.isr or self._deletions:  # brokers that die end those waits
+        if replica is None or replica_id not in self.isr or self._deletions.waits:  # brokers that die end those waits
             return None
         return replica if replica.end_offset == self.log.log_end_offset else None
 
@@ -426,7 +426,7 @@ class Partition:
         """Time has passed, and brokers may be gone: a replica that was about to join may have to be waited for no more.
         Costs nothing without waiters."""
         self._now_ms = now_ms
-        if self._commits:
+        if self._commits.waits:
             self._count_in_sync()
             self._advance()
 
@@ -476,14 +476,14 @@ class Partition:
             tell(self.sessions, size or EVERYBODY)
         if self.end_sessions and reached > before:
             tell(self.end_sessions, 0)  # followers wait for the log end, but the next fetch is to say it
-        if self._commits:
+        if self._commits.waits:
             self._commits.complete(reached, self._reached())
 
     def _on_fsynced(self) -> None:
         """The log has more on disk."""
         log = self.log
         safe = log.safe_end_offset
-        if self._fsyncs:
+        if self._fsyncs.waits:
             self._fsyncs.complete(safe)
         if self.is_leader:
             self._advance()

@@ -370,7 +370,7 @@ def test_a_request_that_nobody_waits_for_leaves_nothing_behind() -> None:
         info = partition.append_as_leader(b"x", ACKS_ALL, now_ms=0)
         request.add(partition, info.last_offset + 1, info.leader_epoch, lambda error: None)
     request.leave()
-    assert not partition._commits
+    assert not partition._commits.waits
 
 
 # Who is woken.

@@ -59,7 +59,9 @@ class LogWriter:
             self._note_epochs(headers)
         self._write(segment, buffer)
         for header in headers:
-            segment.note_batch(header[0], header[0] + header[6], header[1] + LOG_OVERHEAD, header[8])
+            base_offset = header.base_offset
+            batch_size = header.batch_length + LOG_OVERHEAD
+            segment.note_batch(base_offset, base_offset + header.last_offset_delta, batch_size, header.max_timestamp)
         self._written(size, last_offset + 1)
         if first.producer_id >= 0 or len(headers) > 1:
             self._note_producers(segment, buffer, headers)
