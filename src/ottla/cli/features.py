@@ -18,10 +18,11 @@ from ottla.metadata.features import (
     METADATA_VERSION,
     METADATA_VERSIONS,
     SUPPORTED,
-    default_levels,
     metadata_version_name,
     metadata_version_of,
+    release_levels,
 )
+from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey
 
 app = App(name="features", help="Show, upgrade and downgrade the feature levels of a cluster.", sort_key=7)
@@ -76,7 +77,9 @@ def upgrade(
     """Raise feature levels, once all nodes run a release that supports them. Most can be lowered again, the level of a
     metadata.version that changed records cannot.
 
-    With --release, features that have a higher level already keep it, and kraft.version stays as it is.
+    With --release, features that have a higher level already keep it. From 3.9 on kraft.version is among them: with
+    level 1 the voters of the quorum can be changed, and there is no way back. A single node without a listener for
+    other controllers keeps level 0.
 
     Parameters
     ----------
@@ -85,6 +88,8 @@ def upgrade(
     """
     levels = wire.finalized_features(bootstrap)
     wanted = _wanted(release, feature, lambda name, level: level > levels.get(name, 0))
+    if release is not None and KRAFT_VERSION in wanted and _votes_alone_for_ever(bootstrap):
+        del wanted[KRAFT_VERSION]
     return _change(bootstrap, levels, wanted, UPGRADE, dry_run=dry_run, json=json)
 
 
@@ -101,7 +106,8 @@ def downgrade(
 ) -> int:
     """Lower feature levels. A metadata.version is lowered only where no record of the levels between could be lost.
 
-    With --release, features that have a lower level already keep it, and kraft.version stays as it is.
+    With --release, features that have a lower level already keep it. kraft.version 1 cannot be lowered, so nothing is
+    for a release before 3.9 where the quorum has it.
 
     Parameters
     ----------
@@ -121,9 +127,21 @@ def _wanted(release: str | None, feature: Sequence[str] | None, changes: Callabl
     if (release is None) == (not feature):
         raise CommandFailed("give either --release or --feature", MISUSED)
     if release is not None:
-        found = default_levels(_metadata_version(release))
+        found = release_levels(_metadata_version(release))
         return {name: level for name, level in found.items() if changes(name, level)}
     return parse_levels(feature or ())
+
+
+def _votes_alone_for_ever(bootstrap: str) -> bool:
+    """Whether the quorum is one node that other controllers could not reach. It refuses kraft.version 1, and with that
+    would refuse the whole release. Apache Kafka has no such nodes."""
+    topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
+    answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
+    rows = [row for topic in answer.get("topics") or () for row in topic["partitions"] if not row["error_code"]]
+    return any(
+        len(row["current_voters"]) == 1 and [each["listeners"] for each in answer.get("nodes") or ()] == [[]]
+        for row in rows
+    )
 
 
 def parse_levels(feature: Sequence[str]) -> dict[str, int]:

@@ -23,6 +23,7 @@ SHARE_VERSION: Final = "share.version"
 STREAMS_VERSION: Final = "streams.version"
 ELR_VERSION: Final = "eligible.leader.replicas.version"
 
+METADATA_VERSION_3_9: Final = 21
 METADATA_VERSION_4_3: Final = 30
 METADATA_VERSION_4_4: Final = 33
 METADATA_VERSION_MIN: Final = 7
@@ -97,6 +98,12 @@ def default_levels(level: int) -> dict[str, int]:
     for name in sorted({name for name, _, _ in _SINCE}):
         found[name] = max((each for of, each, since in _SINCE if of == name and level >= since), default=0)
     return found
+
+
+def release_levels(level: int) -> dict[str, int]:
+    """`default_levels` and the level of `kraft.version`: what `kafka-features upgrade --release-version` asks for. A
+    directory is formatted for voters that can change by other options, whatever its release."""
+    return {**default_levels(level), KRAFT_VERSION: int(level >= METADATA_VERSION_3_9)}
 
 
 def metadata_version_name(level: int) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from ottla.metadata.features import KRAFT_VERSION, METADATA_VERSION_4_3, METADATA_VERSION_4_4, default_levels
+from ottla.metadata.features import METADATA_VERSION_4_3, METADATA_VERSION_4_4, default_levels, release_levels
 from peers.kafka import KafkaPeer, start_fast
 from tests.cluster.admin import brokers, create, in_sync_sets, leaders, until
 from tests.cluster.brokers.test_failover import read
@@ -105,13 +105,13 @@ def serve_over_the_change(nodes: Mapping[int, NodeProcess | KafkaPeer], upgrade:
     clients = Clients(nodes)
     try:
         clients.work("before")
-        wanted = default_levels(METADATA_VERSION_4_4)
+        wanted = release_levels(METADATA_VERSION_4_4)
         if upgrade[0] == "FeatureCommand":
             shell.run(upgrade[0], "--bootstrap-server", bootstrap, *upgrade[1:])
-            wanted[KRAFT_VERSION] = 1  # a release is this level too, for Kafka's tool
         else:
             told = ottla(*upgrade, "--bootstrap", bootstrap)
             assert "metadata.version is 33 (4.4-IV2) (was 30 (4.3-IV0))" in told and "share.version is 2" in told
+            assert "kraft.version is 1 (was 0)" in told
         for node in nodes.values():
             until(lambda node=node: levels(node.bootstrap), wanted.__eq__)  # type: ignore[misc]
         clients.work("after")

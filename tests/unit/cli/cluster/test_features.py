@@ -25,13 +25,23 @@ class Cluster:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[Mapping[str, Any]] = []
         self.code = 0
+        self.kraft = 0
+        self.listeners: list[dict[str, Any]] = [{"name": "CONTROLLER", "host": "here", "port": 9093}]
         found = FakeCluster()
+        found.answers[ApiKey.DESCRIBE_QUORUM] = lambda values: {
+            "error_code": 0,
+            "topics": [{"partitions": [{"error_code": 0, "current_voters": [{"replica_id": 1}]}]}],
+            "nodes": [{"node_id": 1, "listeners": self.listeners}],
+        }
         found.answers[ApiKey.UPDATE_FEATURES] = self._update
         found.answers[ApiKey.API_VERSIONS] = lambda values: {
             "error_code": 0,
-            "finalized_features": [{"name": name, "max_version_level": level} for name, level in OF_4_3.items()],
+            "finalized_features": [{"name": name, "max_version_level": level} for name, level in self.levels_now()],
         }
         serve(monkeypatch, found)
+
+    def levels_now(self) -> list[tuple[str, int]]:
+        return [*OF_4_3.items(), *([("kraft.version", self.kraft)] if self.kraft else ())]
 
     def _update(self, values: Mapping[str, Any]) -> dict[str, Any]:
         self.asked.append(values)
@@ -49,9 +59,29 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 def test_a_release_changes_only_what_it_raises(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert features.upgrade(release="4.4", bootstrap=BOOTSTRAP) == OK
+    assert cluster.levels() == [("metadata.version", 33, 1), ("share.version", 2, 1), ("kraft.version", 1, 1)]
+    said = capsys.readouterr().out.splitlines()
+    assert said[:3] == [
+        "metadata.version is 33 (4.4-IV2) (was 30 (4.3-IV0))", "share.version is 2 (was 1)",
+        "kraft.version is 1 (was 0)",
+    ]  # fmt: skip
+    assert "ottla quorum add" in said[3]
+
+
+def test_a_node_that_votes_alone_for_ever_keeps_its_quorum(cluster: Cluster) -> None:
+    cluster.listeners = []
+    assert features.upgrade(release="4.4", bootstrap=BOOTSTRAP) == OK
     assert cluster.levels() == [("metadata.version", 33, 1), ("share.version", 2, 1)]
-    said = capsys.readouterr().out
-    assert said == "metadata.version is 33 (4.4-IV2) (was 30 (4.3-IV0))\nshare.version is 2 (was 1)\n"
+
+
+def test_before_3_9_a_release_lowers_the_quorum_too(cluster: Cluster) -> None:
+    """It is refused then, as where Kafka's tool asks."""
+    cluster.kraft = 1
+    assert features.downgrade(release="3.9", bootstrap=BOOTSTRAP) == OK
+    assert "kraft.version" not in dict(each[:2] for each in cluster.levels())
+    cluster.asked.clear()
+    assert features.downgrade(release="3.8", bootstrap=BOOTSTRAP) == OK
+    assert ("kraft.version", 0, 2) in cluster.levels()
 
 
 def test_a_release_changes_only_what_it_lowers(cluster: Cluster) -> None:
@@ -70,6 +100,7 @@ def test_features_by_name(cluster: Cluster, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_nothing_to_change_asks_nothing(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster.kraft = 1
     assert features.upgrade(release="4.3.0", bootstrap=BOOTSTRAP) == OK
     assert not cluster.asked and "nothing to change" in capsys.readouterr().out
 
