@@ -155,9 +155,9 @@ class Site3:
         return httpx.Response(sent[0]["status"], headers=sent[0]["headers"], content=bytes(body))
 
 
-def routed() -> set[str]:
+def routed(site: Site | None = None) -> set[str]:
     """Paths that the application answers GET at."""
-    starlette: Starlette = Application(Site(Masks()), anonymous=User(None, None, None)).asgi()._app  # type: ignore[arg-type,attr-defined]
+    starlette: Starlette = Application(site or Site(Masks()), anonymous=User(None, None, None)).asgi()._app  # type: ignore[arg-type,attr-defined]
     return {each.path for each in starlette.routes if isinstance(each, Route) and "GET" in (each.methods or ())}
 
 
