@@ -129,6 +129,11 @@ def patiently() -> Iterator[None]:
         _IS_PATIENT.reset(token)
 
 
+def is_patient() -> bool:
+    """Whether this thread asks `patiently`."""
+    return _IS_PATIENT.get()
+
+
 class Refused(KafkaError):
     """The user lacks a right; the text says which one, and on what."""
 

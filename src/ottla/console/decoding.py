@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.console import hung
+from ottla.console.brokers import is_patient, patiently
 from ottla.console.masks import HIDDEN, How, TopicMask
+from ottla.schemas import access
+from ottla.schemas.client import REQUEST_TIMEOUT_S, Registry, RegistryUnreachable
+from ottla.schemas.client import shown as shown_urls
 
 if TYPE_CHECKING:
-    from ottla.schemas.client import Registry, Schema
+    from ottla.schemas.client import Schema
 
 FORMATS: Final = ("auto", "json", "text", "hex")
 SHOWN_MAX: Final = 4096
@@ -42,6 +48,49 @@ class Shown:
 
 Decode = Callable[[bytes], tuple[str, str, str]]
 """(kind, JSON text, note) for bytes behind a schema's id. Raises ValueError."""
+
+
+class PageRegistry(Registry):
+    """A registry that costs pages no more than a broker does (`hung.py`): one that hangs, or cannot be reached, is
+    waited for once, and asked again in the background. Changes, and what is asked `patiently`, wait longer."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options[access.URL], options, retry_s=0)
+        self._at = shown_urls(options[access.URL]), 0
+        self._executor = ThreadPoolExecutor(1, "console registry")
+        self._hung = hung.HungNodes(self._executor)
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        super().close()
+
+    def call(self, method: str, path: str, body: Any = None, **query: str) -> Any:
+        if method != "GET" and not path.startswith("/compatibility/"):
+            with patiently():
+                return super().call(method, path, body, **query)
+        silent_s = self._hung.seconds(self._at)
+        if silent_s is not None:
+            at, seconds = self._at[0], round(silent_s)
+            raise RegistryUnreachable(f"{at} has not answered for {seconds} s, and is asked again in the background")
+        try:
+            return super().call(method, path, body, **query)
+        except RegistryUnreachable:
+            self._hung.add(self._at, lambda: self._is_away(method, path, body, query))
+            raise
+
+    def _is_away(self, method: str, path: str, body: Any, query: Mapping[str, str]) -> bool:
+        try:
+            with patiently():
+                super().call(method, path, body, **query)
+        except RegistryUnreachable:
+            return True
+        except Exception:  # whatever it says, it answers
+            return False
+        return False
+
+    def _limit_s(self) -> float:
+        """Several URLs are asked one after the other, and a page waits for all of them together."""
+        return REQUEST_TIMEOUT_S if is_patient() else hung.ANSWER_S / len(self._urls)
 
 
 class Schemas:

@@ -37,6 +37,16 @@ Read = Callable[[Mapping[int, tuple[int, int]], Match, Limits], list[Part]]
 """Reads partitions from offsets up to before others: those records that match, within limits."""
 
 
+Failure = KafkaError | OSError
+
+
+class Ends(NamedTuple):
+    """Ends of partitions, and why those of others are not known."""
+
+    found: Mapping[int, int]
+    failures: Mapping[int, Failure]
+
+
 @dataclass
 class Span:
     """Records of a partition without a gap, from `begin` up to before `reached`."""
@@ -64,6 +74,8 @@ class Look(NamedTuple):
     """Ends of the partitions."""
     spans: Mapping[int, Span]
     """Copies, which stay as they are."""
+    failures: Mapping[int, Failure]
+    """Why the other partitions have no end."""
 
 
 class Feed:
@@ -78,12 +90,12 @@ class Feed:
         self._lock = threading.Lock()
         self._taken = float("-inf")
         """When it was read last, by the monotonic clock."""
-        self._ends: Mapping[int, int] = {}
-        self._failure: KafkaError | OSError | None = None
+        self._ends = Ends({}, {})
+        self._failure: Failure | None = None
         self._spans: dict[int, Span] = {}
         self._views: list[View] = []
 
-    def look(self, ends: Callable[[], Mapping[int, int]], read: Read, limits: Callable[[], Limits]) -> Look:
+    def look(self, ends: Callable[[], Ends], read: Read, limits: Callable[[], Limits]) -> Look:
         """What is known, read again when that is old. Raises what reading raises, for all who look meanwhile."""
         with self._lock:
             if time.monotonic() - self._taken >= FRESH_S:
@@ -97,13 +109,14 @@ class Feed:
             if self._failure is not None:
                 raise self._failure
             return Look(
-                self._ends,
+                self._ends.found,
                 {number: Span(each.begin, each.reached, [*each.records]) for number, each in self._spans.items()},
+                self._ends.failures,
             )
 
     def _read(self, read: Read, limits: Limits) -> None:
         starts: dict[int, tuple[int, int]] = {}
-        for number, end in self._ends.items():
+        for number, end in self._ends.found.items():
             span = self._spans.get(number)
             if span is None or span.reached > end or end - span.reached > self._most:
                 # The first look, a log that was cut, or more news than are read.

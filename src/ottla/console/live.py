@@ -132,9 +132,18 @@ def event_of(found: Round) -> bytes:
     values: dict[str, Any] = {
         "rows": found.rows, "scanned": str(found.scanned), "skipped": str(found.skipped),
         "problem": None if found.problem is None else found.problem.sentence,
+        "silent": _silent_of(found), "back": found.back,
     }  # fmt: skip
     # JSON has no line end of its own, so that nothing of a record can end the event.
     return f"id: {found.places}\nevent: records\ndata: {json.dumps(values)}\n\n".encode()
+
+
+def _silent_of(found: Round) -> list[dict[str, Any]]:
+    """Partitions that are silent, those of one broker together."""
+    by_why: dict[str, list[int]] = {}
+    for number, why in found.silent.items():
+        by_why.setdefault(why, []).append(number)
+    return [{"partitions": numbers, "why": why} for why, numbers in by_why.items()]
 
 
 class _Stream(Response):

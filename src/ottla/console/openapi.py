@@ -120,8 +120,9 @@ def _events(schemas: dict[str, Any]) -> dict[str, Any]:
         "operationId": EVENTS.name,
         "summary": EVENTS.what,
         "description": "Events `records` have as data an object with `rows` (each " + row + "), `scanned`, `skipped` "
-        "(records that were passed over, as there were too many) and `problem`; the id of an event is where to go on, "
-        "as `at` or as the header Last-Event-ID. After the event `over` there are no more.",
+        "(records that were passed over, as there were too many), `problem`, `silent` (`partitions` of which nothing "
+        "is known at the moment, and `why`) and `back` (those that were silent before); the id of an event is where to "
+        "go on, as `at` or as the header Last-Event-ID. After the event `over` there are no more.",
         "parameters": _parameters(EVENTS),
         "responses": {"200": {"description": "Events without an end", "content": stream}, **_errors()},
     }

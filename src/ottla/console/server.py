@@ -40,7 +40,6 @@ READS_AHEAD: Final = 4
 """Threads that read snapshots again while the old ones are shown."""
 READ_AHEAD_S: Final = 5.0
 """How long the console waits for the cluster before it says where it is; connections are taken meanwhile."""
-REGISTRY_RETRY_S: Final = 2.0
 _STOP_S: Final = 2
 _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
@@ -286,11 +285,11 @@ def _site(options: Options, masks: Masks) -> Site:
     if not options.registry:
         return site
     try:
-        from ottla.console.decoding import Schemas
+        from ottla.console.decoding import PageRegistry, Schemas
         from ottla.schemas import access, client
     except ImportError as error:
         raise CannotStart(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
-    registry = client.Registry.of_options(options.registry, REGISTRY_RETRY_S)
+    registry = PageRegistry(options.registry)
     url = client.shown(options.registry[access.URL])
     return replace(
         site, registry=registry, schemas=Schemas(registry), registry_url=url, registry_options=options.registry

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ottla.console.asking import Asking, Problem, problem_of
-from ottla.console.brokers import Refused
+from ottla.console.brokers import NodeAway, Refused
 from ottla.console.cluster import EARLIEST, LATEST, read_offsets
-from ottla.console.feeds import Feed, Look, Span
+from ottla.console.feeds import Ends, Failure, Feed, Look, Span
 from ottla.console.reading import Limits, Match, Part, Reader, Record, merged
 from ottla.console.views.messages import (
     Message,
@@ -54,12 +54,18 @@ class Round:
     places: str = ""
     """Where the next round begins, as the parameter `at`."""
     problem: Problem | None = None
+    silent: dict[int, str] = field(default_factory=dict)
+    """Partitions of which nothing is known at the moment, and why; records of the others are shown."""
+    back: list[int] = field(default_factory=list)
+    """Partitions that were silent in the round before."""
+    is_news: bool = False
+    """Whether other partitions are silent than in the round before."""
     is_over: bool = False
     """Whether there is no use in another round."""
 
     @property
     def is_empty(self) -> bool:
-        return not (self.rows or self.skipped or self.problem)
+        return not (self.rows or self.skipped or self.problem or self.is_news)
 
 
 def bare(_: Asking, message: Message) -> Message:
@@ -85,6 +91,8 @@ class Tail:
         self._most = ROWS_MAX if self._match is None else SEARCH_MAX
         self._followed = dict[int, None]()
         """Partitions in which it has come to what is read for all, and takes no other."""
+        self._silent: dict[int, str] = {}
+        """As the browser was told."""
         self._row = row
         self._key = self._topic.name, self._topic.id, tuple(self._numbers), self._committed, self._most
         self._feed: Feed | None = None
@@ -127,7 +135,18 @@ class Tail:
         parts += self._reader(self._limits(len(starts)), self._match).forward(starts, ROWS_MAX) if starts else []
         if parts:
             self._show(parts, found, self._feed)
+        failures = {**look.failures, **{each.number: each.failure for each in parts if each.failure is not None}}
+        if failures and failures.keys() >= set(self._numbers):
+            raise next(iter(failures.values()))
+        self._name_silent(failures, found)
         return found
+
+    def _name_silent(self, failures: Mapping[int, Failure], found: Round) -> None:
+        """Partitions are named when they begin and end to be silent: their sentences change in each round."""
+        found.silent = {number: _why(error) for number, error in sorted(failures.items())}
+        found.back = sorted(self._silent.keys() - failures.keys())
+        found.is_news = found.silent.keys() != self._silent.keys()
+        self._silent = found.silent
 
     def _begin(self, number: int, look: Look, found: Round) -> int:
         """Where this round begins in a partition."""
@@ -174,9 +193,6 @@ class Tail:
         self._shown += len(found.rows)
         if time.monotonic() - self._logged >= LOG_S:
             self._log()
-        failed = [each.failure for each in parts if each.failure is not None]
-        if failed and not found.rows:
-            raise failed[0]
 
     def _made(self, record: Record) -> Any:
         message = message_of(record, self._asking.text("format"), self._mask, self._decode)
@@ -197,14 +213,17 @@ class Tail:
         first, _ = self._seen.get(part.number, (part.start, 0))
         self._seen[part.number] = first, part.reached
 
-    def _ends(self) -> dict[int, int]:
+    def _ends(self) -> Ends:
         """Raises what the first leader said, where none says anything."""
         asking = self._asking
         wanted = dict.fromkeys((TopicPartition(self._topic.name, number) for number in self._numbers), LATEST)
         answer = read_offsets(asking.brokers, asking.cluster(), wanted)
         if answer.failures and not answer.found:
             raise next(iter(answer.failures.values()))
-        return {at.partition: offset for at, offset in answer.found.items()}
+        return Ends(
+            {at.partition: offset for at, offset in answer.found.items()},
+            {at.partition: error for at, error in answer.failures.items()},
+        )
 
     def _log(self) -> None:
         if self._seen:
@@ -212,3 +231,8 @@ class Tail:
             log_reading(self._asking, self._topic.name, parts, self._shown)
         self._shown, self._logged = 0, time.monotonic()
         self._seen.clear()
+
+
+def _why(error: Failure) -> str:
+    """One sentence; of a node that could not be asked it begins with the node."""
+    return f"{error}" if isinstance(error, NodeAway) else problem_of(error).sentence.rstrip(".")

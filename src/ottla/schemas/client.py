@@ -116,7 +116,7 @@ class Registry:
         while True:
             for url in list(self._urls):
                 try:
-                    answer = self._http.request(method, url + path, json=body, params=query)
+                    answer = self._http.request(method, url + path, json=body, params=query, timeout=self._limit_s())
                 except httpx.TransportError as error:
                     if isinstance(error.__cause__, httpcore.ConnectError) and (why := _distrust(error)):
                         raise SchemaError(f"{shown(url)}: {why}") from None
@@ -130,6 +130,10 @@ class Registry:
             if time.monotonic() + PAUSE_S > end:
                 raise RegistryUnreachable(f"no schema registry answers: {failure}")
             time.sleep(PAUSE_S)
+
+    def _limit_s(self) -> float:
+        """For a connection, and for the next byte of an answer."""
+        return REQUEST_TIMEOUT_S
 
     def by_id(self, schema_id: int) -> Schema:
         """The schema of an id."""

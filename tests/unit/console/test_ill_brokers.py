@@ -17,15 +17,17 @@ from starlette.routing import Route
 
 from ottla.client.config import ClientConfig
 from ottla.console import brokers as module
-from ottla.console import hung
+from ottla.console import feeds, hung
 from ottla.console.acts.table import ACTS
 from ottla.console.app import PAGES_AT_ONCE, Application
-from ottla.console.asking import Site, User
+from ottla.console.asking import Asking, Site, User
 from ottla.console.brokers import Brokers, NodeAway, patiently
 from ottla.console.cluster import read_cluster
+from ottla.console.live import as_json, event_of
 from ottla.console.masks import Masks
-from ottla.console.routes import API
+from ottla.console.routes import API, EVENTS
 from ottla.console.snapshots import Snapshots
+from ottla.console.tails import FAILURES_MAX, Tail
 from ottla.protocol.messages import ApiKey
 from ottla.sql import queries
 from tests.unit.console.wire_brokers import DIES, HANGS, REFUSES, SLOW, TOPIC, WELL, WireBroker, three_brokers
@@ -153,9 +155,9 @@ class Site3:
         return httpx.Response(sent[0]["status"], headers=sent[0]["headers"], content=bytes(body))
 
 
-def routed() -> set[str]:
+def routed(site: Site | None = None) -> set[str]:
     """Paths that the application answers GET at."""
-    starlette: Starlette = Application(Site(Masks()), anonymous=User(None, None, None)).asgi()._app  # type: ignore[arg-type,attr-defined]
+    starlette: Starlette = Application(site or Site(Masks()), anonymous=User(None, None, None)).asgi()._app  # type: ignore[arg-type,attr-defined]
     return {each.path for each in starlette.routes if isinstance(each, Route) and "GET" in (each.methods or ())}
 
 
@@ -232,6 +234,34 @@ def test_a_node_that_is_back_is_asked_again(brokers: dict[int, WireBroker], monk
         until = time.monotonic() + LIMIT_S
         while "records" in site.ask(f"{API}/topics").json()["problems"]:
             assert time.monotonic() < until
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_live_tail_names_a_leader_that_is_silent(
+    how: str, brokers: dict[int, WireBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it begins, and not in each round; the tail goes on with the others, and says that it is back."""
+    monkeypatch.setattr(hung, "AGAIN_S", 0.05)
+    monkeypatch.setattr(feeds, "FRESH_S", 0.0)
+    with Site3(brokers) as site:
+        tail = Tail(
+            Asking(site.user, Site(Masks()), EVENTS.parameters({"topic": TOPIC}, {"at": "0:0,1:0,2:0"})), as_json
+        )
+        with becoming(brokers[ILL], how):
+            found = tail.next_round()
+            assert {row["partition"] for row in found.rows} == {0, 2}
+            assert found.silent.keys() == {1} and found.silent[1].startswith("node 2: ")
+            assert found.problem is None and "node 2: " in event_of(found).decode()
+            for _ in range(2 * FAILURES_MAX):
+                found = tail.next_round()
+                assert found.is_empty and not found.is_over and found.silent.keys() == {1}
+        until = time.monotonic() + LIMIT_S
+        while not (found := tail.next_round()).is_news:
+            assert time.monotonic() < until
+        assert (found.silent, found.back, {row["partition"] for row in found.rows}) == ({}, [1], {1})
+        assert b'"silent": [], "back": [1]' in event_of(found)
+        assert tail.next_round().is_empty
+        tail.close()
 
 
 @pytest.mark.parametrize("count", [2, 3])

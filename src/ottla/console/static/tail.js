@@ -9,10 +9,22 @@ let source = null;
 let last = "";
 let shown = 0;
 let skipped = 0n;
+let missing = "";
+
+function named(partitions) {
+  return `${partitions.length > 1 ? "partitions" : "partition"} ${partitions.join(", ")}`;
+}
+
+// Brokers that say nothing of their partitions while others do, or which partitions are back.
+function missingOf(found) {
+  const silent = found.silent.map((each) => `${named(each.partitions)} (${each.why})`);
+  const back = found.back.length ? ` Back: ${named(found.back)}.` : "";
+  return (silent.length ? ` Silent: ${silent.join("; ")}.` : "") + back;
+}
 
 function say(what) {
   const more = skipped ? `, ${skipped.toLocaleString("en")} skipped as there were too many` : "";
-  status.textContent = `${what}: ${shown.toLocaleString("en")} new records shown${more}.`;
+  status.textContent = `${what}: ${shown.toLocaleString("en")} new records shown${more}.${missing}`;
 }
 
 function add(rows) {
@@ -41,6 +53,11 @@ function listen() {
     shown += found.rows.length;
     skipped += BigInt(found.skipped);
     add(found.rows);
+    if (found.silent.length || found.back.length) {
+      missing = missingOf(found);
+    } else if (missing.startsWith(" Silent") && !found.problem) {
+      missing = "";
+    }
     say(found.problem ? `Waiting (${found.problem})` : "Live");
   });
   source.addEventListener("over", (event) => {
