@@ -11,7 +11,14 @@ from typing import Any, NamedTuple, cast
 from ottla.config.effective import EffectiveConfig
 from ottla.coordinator.group.admin import describe
 from ottla.coordinator.group.offsets import fetch
-from ottla.coordinator.group.requests import ConsumerHeartbeat, JoinGroup, OffsetCommit, OffsetToCommit, SyncGroup
+from ottla.coordinator.group.requests import (
+    ConsumerHeartbeat,
+    DeleteGroups,
+    JoinGroup,
+    OffsetCommit,
+    OffsetToCommit,
+    SyncGroup,
+)
 from ottla.drivers.coordinators.group_coordinator import GroupCoordinatorDriver
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION
@@ -449,5 +456,46 @@ def test_what_is_not_committed_is_not_described() -> None:
                 assert [row["group_id"] for row in listed] == ["g"]
                 assert described[0][0]["group_epoch"] == answer["member_epoch"]
                 assert {rows[0]["error_code"] for rows in described[1:]} == {ErrorCode.group_id_not_found}
+
+    play(scene)
+
+
+def test_who_lists_or_describes_groups_does_not_wait_for_commits() -> None:
+    """A group shows its offsets to nobody before they are committed: one whose log is not replicated is described."""
+
+    async def scene(world: World) -> None:
+        assert world.commit(7).results == [OK]
+        world.log.must_fsync = True
+        world.log.may_flush.clear()
+        told = world.commit(8), world.commit(9, "other")
+        assert world.driver.commit_wait(0) is None
+        ((listed, uncommitted),) = world.driver.list_groups((), ())
+        assert ([row["group_id"] for row in listed], uncommitted) == (["simple"], None)
+        assert world.driver.read(describe, "simple")["group_state"] == "Empty" and world.committed() == 7
+        heard = ConsumerHeartbeat("g", "m", 0, rebalance_timeout_ms=1000, topics=["t"], owned={})
+        world.driver.ask(Waiter(), heard)
+        ((_, uncommitted),) = world.driver.list_groups((), ())
+        assert uncommitted is not None, "the new group is not committed"
+        world.log.may_flush.set()
+        await uncommitted.wait()
+        assert [each.results for each in told] == [[OK], [OK]] and world.committed() == 8
+
+    play(scene)
+
+
+def test_who_describes_groups_waits_for_a_deletion() -> None:
+    """The group is gone for those who join it, and may be back with the next coordinator."""
+
+    async def scene(world: World) -> None:
+        world.commit(7)
+        world.log.must_fsync = True
+        world.log.may_flush.clear()
+        told = Waiter()
+        world.driver.ask(told, DeleteGroups(["simple"]))
+        uncommitted = world.driver.commit_wait(0)
+        assert uncommitted is not None and told.results == []
+        world.log.may_flush.set()
+        await uncommitted.wait()
+        assert told.results
 
     play(scene)

@@ -37,7 +37,13 @@ from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import OFFSETS_TOPIC, Millis, NodeId, Offset, TopicPartition
-from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
+from ottla.protocol.internal.group_records import (
+    GroupRecord,
+    OffsetCommitValue,
+    decode_record,
+    encode_key,
+    encode_value,
+)
 from ottla.protocol.internal.modern_group_records import SHARE, STREAMS
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
 from ottla.replication.partition import ACKS_ALL, Partition
@@ -102,8 +108,16 @@ class CommitWait:
             raise found
 
 
-CommitWaits = dict[tuple[int, Offset], CommitWait]
-"""What one request waits for, by the partition and its log end."""
+CommitWaits = dict[tuple[int, Offset], CommitWait | None]
+"""What one request waits for, or that it need not, by the partition and its log end."""
+
+
+def _shows(write: Write) -> bool:
+    """Whether a group may be seen to have changed before a write is committed. Offsets count from their commit on, and
+    so do markers."""
+    if write.undo is not None:
+        return True
+    return bool(write.records) and not isinstance(write.records[0].value, OffsetCommitValue)
 
 
 class EpochLog:
@@ -265,15 +279,17 @@ class GroupCoordinatorDriver:
 
     def commit_wait(self, number: int, known: CommitWaits | None = None) -> CommitWait | None:
         """For who has just read in a partition and answers somebody who is not a member: Kafka reads the state as it is
-        committed, so nothing may be shown that a new coordinator may not know. None where all of it is committed."""
+        committed, so nothing may be shown that a new coordinator may not know. None where all that it shows is."""
         shard = self._by_number.get(number)
         if shard is None or not shard.pending:
             return None
         end_offset = shard.partition.log.log_end_offset
         known = CommitWaits() if known is None else known
-        found = known.get((number, end_offset))
-        if found is None:
-            found = known[number, end_offset] = CommitWait()
+        where = number, end_offset
+        if where in known:
+            return known[where]
+        found = known[where] = CommitWait() if any(_shows(each.write) for each in shard.pending) else None
+        if found is not None:
             self._shards.wait(shard, Write([]), end_offset, [Reply(found, {})], end_offset, shard.leader_epoch)
         return found
 
