@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from ottla.client.config import ClientConfig
+from ottla.console import asking, feeds, hung
 from ottla.console import brokers as module
-from ottla.console import feeds, hung
 from ottla.console.acts.table import ACTS
 from ottla.console.app import PAGES_AT_ONCE, Application
 from ottla.console.asking import Asking, Site, User
@@ -262,6 +262,24 @@ def test_a_live_tail_names_a_leader_that_is_silent(
         assert b'"silent": [], "back": [1]' in event_of(found)
         assert tail.next_round().is_empty
         tail.close()
+
+
+def test_lags_name_no_node_that_is_back(brokers: dict[int, WireBroker], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lags are kept for 15 s, but not those that lack what the node should have told."""
+    monkeypatch.setattr(hung, "AGAIN_S", 0.05)
+
+    def problems() -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = site.ask(f"{API}/groups", "sort=lag").json()["problems"]
+        return found
+
+    with Site3(brokers) as site:
+        with becoming(brokers[ILL], HANGS):
+            until = time.monotonic() + LIMIT_S
+            while "node 2" not in str(problems().get("lag")):
+                assert time.monotonic() < until
+        began = time.monotonic()
+        while problems():
+            assert time.monotonic() - began < asking.GROUPS_FRESH_S
 
 
 @pytest.mark.parametrize("count", [2, 3])
