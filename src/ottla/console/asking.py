@@ -195,7 +195,9 @@ class Asking:
     def groups(self) -> Groups:
         cluster = self.cluster()
         found = self._shown(
-            self.user.snapshots.get("groups", GROUPS_FRESH_S, lambda: groups_of.read_groups(self.brokers, cluster))
+            self.user.snapshots.get(
+                "groups", GROUPS_FRESH_S, lambda: groups_of.read_groups(self.brokers, cluster), _all_answered
+            )
         )
         for error in found.failures.values():
             self.fail("groups", error)
@@ -210,21 +212,25 @@ class Asking:
             return groups_of.read_progress(self.brokers, cluster, groups.by_name.values())
 
         if wait:
-            found: Progress | None = self._shown(self.user.snapshots.get("progress", PROGRESS_FRESH_S, read))
+            found: Progress | None = self._shown(
+                self.user.snapshots.get("progress", PROGRESS_FRESH_S, read, _all_answered)
+            )
         else:
-            found = self.soon("progress", PROGRESS_FRESH_S, read)
+            found = self.soon("progress", PROGRESS_FRESH_S, read, _all_answered)
         if found is not None:
             self.fail_all(part, [*found.failures.values(), *found.unread])
         return found
 
-    def soon(self, key: Any, fresh_s: float, read: Callable[[], T]) -> T | None:
+    def soon(
+        self, key: Any, fresh_s: float, read: Callable[[], T], is_whole: Callable[[T], bool] = lambda _: True
+    ) -> T | None:  # fmt: skip
         """What may take long: None while it is still being read."""
 
         def read_patiently() -> T:
             with patiently():
                 return read()
 
-        found = self.user.snapshots.soon(key, fresh_s, SOON_S, read_patiently)
+        found = self.user.snapshots.soon(key, fresh_s, SOON_S, read_patiently, is_whole)
         return None if found is None else self._shown(found)
 
     def _shown(self, snapshot: Snapshot[T]) -> T:
@@ -238,6 +244,11 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, KafkaError):
         return Problem(f"The brokers answered with an error: {error.message or error.code.name.upper()}.", None)
     return Problem(f"The brokers could not be asked: {error}.", None)
+
+
+def _all_answered(found: Groups | Progress) -> bool:
+    unread = found.unread if isinstance(found, Progress) else []
+    return not any(isinstance(each, OSError) for each in [*found.failures.values(), *unread])
 
 
 def now_ms() -> int:

@@ -15,10 +15,19 @@ from typing import Any, Final, Generic, TypeVar
 
 SHOWN_AGAIN: Final = 6
 """A snapshot is shown while it is read again, up to so many times the seconds that it counts as fresh."""
+PARTIAL_S: Final = 1.0
+"""What a broker that did not answer lacks counts as fresh for so long: a page names it no longer than that after it is
+back."""
+PARTIAL_PART: Final = 4.0
+"""And for so many times as long as reading it took, so that a large cluster is not read all the time."""
 KEPT_MAX: Final = 64
 """Snapshots of one user; the one that was read longest ago goes."""
 
 T = TypeVar("T")
+
+
+def _always(_: Any) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,17 @@ class Snapshot(Generic[T]):
     value: T
     taken: float
     """By the monotonic clock."""
+    took_s: float = 0.0
+    is_whole: bool = True
+    """False where a broker did not answer."""
+
+    def is_fresh(self, fresh_s: float) -> bool:
+        limit_s = fresh_s if self.is_whole else min(fresh_s, max(PARTIAL_S, PARTIAL_PART * self.took_s))
+        return self.age_s <= limit_s
+
+    def may_be_shown(self, fresh_s: float) -> bool:
+        """Once more, while it is read again."""
+        return self.is_whole and self.age_s <= fresh_s * SHOWN_AGAIN
 
     @property
     def age_s(self) -> float:
@@ -54,40 +74,45 @@ class Snapshots:
             self._failed.clear()
             self._reading = {}
 
-    def get(self, key: Any, fresh_s: float, read: Callable[[], T]) -> Snapshot[T]:
-        """The newest snapshot, read now unless there is one that may be shown. Raises what `read` raises."""
+    def get(
+        self, key: Any, fresh_s: float, read: Callable[[], T], is_whole: Callable[[T], bool] = _always
+    ) -> Snapshot[T]:  # fmt: skip
+        """The newest snapshot, read now unless there is one that may be shown. `is_whole` says whether all brokers told
+        their part. Raises what `read` raises."""
         with self._lock:
             kept = self._kept.get(key)
-            age_s = float("inf") if kept is None else kept.age_s
-            if kept is not None and age_s <= fresh_s:
+            if kept is not None and kept.is_fresh(fresh_s):
                 return kept
             future, is_ours = self._begun(key)
-        if kept is not None and age_s <= fresh_s * SHOWN_AGAIN:
+        if kept is not None and kept.may_be_shown(fresh_s):
             if is_ours:
-                self._executor.submit(self._read, key, read, future)
+                self._executor.submit(self._read, key, read, is_whole, future)
             return kept
         if is_ours:
-            self._read(key, read, future)
+            self._read(key, read, is_whole, future)
         return future.result()
 
-    def soon(self, key: Any, fresh_s: float, wait_s: float, read: Callable[[], T]) -> Snapshot[T] | None:
-        """The same for what may take long: None if there is no snapshot within `wait_s`, and reading goes on."""
+    def soon(
+        self, key: Any, fresh_s: float, wait_s: float, read: Callable[[], T], is_whole: Callable[[T], bool] = _always
+    ) -> Snapshot[T] | None:  # fmt: skip
+        """The same for what may take long: None if there is no snapshot within `wait_s`, and reading goes on. One that
+        is not whole is shown if there is no newer one by then."""
         with self._lock:
             kept = self._kept.get(key)
-            if kept is not None and kept.age_s <= fresh_s:
+            if kept is not None and kept.is_fresh(fresh_s):
                 return kept
             error, failed = self._failed.pop(key, (None, 0.0))
             if error is not None and time.monotonic() - failed <= fresh_s:
                 raise error
             future, is_ours = self._begun(key)
         if is_ours:
-            self._executor.submit(self._read, key, read, future)
-        if kept is not None and kept.age_s <= fresh_s * SHOWN_AGAIN:
+            self._executor.submit(self._read, key, read, is_whole, future)
+        if kept is not None and kept.may_be_shown(fresh_s):
             return kept
         try:
             return future.result(wait_s)
         except NotYet:
-            return None
+            return kept if kept is not None and kept.age_s <= fresh_s * SHOWN_AGAIN else None
 
     def _begun(self, key: Any) -> tuple[Future[Snapshot[Any]], bool]:
         future = self._reading.get(key)
@@ -96,10 +121,13 @@ class Snapshots:
         future = self._reading[key] = Future()
         return future, True
 
-    def _read(self, key: Any, read: Callable[[], Any], future: Future[Snapshot[Any]]) -> None:
+    def _read(
+        self, key: Any, read: Callable[[], Any], is_whole: Callable[[Any], bool], future: Future[Snapshot[Any]]
+    ) -> None:  # fmt: skip
         began, changes = time.monotonic(), self._changes
         try:
-            found = Snapshot(read(), began)
+            value = read()
+            found = Snapshot(value, began, time.monotonic() - began, is_whole(value))
         except BaseException as error:
             with self._lock:
                 if self._ended(key, future, changes):

@@ -4,6 +4,7 @@ someone between it and the browser."""
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -19,15 +20,18 @@ from ottla.client.security import Login, Security, SecurityFailure
 from ottla.config.secret import Secret
 from ottla.console.access import bearer as bearer_module
 from ottla.console.access import logins as logins_module
+from ottla.console.access import provider as provider_module
 from ottla.console.access.logins import Logins
-from ottla.console.access.provider import Provider
+from ottla.console.access.provider import TOKEN_S, Provider
 from ottla.console.access.provider_settings import ProviderSettings, parse_oidc
 from ottla.console.access.roles import Role, Roles
 from ottla.console.app import Application
 from ottla.console.asking import Site, User
+from ottla.console.hung import ANSWER_S
 from ottla.console.masks import Masks
 from ottla.console.server import CannotStart, Options, ensure_oidc
 from ottla.console.sessions import COOKIE, Sessions
+from ottla.drivers.nodes.identity_provider import Endpoint
 from ottla.errors import ErrorCode, OttlaError
 from tests.unit.console.fake_cluster import FakeBrokers, user
 from tests.unit.console.openid_provider import AUDIENCE, CLIENT, SECRET, OpenIdProvider
@@ -246,6 +250,33 @@ def test_a_provider_that_is_away() -> None:
     assert answer.status_code == 503
     assert "Corp 0 cannot be asked" in answer.text
     assert browser.ask("GET", "/oidc/none/login").status_code == 404
+
+
+def test_a_provider_that_hangs_is_waited_for_once_and_not_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is an older document to go by; without one nobody can log in anyway."""
+    asked, document = list[Endpoint](), json.dumps({
+        "issuer": "https://login.example", "authorization_endpoint": "https://login.example/a",
+        "token_endpoint": "https://login.example/t", "jwks_uri": "https://login.example/k",
+    }).encode()  # fmt: skip
+    hangs = False
+
+    def ask(endpoint: Endpoint, *_: Any) -> bytes:
+        asked.append(endpoint)
+        if hangs:
+            raise TimeoutError("timed out")
+        return document
+
+    settings = ProviderSettings("corp", "Corp", "https://login.example", CLIENT, None)
+    provider = Provider(settings, f"{URL}/oidc/corp/callback", asked=ask)
+    monkeypatch.setattr(provider_module, "METADATA_FRESH_S", 0.0)
+    provider.metadata()
+    hangs = True
+    provider.metadata()
+    assert [(each.connect_s, each.read_s) for each in asked] == [(ANSWER_S, TOKEN_S), (ANSWER_S, ANSWER_S)]
+    monkeypatch.setattr(provider_module, "METADATA_FRESH_S", 3600.0)
+    for _ in range(10):
+        provider.login_url("state", "nonce", "verifier")
+    assert len(asked) == 2
 
 
 def changed(address: str, **values: str) -> str:

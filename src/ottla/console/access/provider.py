@@ -19,10 +19,14 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from ottla.console.access.provider_settings import ProviderSettings
 from ottla.console.access.roles import Identity
+from ottla.console.hung import ANSWER_S
 from ottla.drivers.nodes.identity_provider import Endpoint, Refusal, ask, check_url
 from ottla.errors import OttlaError
 from ottla.security.sasl.jwt import InvalidToken, KeySet, Rules, Token, UnknownKey, checked, parse_keys, signed_claims
 
+TOKEN_S: Final = 10.0
+"""For the next byte of the answer to a code, which counts once, and of what the provider publishes where nothing is
+known yet."""
 METADATA_FRESH_S: Final = 3600.0
 KEYS_FRESH_S: Final = 3600.0
 KEYS_AGAIN_S: Final = 10.0
@@ -148,7 +152,7 @@ class Provider:
             return known[1]
         try:
             url = self.settings.issuer.rstrip("/") + "/.well-known/openid-configuration"
-            found = self._parsed(_json(self._get(url)))
+            found = self._parsed(_json(self._get(url, read_s=_wait_s(known))))
         except (ProviderAway, LoginFailed):
             if known is None:
                 raise
@@ -182,11 +186,13 @@ class Provider:
 
     # What the provider is asked
 
-    def _get(self, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
+    def _get(
+        self, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, read_s: float = TOKEN_S
+    ) -> bytes:  # fmt: skip
         """Raises ProviderAway, Refusal."""
         host = urlsplit(url).netloc
         try:
-            return self._ask(Endpoint(url, ca_file=self.settings.ca_file), body, headers)
+            return self._ask(Endpoint(url, ANSWER_S, read_s, self.settings.ca_file), body, headers)
         except Refusal as error:
             if body is not None and 400 <= error.status < 500:
                 raise
@@ -220,7 +226,7 @@ class Provider:
         if known is not None and age_s < (KEYS_AGAIN_S if again else KEYS_FRESH_S):
             return known[1]
         try:
-            found = parse_keys(self._get(self.metadata().jwks))
+            found = parse_keys(self._get(self.metadata().jwks, read_s=_wait_s(known)))
         except ValueError as error:
             raise LoginFailed(f"{self.settings.title} publishes no keys that can be used: {error}") from None
         except ProviderAway:
@@ -303,6 +309,11 @@ class Provider:
         groups = _texts(claims.get(settings.groups_claim))
         others = {each: _texts(claims.get(each)) for each in sorted(self._claims()) if each in claims}
         return Identity(name, settings.id, subject, groups, others)
+
+
+def _wait_s(known: object) -> float:
+    """For the next byte of what the provider publishes: pages wait no longer where there is an older one to go by."""
+    return TOKEN_S if known is None else ANSWER_S
 
 
 def _with_refresh(tokens: Tokens, refresh: str | None) -> Tokens:

@@ -88,7 +88,10 @@ def _behind_of_all(asking: Asking, shown: Iterable[Listed], progress: Progress |
     if not mine:
         return {}
     asking.trends.follow(mine)
-    found = asking.soon(("behind", tuple(mine)), LIST_FRESH_S, lambda: behind_of_groups(asking, mine))
+    found = asking.soon(
+        ("behind", tuple(mine)), LIST_FRESH_S, lambda: behind_of_groups(asking, mine),
+        lambda found: not any(isinstance(each, OSError) for each in found.failures),
+    )  # fmt: skip
     if found is None:
         return {}
     asking.fail_all("behind", found.failures)
