@@ -115,6 +115,31 @@ def test_what_waits_for_a_write_that_fails_fails_too() -> None:
     assert batches(driver) == []
 
 
+def test_who_waits_too_long_for_a_record_is_answered_and_changes_nothing() -> None:
+    """Below min.insync.replicas a record may never be committed, and a new leader's read waited for it without end."""
+    driver = started()
+    driver.holding = True
+    write(driver, 10, 12, asked="first")
+    read(driver, 6, asked="second")
+    driver.now_ms += 3_000
+    write(driver, 14, 15, asked="third")
+    driver.now_ms += 2_000
+    assert driver.shard.next_deadline() == driver.now_ms
+    driver.shard.advance(driver.now)
+    driver.run()
+    assert (
+        driver.replies["second"]["error_code"] is ErrorCode.coordinator_not_available and "third" not in driver.replies
+    )
+    driver.now_ms += 3_000
+    driver.shard.advance(driver.now)
+    driver.run()
+    assert driver.replies["third"]["error_code"] is ErrorCode.coordinator_not_available
+    driver.holding = False
+    driver.release()
+    assert driver.replies["first"]["error_code"] is ErrorCode.none and batches(driver) == [(10, 12)]
+    assert (driver.shard.next_deadline() or 0) > driver.now_ms, "nobody waits"
+
+
 def test_a_coordinator_that_resigns_answers_its_waiters() -> None:
     driver = started()
     driver.holding = True

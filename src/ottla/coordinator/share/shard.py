@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.coordinator.effects import Effect, Now, Reply, Token, Write
@@ -91,6 +91,15 @@ class _Entry:
         return replace(self.value, state_batches=tuple(self.state_batches))
 
 
+class _Waiter(NamedTuple):
+    """A request that nothing was decided on yet."""
+
+    token: Token
+    decide: Callable[[], None]
+    until_ms: Millis
+    """When it has waited for long enough, on the timer clock."""
+
+
 class ShareShard:
     def __init__(self, config: ShareCoordinatorConfig, partition_count: Callable[[UUID], int]) -> None:
         """`partition_count` says how many partitions a topic has now; 0 for one that there is not."""
@@ -102,7 +111,7 @@ class ShareShard:
         needed."""
         self._last_deletion: Offset | None = None
         self._pruned: Offset | None = None
-        self._waiting: dict[SharePartitionKey, deque[tuple[Token, Callable[[], None]]]] = {}
+        self._waiting: dict[SharePartitionKey, deque[_Waiter]] = {}
         """Requests that wait for a record of their key to be written. A leader has few requests in flight."""
         self._effects: list[Effect | Prune] = []
         self._timers = Timers()
@@ -130,6 +139,8 @@ class ShareShard:
             if key == _COLD:
                 self._snapshot_cold()
                 self._timers.schedule(_COLD, now.timer_ms + self.config.cold_snapshot_interval_ms)
+            elif isinstance(key, SharePartitionKey):
+                self._give_up(key)
             else:
                 self._prune()
                 self._timers.schedule(_PRUNE, now.timer_ms + self.config.prune_interval_ms)
@@ -380,7 +391,10 @@ class ShareShard:
         if waiting is None:
             decide()
         else:
-            waiting.append((token, decide))
+            until_ms = now.timer_ms + self.config.write_timeout_ms
+            if not waiting:
+                self._timers.schedule(key, until_ms)
+            waiting.append(_Waiter(token, decide, until_ms))
 
     def _log(self, records: list[ShareRecord]) -> None:
         keys = [record.key for record in records]
@@ -401,14 +415,26 @@ class ShareShard:
     def _go_on(self, key: SharePartitionKey) -> None:
         waiting = self._waiting.pop(key)
         while waiting and key not in self._waiting:
-            waiting.popleft()[1]()
+            waiting.popleft().decide()
         if waiting:
             self._waiting[key] = waiting
+        else:
+            self._timers.cancel(key)
+
+    def _give_up(self, key: SharePartitionKey) -> None:
+        """Answer the requests that have waited for long enough, while the record before them is still not replicated.
+        Nothing was decided on them, so who asks again asks for the first time."""
+        waiting = self._waiting.get(key)
+        while waiting and waiting[0].until_ms <= self._now.timer_ms:
+            self._reply(waiting.popleft().token, _result(key, ErrorCode.coordinator_not_available))
+        if waiting:
+            self._timers.schedule(key, waiting[0].until_ms)
 
     def _failed(self, key: SharePartitionKey, error: ErrorCode) -> None:
         """Fail the requests that waited for a write that failed."""
-        for token, _ in self._waiting.pop(key, ()):
-            self._reply(token, _result(key, error))
+        self._timers.cancel(key)
+        for waiter in self._waiting.pop(key, ()):
+            self._reply(waiter.token, _result(key, error))
 
     def _reply(self, token: Token, response: dict[str, Any]) -> None:
         if token is not None:
