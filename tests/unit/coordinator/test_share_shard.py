@@ -115,7 +115,7 @@ def test_what_waits_for_a_write_that_fails_fails_too() -> None:
     assert batches(driver) == []
 
 
-def test_who_waits_too_long_for_a_record_is_answered_and_changes_nothing() -> None:
+def test_a_request_behind_a_record_that_is_not_replicated_is_answered_in_time() -> None:
     """Below min.insync.replicas a record may never be committed, and a new leader's read waited for it without end."""
     driver = started()
     driver.holding = True
