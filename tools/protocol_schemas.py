@@ -60,6 +60,12 @@ _LOST: Final = [
     _row("TimestampMs", "int64"), _row("Message", "string"),
 ]  # fmt: skip
 
+_SHARED: Final = [
+    _row("GroupId", "string"), _row("Topic", "string"), _row("Partition", "int32"), _row("StartOffset", "int64"),
+    _row("AcquiredRecords", "int64"), _row("RedeliveredRecords", "int64"), _row("WaitingRecords", "int64"),
+    _row("ArchivedRecords", "int64"),
+]  # fmt: skip
+
 
 def _own(key: int, kind: str, name: str, fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
@@ -85,6 +91,11 @@ OWN: Final = [
     _own(
         20_003, "response", "StoreUserScramCredentialsResponse",
         [_row("ThrottleTimeMs", "int32"), _row("Results", "[]StoreUserScramCredentialsResult", fields=_STORED)],
+    ),
+    _own(20_004, "request", "DescribeSharePartitionsRequest", [_row("Groups", "[]string")]),
+    _own(
+        20_004, "response", "DescribeSharePartitionsResponse",
+        [*_FAILURE, _row("Partitions", "[]DescribedSharePartition", fields=_SHARED)],
     ),
 ]  # fmt: skip
 """Keys far above Kafka's. ApiVersions names them to Ottla's own commands only."""

@@ -72,6 +72,7 @@ _VERSIONS = {
     ApiKey.LIST_CLIENTS: 0,
     ApiKey.DISCONNECT_CLIENTS: 0,
     ApiKey.DESCRIBE_LOST_LETTERS: 0,
+    ApiKey.DESCRIBE_SHARE_PARTITIONS: 0,
 }
 """Versions that every broker since Kafka 3.3 has; groups of newer protocols are asked for where a broker has them."""
 

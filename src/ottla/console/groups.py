@@ -51,6 +51,17 @@ class Place(NamedTuple):
     lag: int | None
 
 
+class InFlight(NamedTuple):
+    """What the leader of a partition knows of a share group that reads it, in records."""
+
+    start_offset: int
+    """The first that is not done with; what the coordinator says is a little older."""
+    acquired: int
+    redelivered: int
+    waiting: int
+    archived: int
+
+
 class Progress(NamedTuple):
     """How far groups are, by group and partition."""
 
@@ -126,6 +137,25 @@ def read_progress(brokers: Brokers, cluster: Cluster, groups: Iterable[Listed]) 
             at: _place(committed, lag, ends.get(at)) for at, (committed, lag) in sorted(told.items())
         }
     return progress
+
+
+def read_in_flight(
+    brokers: Brokers, cluster: Cluster, group: str
+) -> tuple[dict[TopicPartition, InFlight], list[KafkaError | OSError]]:
+    """What leaders know of a share group, and why others did not say it. Brokers of Kafka have no such request."""
+    found: dict[TopicPartition, InFlight] = {}
+    failures: list[KafkaError | OSError] = []
+    for answer in on_every_node(brokers, cluster, ApiKey.DESCRIBE_SHARE_PARTITIONS, {"groups": [group]}).values():
+        if isinstance(answer, Exception):
+            if not isinstance(answer, KafkaError) or answer.code is not ErrorCode.unsupported_version:
+                failures.append(answer)
+            continue
+        for row in answer["partitions"]:
+            found[TopicPartition(row["topic"], row["partition"])] = InFlight(
+                row["start_offset"], row["acquired_records"], row["redelivered_records"], row["waiting_records"],
+                row["archived_records"],
+            )  # fmt: skip
+    return found, failures
 
 
 def _asking_offsets(brokers: Brokers, node: int, is_share: bool, names: Sequence[str]) -> Callable[[], dict[str, Any]]:

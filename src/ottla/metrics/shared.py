@@ -71,13 +71,15 @@ class ShareMetrics:
 
 class SharePartitionMetrics:
     __slots__ = (
-        "_begun_s", "_ended_s", "_idle_s", "bad_delivery_times", "batch_records", "lock_ratio", "lock_seconds",
-        "locks_ended",
+        "_begun_s", "_ended_s", "_idle_s", "archived", "bad_delivery_times", "batch_records", "lock_ratio",
+        "lock_seconds", "locks_ended",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.locks_ended = 0
         """Records whose lock ended before their member was done."""
+        self.archived = 0
+        """Records that were given up: rejected, or delivered as often as they may be."""
         self.bad_delivery_times = 0
         """Records whose header for the time of delivery is none."""
         self.batch_records = Histogram(BATCH_RECORDS)

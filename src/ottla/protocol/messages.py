@@ -120,6 +120,7 @@ class ApiKey(enum.IntEnum):
     DISCONNECT_CLIENTS = 20_001
     DESCRIBE_LOST_LETTERS = 20_002
     STORE_USER_SCRAM_CREDENTIALS = 20_003
+    DESCRIBE_SHARE_PARTITIONS = 20_004
 
 
 class MalformedRequest(ValueError):

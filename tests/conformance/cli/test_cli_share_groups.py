@@ -91,8 +91,8 @@ def test_what_is_in_flight_and_redelivered(node: Node, members: Program, group: 
     found = described(node, group)
     assert (found["lag"], found["in_flight"], found["redelivered"]) == (2, 2, 2)
     text = ottla(node.bootstrap, "group", "describe", group)
-    assert re.search(r"BACKLOG +BEHIND +IN FLIGHT +REDELIVERED +MEMBERS", text)
-    assert re.search(rf"{topic} +0 +4 +10 +2 +2h\S* +2 +2 +1\n", text)
+    assert re.search(r"BACKLOG +BEHIND +IN FLIGHT +REDELIVERED +WAITING +ARCHIVED +MEMBERS", text)
+    assert re.search(rf"{topic} +0 +4 +10 +2 +2h\S* +2 +2 +0 +0 +1\n", text)
     line = ottla(node.bootstrap, "group", "watch", group, "--count", "1")
     assert all(each in line for each in ("lag=2", "in_flight=2", "redelivered=2", "start=4"))
     where = f'{{group="{group}",topic="{topic}",partition="0"}}'

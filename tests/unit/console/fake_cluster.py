@@ -93,6 +93,15 @@ class FakeBrokers(Brokers):
         return {"groups": [{"group_id": each["group_id"], "error_code": 0, "topics": topics}
                            for each in values["groups"]]}  # fmt: skip
 
+    def describe_share_partitions(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        counts = {"acquired_records": 11, "redelivered_records": 12, "waiting_records": 13, "archived_records": 14}
+        rows = [
+            {"group_id": group, "topic": name, "partition": 0, "start_offset": 1, **counts}
+            for group in values["groups"]
+            for name in self.topics[:1]
+        ]
+        return {"error_code": 0, "node_id": 1, "partitions": rows}
+
     def describe_groups(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return self._described(values["groups"], {"protocol_data": f"range{self.word}"}, {"member_assignment": b""})
 

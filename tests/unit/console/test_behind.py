@@ -13,7 +13,8 @@ from ottla.console.groups import Place
 from ottla.console.masks import Masks
 from ottla.console.sampling import sample
 from ottla.console.trends import FOLLOWED_MAX, Trends
-from ottla.console.views.groups import groups
+from ottla.console.views.groups import group, groups
+from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.fetch import FetchRequest, FetchResponse
 from ottla.protocol.records.record_batch import SimpleRecord
@@ -101,6 +102,26 @@ def test_the_list_and_its_trend_have_lag_in_time() -> None:
     sample(who, Site(Masks()))
     trend = rows()["a"].behind_trend
     assert trend is not None and round(trend.now / 60) == 8
+
+
+def test_a_share_group_has_what_its_leaders_know_and_the_age_of_its_first_record() -> None:
+    looking = Asking(user(Aged([("s", "share")])), Site(Masks()), {"group": "s"})
+    page = group(looking)
+    (row,) = page.places
+    assert (row.committed, row.in_flight, row.redelivered, row.waiting, row.archived) == ("1", "11", "12", "13", "14")
+    assert row.behind_s is not None and 540 <= row.behind_s < 600 and page.behind_s == row.behind_s
+    assert looking.problems == {}
+
+
+def test_of_apache_kafka_no_numbers_are_shown_and_nothing_is_wrong() -> None:
+    class Kafka(Aged):
+        def describe_share_partitions(self, values: Mapping[str, Any]) -> dict[str, Any]:
+            raise KafkaError(ErrorCode.unsupported_version)
+
+    looking = Asking(user(Kafka([("s", "share")])), Site(Masks()), {"group": "s"})
+    (row,) = group(looking).places
+    assert (row.committed, row.in_flight, row.archived) == ("0", None, None) and row.behind_s is not None
+    assert looking.problems == {}
 
 
 def test_groups_that_nobody_looks_at_are_not_sampled() -> None:

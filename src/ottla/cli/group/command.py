@@ -66,11 +66,11 @@ def describe(
 
     Members of a consumer group (KIP-848) have an epoch and pending partitions, which they get once other members have
     revoked them. A share group (KIP-932) has a backlog (records not yet acknowledged) and the age of its oldest record.
-    The numbers of acquired and of redelivered records are known only if nodes have an HTTP port (ottla server start
-    --http) and a member is reading. A member of a streams group (KIP-1071) has active tasks, each reading a partition,
-    and standby tasks; warm-up tasks restore state before an active task moves. With --topology, its processing graph
-    is drawn as its members described it (Kafka Streams 4.4 or newer): sources, processors with their state stores, and
-    sinks, each node below one that leads to it.
+    Brokers of Ottla tell how many records are in flight, redelivered, waiting and archived while a member is reading.
+    A member of a streams group (KIP-1071) has active tasks, each reading a partition, and standby tasks; warm-up tasks
+    restore state before an active task moves. With --topology, its processing graph is drawn as its members described
+    it (Kafka Streams 4.4 or newer): sources, processors with their state stores, and sinks, each node below one that
+    leads to it.
     """
     if topology:
         return _print_topologies(list(dict.fromkeys(names)), bootstrap, json=json)
@@ -171,14 +171,26 @@ def _print_members(group: Group, numbers: Mapping[str, int]) -> None:
 def _print_shared(group: Group, numbers: Mapping[str, int]) -> None:
     rows = []
     for each in group.progress:
-        held, redelivered, _ = each.in_flight or (None, None, None)
+        held, redelivered, waiting, archived, _ = each.in_flight or (None,) * 5
         readers = ",".join(str(numbers[member_id]) for member_id in each.member_ids) or None
         rows.append(
             (each.topic, each.partition, each.committed, each.end, each.lag, _behind(each.lag_s), held, redelivered,
-             readers)
+             waiting, archived, readers)
         )  # fmt: skip
     print_table(
-        ("TOPIC", "PARTITION>", "START>", "END>", "BACKLOG>", "BEHIND>", "IN FLIGHT>", "REDELIVERED>", "MEMBERS"),
+        (
+            "TOPIC",
+            "PARTITION>",
+            "START>",
+            "END>",
+            "BACKLOG>",
+            "BEHIND>",
+            "IN FLIGHT>",
+            "REDELIVERED>",
+            "WAITING>",
+            "ARCHIVED>",
+            "MEMBERS",
+        ),
         rows,
         indent=2,
     )

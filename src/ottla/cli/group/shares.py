@@ -1,13 +1,12 @@
 """Share groups (KIP-932): offsets that their coordinator tells and takes, and what only the leaders of their partitions
-know: which records members hold, and which were delivered more than once. No request of Kafka's asks for that; a node
-tells it at its HTTP port, whose address is a setting that every node tells.
+know: which records members hold, and which were delivered more than once. No request of Kafka's asks for that; brokers
+of Ottla have one of their own.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.cli import client_security, wire
 from ottla.cli.exits import CommandFailed
@@ -19,16 +18,8 @@ if TYPE_CHECKING:
 Place = tuple[str, int]
 """A topic and a partition's number."""
 
-HTTP_TIMEOUT_S = 5.0
+ASK_TIMEOUT_S = 5.0
 NODES_AT_ONCE = 16
-_LISTENER = "ottla.http.listener"
-_PROTOCOL = "ottla.http.security.protocol"
-_ANY_HOST = ("", "0.0.0.0", "::", "[::]")
-_SAMPLE = re.compile(
-    r'ottla_share_partition_(acquired_records|redelivered_records|start_offset)\{group="((?:[^"\\]|\\.)*)",'
-    r'topic="([^"]*)",partition="(\d+)"\} (\d+)'
-)
-_ESCAPED = re.compile(r"\\(.)")
 
 
 class Shared(NamedTuple):
@@ -47,6 +38,10 @@ class InFlight(NamedTuple):
     """Records acquired by members and not acknowledged yet."""
     redelivered: int
     """Delivered more than once, and not done with."""
+    waiting: int = 0
+    """Not delivered yet for the group's settings: a back-off, a time of delivery, or the order by key."""
+    archived: int = 0
+    """Given up since the leader has begun to serve the group: rejected, or delivered as often as they may be."""
     start_offset: int = -1
     """The first that is not done with now; what the coordinator tells is a little older."""
 
@@ -96,52 +91,41 @@ def delete_offsets(bootstrap: str, group: str, topics: Iterable[str]) -> None:
 # What leaders know
 
 
-def in_flight(bootstrap: str) -> dict[tuple[str, str, int], InFlight]:
-    """Records in flight by group, topic and partition, from all nodes that report them."""
+def in_flight(bootstrap: str, groups: Sequence[str]) -> dict[tuple[str, str, int], InFlight]:
+    """Records in flight by group, topic and partition, of all brokers of Ottla that answer."""
     from concurrent.futures import ThreadPoolExecutor
 
+    if not groups:
+        return {}
     try:
         metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": [], "allow_auto_topic_creation": False})
     except CommandFailed:
         return {}
-    addresses = wire.broker_addresses(metadata)
-    nodes = [(each["node_id"], each["host"], addresses[each["node_id"]]) for each in metadata["brokers"]]
-    found: dict[tuple[str, str, int], dict[str, int]] = {}
     known = client_security.current()
     with ThreadPoolExecutor(NODES_AT_ONCE) as pool:
-        for page in pool.map(lambda node: _metrics(node, known), nodes):
-            for kind, group, topic, number, value in _SAMPLE.findall(page):
-                place = _ESCAPED.sub(_unescape, group), topic, int(number)
-                found.setdefault(place, {})[kind] = int(value)
-    return {
-        place: InFlight(each["acquired_records"], each["redelivered_records"], each["start_offset"])
-        for place, each in found.items()
-        if len(each) == len(InFlight._fields)
-    }
+        answers = pool.map(lambda address: _led(address, groups, known), wire.broker_addresses(metadata).values())
+        return {
+            (row["group_id"], row["topic"], row["partition"]): InFlight(
+                row["acquired_records"], row["redelivered_records"], row["waiting_records"], row["archived_records"],
+                row["start_offset"],
+            )
+            for rows in answers
+            for row in rows
+        }  # fmt: skip
 
 
-def _unescape(escaped: re.Match[str]) -> str:
-    return "\n" if escaped[1] == "n" else escaped[1]
-
-
-def _metrics(node: tuple[int, str, str], known: Security) -> str:
-    """The answer of a node's /metrics; empty if it has no HTTP port, or none that can be asked from here."""
-    from http.client import HTTPException
-
-    from ottla.client import http
-    from ottla.client.security import SecurityFailure
-
-    node_id, host, address = node
-    listener = wire.broker_setting(address, node_id, _LISTENER, HTTP_TIMEOUT_S)
-    own, _, number = (listener or "").rpartition(":")
-    if not number.isdecimal():
-        return ""
-    protocol = wire.broker_setting(address, node_id, _PROTOCOL, HTTP_TIMEOUT_S) or ""
-    place = host if own in _ANY_HOST else own.strip("[]")
+def _led(address: str, groups: Sequence[str], known: Security) -> Sequence[Mapping[str, Any]]:
+    """What a broker leads; nothing of one that does not answer, or is none of Ottla."""
     try:
-        answer = http.get(
-            place, int(number), "/metrics", known, HTTP_TIMEOUT_S, is_https=protocol in ("SSL", "SASL_SSL")
-        )
-    except (OSError, HTTPException, SecurityFailure):
-        return ""
-    return answer.body.decode("utf-8", "replace") if answer.status == 200 else ""
+        link = wire.Link(address, ASK_TIMEOUT_S, known)
+        try:
+            if link.version_max(ApiKey.DESCRIBE_SHARE_PARTITIONS) < 0:
+                return ()
+            found: Sequence[Mapping[str, Any]] = link.ask(ApiKey.DESCRIBE_SHARE_PARTITIONS, {"groups": groups})[
+                "partitions"
+            ]
+            return found
+        finally:
+            link.close()
+    except (OSError, CommandFailed):
+        return ()

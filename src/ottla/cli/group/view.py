@@ -136,9 +136,7 @@ class Group:
         if self.epoch is not None:
             fields |= {"epoch": self.epoch, "assignment_epoch": self.assignment_epoch}
         if self.is_shared:
-            found = self.in_flight
-            fields["in_flight"] = None if found is None else found.held
-            fields["redelivered"] = None if found is None else found.redelivered
+            fields |= _in_flight_as_json(self.in_flight)
         fields["members"] = [self._member_as_json(each) for each in self.members]
         fields["partitions"] = [self._progress_as_json(each) for each in self.progress]
         return fields
@@ -149,7 +147,10 @@ class Group:
         known = [each.in_flight for each in self.progress if each.in_flight is not None]
         if len(known) < len(self.progress):
             return None
-        return InFlight(sum(each.held for each in known), sum(each.redelivered for each in known))
+        return InFlight(
+            sum(each.held for each in known), sum(each.redelivered for each in known),
+            sum(each.waiting for each in known), sum(each.archived for each in known),
+        )  # fmt: skip
 
     def _member_as_json(self, member: Member) -> dict[str, Any]:
         fields: dict[str, Any] = {
@@ -179,8 +180,12 @@ class Group:
         }
         if not self.is_shared:
             return fields | {"member_id": each.member_id}
-        held, redelivered, _ = each.in_flight or (None, None, None)
-        return fields | {"in_flight": held, "redelivered": redelivered, "member_ids": each.member_ids}
+        return fields | _in_flight_as_json(each.in_flight) | {"member_ids": each.member_ids}
+
+
+def _in_flight_as_json(found: InFlight | None) -> dict[str, int | None]:
+    names = {"in_flight": "held", "redelivered": "redelivered", "waiting": "waiting", "archived": "archived"}
+    return {name: None if found is None else getattr(found, attribute) for name, attribute in names.items()}
 
 
 def _places_as_json(places: Iterable[Place]) -> list[dict[str, Any]]:
@@ -207,7 +212,7 @@ def groups(bootstrap: str, client: AdminClient, names: Sequence[str], *, known: 
         found.append(group)
     _add_ends(client, found)
     if any(group.is_shared and group.progress for group in found):
-        _add_in_flight(bootstrap, found)
+        _add_in_flight(bootstrap, [group for group in found if group.is_shared])
     return found
 
 
@@ -309,8 +314,8 @@ def _shared_progress(members: Iterable[Member], shared: Mapping[Place, Shared]) 
     return found
 
 
-def _add_in_flight(bootstrap: str, found: Iterable[Group]) -> None:
-    known = group_shares.in_flight(bootstrap)
+def _add_in_flight(bootstrap: str, found: Sequence[Group]) -> None:
+    known = group_shares.in_flight(bootstrap, [group.name for group in found])
     for group in found:
         for each in group.progress:
             if each.shared is None:

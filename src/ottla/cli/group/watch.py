@@ -123,7 +123,7 @@ def columns_of_one(group: Group) -> tuple[str, ...]:
 
 
 def _row_of_shared(group: Group, each: Progress, rates: Rates) -> Row:
-    held, redelivered, _ = each.in_flight or (None, None, None)
+    held, redelivered, *_ = each.in_flight or (None, None)
     return (
         each.topic, str(each.partition), _number(each.committed), _number(each.end), _number(each.lag),
         "-" if each.lag_s is None else duration(each.lag_s), _number(held), _number(redelivered),

@@ -63,9 +63,8 @@ def describe(
 ) -> int:
     """Show a share group's members and partitions, and where its dead letters go, or why they do not.
 
-    The numbers of acquired and of redelivered records are known only if nodes of Ottla have an HTTP port (ottla server
-    start --http) and a member is reading. Offsets are moved with `ottla group reset`, groups deleted with `ottla group
-    delete`.
+    Brokers of Ottla tell how many records are in flight, redelivered, waiting and archived while a member is reading.
+    Offsets are moved with `ottla group reset`, groups deleted with `ottla group delete`.
     """
     found = _shared(bootstrap, list(dict.fromkeys(names)))
     dead = dead_topics(bootstrap, [each.name for each in found])

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ottla.client.assignments import assigned_places
 from ottla.console.asking import Asking, NotFound
 from ottla.console.behind import behind_of, behind_of_groups, furthest
 from ottla.console.cluster import LATEST, read_offsets
-from ottla.console.groups import KINDS, SHARE, Listed, Place, Progress, read_described, read_progress
+from ottla.console.groups import (
+    KINDS,
+    SHARE,
+    InFlight,
+    Listed,
+    Place,
+    Progress,
+    read_described,
+    read_in_flight,
+    read_progress,
+)
 from ottla.console.history import Trend
 from ottla.console.views.paging import Paging, paged
 from ottla.console.views.topics import text
@@ -37,7 +47,7 @@ class GroupRow:
     """None until it is measured."""
     behind_s: int | None
     """Seconds since the first unread record was written, of the partition that is furthest behind; None where it is not
-    known, and for share groups."""
+    known. Of a share group it is the first record that is not done with."""
     behind_trend: Trend | None
     """The same over the last minutes, while somebody looks."""
 
@@ -82,12 +92,12 @@ def groups(asking: Asking) -> GroupList:
 
 def _behind_of_all(asking: Asking, shown: Iterable[Listed], progress: Progress | None) -> Mapping[str, int]:
     """What the list shows; empty while it is being read."""
-    mine = {} if progress is None else {
-        each.name: progress.by_group.get(each.name, {}) for each in shown if each.kind != SHARE
-    }  # fmt: skip
+    if progress is None:
+        return {}
+    mine = {each.name: progress.by_group.get(each.name, {}) for each in shown}
     if not mine:
         return {}
-    asking.trends.follow(mine)
+    asking.trends.follow([each.name for each in shown if each.kind != SHARE])
     found = asking.soon(
         ("behind", tuple(mine)), LIST_FRESH_S, lambda: behind_of_groups(asking, mine),
         lambda found: not any(isinstance(each, OSError) for each in found.failures),
@@ -160,9 +170,18 @@ class PlaceRow:
     end: str | None
     lag: str | None
     behind_s: int | None
-    """Seconds since the first unread record was written; None where it is not known."""
+    """Seconds since the first record was written that is not read, or of a share group not done with; None where it is
+    not known."""
     member: str | None
     """Id of the member that reads the partition."""
+    in_flight: str | None = None
+    """Records of a share group that members have; None where the leader does not tell, as the next three."""
+    redelivered: str | None = None
+    """Records that were delivered more than once and are not done with."""
+    waiting: str | None = None
+    """Records that may not be delivered yet: a back-off, a time of delivery, or the order by key."""
+    archived: str | None = None
+    """Records that were given up since the leader has begun to serve the group."""
 
 
 @dataclass(frozen=True)
@@ -209,16 +228,20 @@ def group(asking: Asking) -> GroupPage:
     unread = dict.fromkeys((at for at in owners if at not in mine), LATEST)
     ends = read_offsets(asking.brokers, asking.cluster(), unread).found if unread else {}
     mine = {**mine, **{at: Place(-1, ends.get(at), None) for at in unread}}
-    behind = behind_of(asking, mine) if listed.kind != SHARE else {}
-    if listed.kind != SHARE:
+    in_flight: Mapping[TopicPartition, InFlight] = {}
+    if listed.kind == SHARE:
+        in_flight, failures = read_in_flight(asking.brokers, asking.cluster(), name)
+        asking.fail_all("flight", failures)
+        for at, told in in_flight.items():
+            place = mine.get(at, Place(-1, None, None))
+            mine[at] = place._replace(committed=max(place.committed, told.start_offset))
+    else:
         asking.trends.follow([name])
+    behind = behind_of(asking, mine)
     rows = [
-        PlaceRow(
-            at.topic, at.partition, text(place.committed) if place.committed >= 0 else None, text(place.end),
-            text(place.lag), behind.get(at), owners.get(at),
-        )
+        _place_row(at, place, behind.get(at), owners.get(at), in_flight.get(at))
         for at, place in sorted(mine.items())[:PLACES_MAX]
-    ]  # fmt: skip
+    ]
     epoch = row.get("group_epoch")
     return GroupPage(
         name, listed.kind, row.get("group_state") or listed.state,
@@ -227,6 +250,17 @@ def group(asking: Asking) -> GroupPage:
         None if progress is None else text(progress.lag(name)), furthest(mine, behind),
         asking.trends.lag_of_group(name), asking.trends.behind_of_group(name),
     )  # fmt: skip
+
+
+def _place_row(
+    at: TopicPartition, place: Place, behind_s: int | None, owner: str | None, told: InFlight | None
+) -> PlaceRow:
+    committed = text(place.committed) if place.committed >= 0 else None
+    row = PlaceRow(at.topic, at.partition, committed, text(place.end), text(place.lag), behind_s, owner)
+    if told is None:
+        return row
+    counts = [text(each) for each in (told.acquired, told.redelivered, told.waiting, told.archived)]
+    return replace(row, in_flight=counts[0], redelivered=counts[1], waiting=counts[2], archived=counts[3])
 
 
 def _member(kind: str, row: Mapping[str, Any]) -> Member:

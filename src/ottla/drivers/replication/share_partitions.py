@@ -434,6 +434,8 @@ class SharePartitions:
         if led.core is None:
             return
         may_have_records = led.core.written(write, self.now_ms(), committed=error is ErrorCode.none)
+        if error is ErrorCode.none or write.stands:
+            led.metrics.archived += write.given_up
         if error in _LOST:
             self.drop(led, error)
             return

@@ -1065,6 +1065,26 @@ class DescribeShareGroupOffsetsResponsePartition(Message):
     error_code: int
     error_message: str | None
 
+class DescribeSharePartitionsRequest(Message):
+    groups: tuple[str, ...]
+
+class DescribeSharePartitionsResponse(Message):
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    node_id: int
+    partitions: tuple[DescribedSharePartition, ...]
+
+class DescribedSharePartition(Message):
+    group_id: str
+    topic: str
+    partition: int
+    start_offset: int
+    acquired_records: int
+    redelivered_records: int
+    waiting_records: int
+    archived_records: int
+
 class DescribeTopicPartitionsRequest(Message):
     topics: tuple[DescribeTopicPartitionsRequestTopicRequest, ...]
     response_partition_limit: int

@@ -1067,6 +1067,26 @@ class DescribeShareGroupOffsetsResponsePartition(TypedDict, total=False):
     error_code: int
     error_message: str | None
 
+class DescribeSharePartitionsRequest(TypedDict, total=False):
+    groups: Sequence[str]
+
+class DescribeSharePartitionsResponse(TypedDict, total=False):
+    throttle_time_ms: int
+    error_code: int
+    error_message: str | None
+    node_id: int
+    partitions: Sequence[DescribedSharePartition]
+
+class DescribedSharePartition(TypedDict, total=False):
+    group_id: str
+    topic: str
+    partition: int
+    start_offset: int
+    acquired_records: int
+    redelivered_records: int
+    waiting_records: int
+    archived_records: int
+
 class DescribeTopicPartitionsRequest(TypedDict, total=False):
     topics: Sequence[DescribeTopicPartitionsRequestTopicRequest]
     response_partition_limit: int

@@ -11,6 +11,7 @@ cdef _state_batch(first, last, state, count)
 cdef class StateWrite:
     cdef public list dead
     cdef public object delivery_complete_count
+    cdef public long long given_up
     cdef public object leader_epoch
     cdef public list rows
     cdef public bint stands

@@ -46,6 +46,7 @@ _ACQUIRED: Final = DeliveryState.ACQUIRED
 _ARCHIVING: Final = DeliveryState.ARCHIVING
 _ACKNOWLEDGED: Final = DeliveryState.ACKNOWLEDGED
 _ARCHIVED: Final = DeliveryState.ARCHIVED
+_DELIVERIES: Final = Reason.DELIVERIES
 """Members of an enumeration are slow to look up, and these are looked up for each range."""
 
 
@@ -64,7 +65,7 @@ class StateWrite:
     what became of it (`SharePartition.written`)."""
 
     __slots__ = (
-        "dead", "delivery_complete_count", "leader_epoch", "rows", "stands", "start_offset", "state_epoch",
+        "dead", "delivery_complete_count", "given_up", "leader_epoch", "rows", "stands", "start_offset", "state_epoch",
     )  # fmt: skip
 
     def __init__(self, state_epoch: int, leader_epoch: LeaderEpoch, stands: bool = False) -> None:
@@ -76,13 +77,18 @@ class StateWrite:
         """What has changed, in the order of the offsets."""
         self.dead: list[DeadRecords] = []
         """What of them is ARCHIVING: its dead letters are written once the state is kept."""
+        self.given_up = 0
+        """Records of them that are archived, or will be, and were delivered for nothing."""
         self.stands = stands
         """Whether the change is not undone where the state cannot be kept."""
 
-    def add(self, run: Run, reason: Reason = Reason.DELIVERIES) -> None:
+    def add(self, run: Run, reason: Reason | None = Reason.DELIVERIES) -> None:
+        """`reason` says why a run is archived, if it is; None where there were no records, or it was said before."""
         state = run.state
-        if state is _ARCHIVING:
-            add_dead(self.dead, DeadRecords(run.first, run.last, run.count, reason))
+        if reason is not None and (state is _ARCHIVED or state is _ARCHIVING):
+            self.given_up += run.last - run.first + 1
+            if state is _ARCHIVING:
+                add_dead(self.dead, DeadRecords(run.first, run.last, run.count, reason))
         rows, run_first, run_count = self.rows, run.first, run.count
         if rows:
             first, last, before, count = rows[-1]
@@ -173,7 +179,7 @@ def acknowledge(
                 if whole is not None:
                     part = batch.cut(run, first, last)
                     part.begin(whole, config, write)
-                    write.add(part)
+                    write.add(part, None if whole is _ARCHIVED else _DELIVERIES)
                     continue
                 for start, end, type_ in _by_type(begin, types, max(run.first, first), min(run.last, last)):
                     if type_ is AcknowledgeType.RENEW and not config.renew_acknowledge:
@@ -190,7 +196,7 @@ def acknowledge(
                         write.add(part, Reason.REJECTED)
                     else:
                         part.begin(_STATES[type_], config, write)
-                        write.add(part)
+                        write.add(part, None if type_ is AcknowledgeType.GAP else _DELIVERIES)
     return renewed
 
 

@@ -261,7 +261,7 @@ class SharePartition:
                 if run.state is DeliveryState.ARCHIVING:
                     part = batch.cut(run, dead.first_offset, dead.last_offset)
                     part.archive()
-                    write.add(part)
+                    write.add(part, None)
             batch.join()
         return self._finished(write)
 

@@ -25,6 +25,7 @@ OWN: dict[int, Served] = {
     ApiKey.DISCONNECT_CLIENTS: Served("cluster.disconnect_clients", 0, 0),
     ApiKey.DESCRIBE_LOST_LETTERS: Served("share.describe_lost_letters", 0, 0),
     ApiKey.STORE_USER_SCRAM_CREDENTIALS: Served("security.store_user_scram_credentials", 0, 0),
+    ApiKey.DESCRIBE_SHARE_PARTITIONS: Served("share.describe_share_partitions", 0, 0),
 }
 """APIs that Kafka does not have. Only Ottla's own commands and mirrors hear of them."""
 

@@ -30,7 +30,10 @@ from tests.unit.server.security import test_authentication as logins
 from tests.unit.server.stub import run, until
 
 LIST, DISCONNECT = ApiKey.LIST_CLIENTS, ApiKey.DISCONNECT_CLIENTS
-OWN = {LIST, DISCONNECT, ApiKey.DESCRIBE_LOST_LETTERS, ApiKey.STORE_USER_SCRAM_CREDENTIALS}
+OWN = {
+    LIST, DISCONNECT, ApiKey.DESCRIBE_LOST_LETTERS, ApiKey.STORE_USER_SCRAM_CREDENTIALS,
+    ApiKey.DESCRIBE_SHARE_PARTITIONS,
+}  # fmt: skip
 ALL = {"principal": None, "client_id": None}
 
 
@@ -51,7 +54,7 @@ def test_only_ottlas_own_commands_hear_of_them(tmp_path: Path) -> None:
         async with running(str(tmp_path)) as node:
             client = await Client.connect(node)
             for version in range(5):
-                for name in ("ottla-cli", "ottla-mirror", "ottla", "apache-kafka-java"):
+                for name in ("ottla-cli", "ottla-console", "ottla-mirror", "ottla", "apache-kafka-java"):
                     who = {"client_software_name": name, "client_software_version": "1"}
                     answer = await client.ask(ApiKey.API_VERSIONS, version, who)
                     own = {each["api_key"] for each in answer["api_keys"] if each["api_key"] >= OWN_API_MIN}

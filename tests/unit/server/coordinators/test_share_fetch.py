@@ -17,9 +17,11 @@ from ottla.model import uuid_to_base64
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_batches
 from ottla.replication.share.aborted import ReadBatch
+from ottla.security.acls import ResourceType
 from ottla.server.fetch.share_reading import in_order, sliced
 from ottla.server.node import Node
 from tests.unit.server.node import Client, batch, running
+from tests.unit.server.permits import everything, rule
 
 E = ErrorCode
 SETTINGS = {
@@ -131,6 +133,44 @@ def test_records_are_given_once_and_again_when_released(tmp_path: Path) -> None:
         assert await member.acknowledge((5, 5, ACCEPT)) is E.invalid_record_state  # the other's
         assert await other.acknowledge((5, 9, ACCEPT)) is E.none
         other.client.close()
+
+    play(tmp_path, scene)
+
+
+def test_the_leader_says_what_is_in_flight_and_what_was_given_up(tmp_path: Path) -> None:
+    """No request of Kafka's asks for it. What a member says are gaps was no record, and is given up by nobody."""
+
+    async def scene(node: Node, member: Member) -> None:
+        async def known() -> list[tuple[int, ...]]:
+            answer = await member.client.ask(ApiKey.DESCRIBE_SHARE_PARTITIONS, 0, {"groups": ["g", "other"]})
+            assert answer["node_id"] == node.node_id
+            assert all(
+                (row["group_id"], row["topic"], row["partition"]) == ("g", "t", 0) for row in answer["partitions"]
+            )
+            names = "start_offset", "acquired_records", "redelivered_records", "waiting_records", "archived_records"
+            return [tuple(row[name] for name in names) for row in answer["partitions"]]
+
+        assert await known() == []
+        assert await member.fetch(max_wait=1000) == [(0, 9, 1)]
+        assert await known() == [(0, 10, 0, 0, 0)]
+        said = [(0, 1, ACCEPT), (2, 3, RELEASE), (4, 6, REJECT), (7, 7, GAP)]
+        assert await member.acknowledge(*said) is E.none
+        assert await known() == [(2, 2, 0, 0, 3)]
+        for count in (2, 3, 4):
+            assert await member.fetch(max_wait=1000) == [(2, 3, count)]
+            assert await known() == [(2, 4, 2, 0, 3)]
+            assert await member.acknowledge((2, 3, RELEASE)) is E.none
+        for last, given_up in ((2, 4), (3, 5)):  # for the last time each alone
+            assert await member.fetch(max_wait=1000) == [(last, last, 5)]
+            assert await member.acknowledge((last, last, RELEASE)) is E.none
+            assert (await known())[0][-1] == given_up
+        assert await known() == [(8, 2, 0, 0, 5)]
+        rules = rule(node, lambda operation, kind, name: kind is ResourceType.TOPIC)
+        assert await known() == []
+        rules.allows = lambda operation, kind, name: kind is ResourceType.GROUP
+        assert await known() == []
+        rules.allows = everything
+        assert len(await known()) == 1
 
     play(tmp_path, scene)
 

@@ -192,7 +192,7 @@ def test_every_declared_permission_is_asked_and_its_lack_refuses(tmp_path: Path,
 
 
 UNSEEN = (
-    "LIST_GROUPS", "LIST_TRANSACTIONS", "DESCRIBE_LOST_LETTERS",  # lists that are empty here
+    "LIST_GROUPS", "LIST_TRANSACTIONS", "DESCRIBE_LOST_LETTERS", "DESCRIBE_SHARE_PARTITIONS",  # lists empty here
     "of a controller", "of replicas", "to have internal topics created",
     "groups.members.assignment", "groups.topology", "transaction_states.topics",
     "SHARE_ACKNOWLEDGE v1: Need(operation=<Operation.READ: 3>, kind=<ResourceType.TOPIC",  # there is no session

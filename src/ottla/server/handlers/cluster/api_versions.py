@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
-OWN_SOFTWARE = frozenset({"ottla-cli", "ottla-mirror"})
+OWN_SOFTWARE = frozenset({"ottla-cli", "ottla-console", "ottla-mirror"})
 """Software that is told of the APIs that Kafka does not have."""
 
 NODE_SOFTWARE = "ottla"
