@@ -106,8 +106,8 @@ def downgrade(
 ) -> int:
     """Lower feature levels. A metadata.version is lowered only where no record of the levels between could be lost.
 
-    With --release, features that have a lower level already keep it. kraft.version 1 cannot be lowered, so nothing is
-    for a release before 3.9 where the quorum has it.
+    With --release, features that have a lower level already keep it. kraft.version 1 cannot be lowered: where the
+    quorum has it, a downgrade to a release before 3.9 is refused and changes nothing.
 
     Parameters
     ----------

@@ -423,7 +423,7 @@ class ShareShard:
 
     def _give_up(self, key: SharePartitionKey) -> None:
         """Answer the requests that have waited for long enough, while the record before them is still not replicated.
-        Nothing was decided on them, so who asks again asks for the first time."""
+        Nothing was decided on them: it is safe to ask again."""
         waiting = self._waiting.get(key)
         while waiting and waiting[0].until_ms <= self._now.timer_ms:
             self._reply(waiting.popleft().token, _result(key, ErrorCode.coordinator_not_available))
