@@ -79,7 +79,6 @@ MUTATIONS = (
     Mutation("a-missed-answer-is-not-repeated", "applications", "ottla.coordinator.group.streams.heartbeat",
              "        if self._joins or changed or self._misses(new):\n",
              "        if self._joins or changed:\n", 40),
-    Mutation("descriptions-show-what-is-not-committed", "applications", "ottla.server.coordinators.described_groups",
-             "    if isinstance(response, Mapping) and not waiting:\n", "    if isinstance(response, Mapping):\n",
-             3, 19),
+    Mutation("descriptions-show-what-is-not-committed", "applications", "ottla.coordinator.group.committed",
+             "            undo()\n", "            pass\n", 3, 21),
 )  # fmt: skip

@@ -6,6 +6,7 @@ cdef class Write:
     cdef public object failed
     cdef public object marker
     cdef public object records
+    cdef public object reversals
     cdef public object transaction
     cdef public object undo
 

@@ -68,11 +68,17 @@ OUTSIDE = InTransaction(NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_GUARD)
 """Stands for records outside a transaction."""
 
 
+Reversal = tuple[str, tuple[Any, ...], Callable[[], None]]
+"""A group's id, the groups that a decision has changed (none where another took its place, or it was removed), and a
+function that undoes what a new coordinator would not know (`group/committed.py`). It may be called at any time after
+the decision, once those after it are undone, and changes neither timers nor classic groups."""
+
+
 class Write:
     """Append `records` as one batch; none at all: wait for what was appended before. At most one of `committed` and
     `failed` is called, once."""
 
-    __slots__ = ("committed", "failed", "marker", "records", "transaction", "undo")
+    __slots__ = ("committed", "failed", "marker", "records", "reversals", "transaction", "undo")
 
     def __init__(
         self,
@@ -82,6 +88,7 @@ class Write:
         transaction: InTransaction | None = None,
         marker: Marker | None = None,
         undo: Callable[[], None] | None = None,
+        reversals: Sequence[Reversal] = (),
     ) -> None:
         self.records = records
         """Records of the coordinator's kind."""
@@ -93,6 +100,8 @@ class Write:
         self.undo = undo
         """Called, before `failed`, if the records are not in the log. Its records count already, so that later requests
         see them; a list of effects has one of these at most, and nothing before it."""
+        self.reversals = reversals
+        """For readers of the state as it is committed, which the records are not while they count already."""
 
 
 class Reply:

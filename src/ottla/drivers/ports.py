@@ -63,18 +63,12 @@ class Partitions(Protocol):
     def get(self, topic: str, partition: int, /) -> Partition | None: ...
 
 
-class CommitWait(Protocol):
-    """The group coordinator's."""
-
-    async def wait(self) -> None: ...
-
-
 class Groups(Protocol):
     """The group coordinator: `GroupCoordinatorDriver`."""
 
     def decide(self, group_id: str, decide: Callable[[GroupState], T], /) -> T: ...
     def partition_of(self, group_id: str, /) -> int: ...
-    def commit_wait(self, number: int, /) -> CommitWait | None: ...
+    def read_committed(self, look: Callable[[GroupState, str], T], group_id: str, /) -> T: ...
     def complete_transaction(self, number: int, marker: Marker, done: Callable[[ErrorCode], None], /) -> None:
         """Write a marker to a partition of `__consumer_offsets`. Raises KafkaError where that cannot begin."""
 

@@ -412,8 +412,8 @@ def test_a_silent_member_times_out_on_the_event_loops_clock() -> None:
 
 
 def test_what_is_not_committed_is_not_described() -> None:
-    """Every API that describes or lists groups waits: a new coordinator may not know what the old one was about to
-    write. One that is lost says so."""
+    """Every API that describes or lists groups shows what is committed, at once: a new coordinator may not know what
+    this one is about to write."""
     feature_names = dict.fromkeys((GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION), 1)
     request = SimpleNamespace(
         groups=["g"], group_ids=["g"], include_authorized_operations=False, include_topology_description=False,
@@ -427,75 +427,52 @@ def test_what_is_not_committed_is_not_described() -> None:
         )  # fmt: skip
         context = cast(Any, SimpleNamespace(node=node, api_version=6))
 
-        async def asked(handle: Callable[[Any, Any], Any]) -> Any:
-            found = handle(context, request)
-            return found if isinstance(found, dict) else await found
+        async def shown() -> tuple[list[str], int | ErrorCode]:
+            """The groups that are listed, and the epoch or the error of the one that is described."""
+            assert all(isinstance(handle(context, cast(Any, request)), dict) for handle in DESCRIBING[1:]), "no task"
+            listed = cast(Any, await DESCRIBING[0](context, cast(Any, request)))["groups"]
+            row = cast(Any, DESCRIBING[1](context, cast(Any, request)))["groups"][0]
+            return [each["group_id"] for each in listed], row["error_code"] or row["group_epoch"]
 
-        log = world.log
-        assert all(isinstance(handle(context, request), dict) for handle in DESCRIBING[1:]), "no task"
-        log.must_fsync = True
-        for is_lost in (False, True):
-            log.may_flush.clear()
-            epoch = 1 + is_lost
-            heard = ConsumerHeartbeat("g", f"m{epoch}", 0, rebalance_timeout_ms=1000, topics=["t"], owned={})
-            told = Waiter()
-            world.driver.ask(told, heard)
-            waiting = [asyncio.ensure_future(asked(handle)) for handle in DESCRIBING]
-            await asyncio.sleep(0.01)
-            assert (told.results, [each.done() for each in waiting]) == ([], [False] * len(DESCRIBING))
-            if is_lost:
-                world.lead(False)
-            else:
-                log.may_flush.set()
-            listed, *described = [(await each)["groups"] for each in waiting]
-            (answer,) = told.results
-            if is_lost:
-                assert listed == []
-                assert [rows[0]["error_code"] for rows in described] == [ErrorCode.not_coordinator] * 4
-            else:
-                assert [row["group_id"] for row in listed] == ["g"]
-                assert described[0][0]["group_epoch"] == answer["member_epoch"]
-                assert {rows[0]["error_code"] for rows in described[1:]} == {ErrorCode.group_id_not_found}
+        def heard(member_id: str) -> Waiter:
+            waiter = Waiter()
+            asked = ConsumerHeartbeat("g", member_id, 0, rebalance_timeout_ms=1000, topics=["t"], owned={})
+            world.driver.ask(waiter, asked)
+            return waiter
 
-    play(scene)
-
-
-def test_who_lists_or_describes_groups_does_not_wait_for_commits() -> None:
-    """A group shows its offsets to nobody before they are committed: one whose log is not replicated is described."""
-
-    async def scene(world: World) -> None:
-        assert world.commit(7).results == [OK]
         world.log.must_fsync = True
         world.log.may_flush.clear()
-        told = world.commit(8), world.commit(9, "other")
-        assert world.driver.commit_wait(0) is None
-        ((listed, uncommitted),) = world.driver.list_groups((), ())
-        assert ([row["group_id"] for row in listed], uncommitted) == (["simple"], None)
-        assert world.driver.read(describe, "simple")["group_state"] == "Empty" and world.committed() == 7
-        heard = ConsumerHeartbeat("g", "m", 0, rebalance_timeout_ms=1000, topics=["t"], owned={})
-        world.driver.ask(Waiter(), heard)
-        ((_, uncommitted),) = world.driver.list_groups((), ())
-        assert uncommitted is not None, "the new group is not committed"
+        first = heard("m1")
+        assert (first.results, await shown()) == ([], ([], ErrorCode.group_id_not_found))
         world.log.may_flush.set()
-        await uncommitted.wait()
-        assert [each.results for each in told] == [[OK], [OK]] and world.committed() == 8
+        await until(lambda: first.results)
+        epoch = first.results[0]["member_epoch"]
+        assert await shown() == (["g"], epoch)
+        world.log.may_flush.clear()
+        second, commit = heard("m2"), world.commit(8)
+        assert (second.results, commit.results) == ([], []) and await shown() == (["g"], epoch)
+        assert world.driver.read(lambda state, name: state.groups[name].generation, "g") > epoch
+        world.lead(False)
+        assert await shown() == ([], ErrorCode.not_coordinator)
 
     play(scene)
 
 
-def test_who_describes_groups_waits_for_a_deletion() -> None:
+def test_a_group_is_shown_until_its_deletion_is_committed() -> None:
     """The group is gone for those who join it, and may be back with the next coordinator."""
 
     async def scene(world: World) -> None:
         world.commit(7)
         world.log.must_fsync = True
         world.log.may_flush.clear()
-        told = Waiter()
-        world.driver.ask(told, DeleteGroups(["simple"]))
-        uncommitted = world.driver.commit_wait(0)
-        assert uncommitted is not None and told.results == []
+        deleted = Waiter()
+        world.driver.ask(deleted, DeleteGroups(["simple"]))
+        assert deleted.results == [] and [row["group_id"] for row in world.driver.list_groups((), ())] == ["simple"]
+        assert world.driver.read_committed(describe, "simple")["group_state"] == "Empty"
+        assert world.driver.read(describe, "simple")["group_state"] == "Dead"
         world.log.may_flush.set()
-        await uncommitted.wait()
-        assert told.results
+        await until(lambda: deleted.results)
+        assert world.driver.list_groups((), ()) == []
+        assert world.driver.read_committed(describe, "simple")["group_state"] == "Dead"
 
     play(scene)

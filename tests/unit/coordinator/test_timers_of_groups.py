@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from ottla.coordinator.group.classic.group import ClassicGroup, State
@@ -44,7 +45,7 @@ class Walk:
         self.streams.driver = self.driver
         self.consumers.create(t=4)
         self.generations: dict[tuple[str, str], int] = {}
-        self.steps = (
+        self.steps: tuple[Callable[[str], None], ...] = (
             self.classic_joins, self.classic_joins, self.classic_asks, self.classic_leaves, self.commits,
             self.consumer_joins, self.consumer_beats, self.consumer_leaves, self.share_joins, self.share_joins,
             self.share_leaves, self.streams_join, self.streams_leave, self.deletes, self.deletes, self.time_passes,

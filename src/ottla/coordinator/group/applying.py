@@ -14,18 +14,24 @@ from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord
 from ottla.protocol.internal.modern_group_records import ModernKey, types_of
 
 if TYPE_CHECKING:
+    from ottla.coordinator.group.group import Group
     from ottla.coordinator.group.state import GroupState
 
 
-def apply(state: GroupState, records: Sequence[GroupRecord]) -> Undo:
-    """Replay the records of a decision; returns what undoes that."""
+def apply(state: GroupState, records: Sequence[GroupRecord]) -> tuple[Undo, tuple[Group, ...]]:
+    """Replay the records of a decision on one group; returns what undoes that, and the groups that it has changed."""
     undone: list[Undo] = []
+    changed: dict[Group, None] = {}
     for key, value in records:
         if isinstance(key, ModernKey):
             kind = kind_of(types_of(key).group_type)
             assert kind.saved is not None
             undone.append(kind.saved(state, key))
+            before = state.groups.get(key.group)
             kind.replay(state, key, value)
+            for group in (before, state.groups.get(key.group)):
+                if group is not None and not isinstance(group, ClassicGroup):
+                    changed[group] = None
         else:
             assert isinstance(key, GroupMetadataKey) and value is None
             undone.append(saved_group(state, key.group))
@@ -36,4 +42,4 @@ def apply(state: GroupState, records: Sequence[GroupRecord]) -> Undo:
         for each in reversed(undone):
             each()
 
-    return undo
+    return undo, tuple(changed)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.coordinator.config import ConsumerGroupConfig, GroupConfig
-from ottla.coordinator.effects import Effect, InTransaction, Now, Reply, Token, Write
+from ottla.coordinator.effects import Effect, InTransaction, Now, Reply, Reversal, Token, Write
 from ottla.coordinator.group.classic.group import ClassicGroup, State
 from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.offset_store import OffsetStore
@@ -40,8 +40,8 @@ RECORDS_PER_PART_MAX = 500
 """Tombstones in one batch: a name has at most 32 KB, but real ones leave this far below max.message.bytes."""
 
 
-Apply = Callable[["GroupState", Sequence[GroupRecord]], Callable[[], None]]
-"""Lets records count at once; returns what undoes that."""
+Apply = Callable[["GroupState", Sequence[GroupRecord]], tuple[Callable[[], None], tuple["Group", ...]]]
+"""Lets records count at once; returns what undoes that, and the groups that it has changed."""
 
 
 class GroupState:
@@ -113,32 +113,44 @@ class GroupState:
         records: list[GroupRecord],
         committed: Done = None,
         failed: Failed = None,
+        reversals: Sequence[Reversal] = (),
     ) -> None:
-        self.effects.append(Write(records, committed, failed))
+        self.effects.append(Write(records, committed, failed, reversals=reversals))
 
-    def write_applied(self, records: list[GroupRecord], undo: Callable[[], None]) -> None:
+    def write_applied(
+        self, records: list[GroupRecord], undo: Callable[[], None], reversals: Sequence[Reversal] = ()
+    ) -> None:
         """Write records that count already; without any, what follows waits for those before."""
-        self.effects.append(Write(records, undo=undo))
+        self.effects.append(Write(records, undo=undo, reversals=reversals))
 
     def apply(self, records: list[GroupRecord], undone: Callable[[], None] = lambda: None) -> None:
         """Write records of consumer or streams groups that count at once (`applying.py`). If they cannot be appended,
         all is as before, and `undone` is called."""
         self.decisions += 1
-        undo = self._applying()(self, records)
+        undo, changed = self._applying()(self, records)
 
         def both() -> None:
             undo()
             undone()
 
-        self.write_applied(records, both)
+        self.write_applied(records, both, ((records[0].key.group, changed, undo),) if records else ())
 
-    def write_in_parts(self, records: list[GroupRecord], committed: Done = None, failed: Failed = None) -> None:
+    def write_in_parts(
+        self,
+        records: list[GroupRecord],
+        committed: Done = None,
+        failed: Failed = None,
+        reversals: Sequence[Reversal] = (),
+    ) -> None:
         """Write records that need not be written together, in batches that are sure to fit the log. The last one has
-        the callbacks: when a write fails, so do those behind it."""
+        the callbacks and reversals: when a write fails, so do those behind it."""
         for start in range(0, len(records), RECORDS_PER_PART_MAX):
             end = start + RECORDS_PER_PART_MAX
             is_last = end >= len(records)
-            self.write(records[start:end], committed if is_last else None, failed if is_last else None)
+            if is_last:
+                self.write(records[start:end], committed, failed, reversals)
+            else:
+                self.write(records[start:end])
 
     def write_commit(self, group_id: str, records: list[GroupRecord], transaction: InTransaction | None = None) -> None:
         """Write offsets; until they are in the log, whoever deletes or expires offsets finds them `in_flight`."""
@@ -164,9 +176,12 @@ class GroupState:
         group = self.groups[group_id] = ClassicGroup(group_id, self.now.wall_ms)
         return group
 
-    def detach(self, groups: Sequence[Group]) -> tuple[Callable[[], None], Callable[[ErrorCode], None]]:
+    def detach(
+        self, groups: Sequence[Group]
+    ) -> tuple[Callable[[], None], Callable[[ErrorCode], None], Sequence[Reversal]]:
         """Detach empty groups whose tombstones are about to be written, so that a member that joins meanwhile starts a
-        new group; returns what to do once they are written, and what restores them should the write fail."""
+        new group; returns what to do once they are written, what restores them should the write fail, and what shows
+        them until then."""
         for group in groups:
             del self.groups[group.group_id]
             self.cancel_timers_of(group)
@@ -183,7 +198,18 @@ class GroupState:
             for group in groups:
                 self.groups.setdefault(group.group_id, group)
 
-        return written, restore
+        return written, restore, [self.reversal_to(group.group_id, group) for group in groups]
+
+    def reversal_to(self, group_id: str, before: Group | None) -> Reversal:
+        """A reversal to the group of that id before another took its place, or it was removed; None: to none."""
+
+        def undo() -> None:
+            if before is None:
+                self.groups.pop(group_id, None)
+            else:
+                self.groups[group_id] = before
+
+        return group_id, (), undo
 
     def cancel_timers_of(self, group: Group) -> None:
         """Cancel the timers of an empty group that is no more: another one of its name sets its own. Member ids that it

@@ -52,7 +52,7 @@ class Core(LoadedCore, Protocol):
 C = TypeVar("C", bound=Core)
 
 
-class _Pending:
+class Pending:
     """A write that is in the log and not committed yet, and what is to be done then."""
 
     __slots__ = ("error", "first_offset", "rest", "timer", "write")
@@ -110,7 +110,7 @@ class Shard(Generic[C]):
         """Set while it is loading."""
         self.collected: _Batch | None = None
         """What will be appended together at the end of the turn."""
-        self.pending: deque[_Pending] = deque()
+        self.pending: deque[Pending] = deque()
         """Pending writes in the order of their offsets."""
         self.is_scheduled = False
         """Whether the outcome of pending writes will be looked at in the next turn of the loop."""
@@ -283,11 +283,9 @@ class Shards(Generic[S]):
                 # It was a follower until now, and cuts off what its leader did not have. A log that is closed is of a
                 # node that stops, which cancels this.
                 await asyncio.sleep(BUSY_LOOK_S)
-            epoch, end = partition.leader_epoch, partition.log.log_end_offset
-            await load(
-                shard.core, partition.log, self._node.fs, self._kind.buffer_bytes, self._kind.decode,
-                all_records=self._kind.loads_all_records,
-            )  # fmt: skip
+            epoch, end, fs = partition.leader_epoch, partition.log.log_end_offset, self._node.fs
+            all_records, buffer_bytes = self._kind.loads_all_records, self._kind.buffer_bytes
+            await load(shard.core, partition.log, fs, buffer_bytes, self._kind.decode, all_records=all_records)
             await _committed(partition, end, epoch)
             self.load_times.add((elapsed_s() - began_s) * 1000)
             self._loaded(shard)
@@ -415,7 +413,8 @@ class Shards(Generic[S]):
                 if each.undo is not None:
                     each.undo()
 
-        write = Write([record for each in batch.writes for record in each.records], undo=undo)
+        records = [record for each in batch.writes for record in each.records]
+        write = Write(records, undo=undo, reversals=[one for each in batch.writes for one in each.reversals])
         try:
             if self._write(shard, write, batch.rest, batch.encoded):
                 self._do(shard, batch.rest)
@@ -456,7 +455,7 @@ class Shards(Generic[S]):
             return False
         shard.must_wait = shard.partition.log.high_watermark <= info.last_offset
         if not shard.pending and not shard.must_wait:
-            self._committed(shard, _Pending(write, info.first_offset, rest))
+            self._committed(shard, Pending(write, info.first_offset, rest))
             return True
         self.wait(shard, write, info.first_offset, rest, info.last_offset + 1, info.leader_epoch)
         return False
@@ -490,7 +489,7 @@ class Shards(Generic[S]):
     ) -> None:
         """Go on with a write that is in the log when the partition says what became of it."""
         loop = asyncio.get_running_loop()
-        pending = _Pending(write, first_offset, rest)
+        pending = Pending(write, first_offset, rest)
         shard.pending.append(pending)
         pending.timer = loop.call_later(self._kind.commit_timeout_ms / 1000, self._on_timeout, pending)
 
@@ -502,18 +501,18 @@ class Shards(Generic[S]):
 
         shard.partition.wait(end_offset, leader_epoch, ACKS_ALL, done)
 
-    def _on_timeout(self, pending: _Pending) -> None:
+    def _on_timeout(self, pending: Pending) -> None:
         pending.timer = None
         self._answer_late(pending)
         self.answers.send()
 
-    def _answer_late(self, pending: _Pending) -> None:
+    def _answer_late(self, pending: Pending) -> None:
         """The clients of a write have waited for long enough; what is in the log is replayed all the same once it is
         committed."""
         self._fail([effect for effect in pending.rest if isinstance(effect, Reply)], ErrorCode.request_timed_out)
         pending.rest = [effect for effect in pending.rest if not isinstance(effect, Reply)]
 
-    def _take_first(self, shard: S) -> _Pending:
+    def _take_first(self, shard: S) -> Pending:
         pending = shard.pending.popleft()
         if pending.timer is not None:
             pending.timer.cancel()
@@ -537,7 +536,7 @@ class Shards(Generic[S]):
                 self._logger.exception("a write failed", extra=fields(partition=shard.partition.topic_partition))
                 self.answers.send_soon()
 
-    def _committed(self, shard: S, pending: _Pending) -> None:
+    def _committed(self, shard: S, pending: Pending) -> None:
         write = pending.write
         if write.undo is None:  # else its records count already
             producer_id = NO_PRODUCER_ID if write.transaction is None else write.transaction.producer_id

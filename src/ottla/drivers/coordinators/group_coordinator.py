@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.effects import WRITE_ERRORS, Marker, Now, Reply, Resolve, Write
+from ottla.coordinator.effects import WRITE_ERRORS, Marker, Now, Reply, Resolve, Reversal, Write
 from ottla.coordinator.group import offsets
 from ottla.coordinator.group.admin import list_groups, wanted
 from ottla.coordinator.group.classic import membership
 from ottla.coordinator.group.classic.rebalance import REBALANCED
+from ottla.coordinator.group.committed import as_committed
 from ottla.coordinator.group.offset_store import Topics
 from ottla.coordinator.group.requests import (
     ConsumerHeartbeat,
@@ -31,15 +32,14 @@ from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.partitioning import partition_for
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.coordinators.coordinator_commits import CommitEntry, Commits
-from ottla.drivers.coordinators.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
+from ottla.drivers.coordinators.coordinator_shards import LoadTimes, Pending, Shard, ShardKind, Shards
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
-from ottla.model import OFFSETS_TOPIC, Millis, NodeId, Offset, TopicPartition
+from ottla.model import OFFSETS_TOPIC, Millis, NodeId, TopicPartition
 from ottla.protocol.internal.group_records import (
     GroupRecord,
-    OffsetCommitValue,
     decode_record,
     encode_key,
     encode_value,
@@ -89,35 +89,14 @@ class _MarkerWaiter:
         self._done(result.code if isinstance(result, KafkaError) else ErrorCode.none)
 
 
-class CommitWait:
-    """Waits until what was read is committed, or lost. Several may wait; nobody needs to."""
-
-    __slots__ = ("_found",)
-
-    def __init__(self) -> None:
-        self._found: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-    def complete(self, result: object) -> None:
-        if not self._found.done():  # cancelled with the request that waits
-            self._found.set_result(result)
-
-    async def wait(self) -> None:
-        """Raises KafkaError where it is lost, or nobody knows in time."""
-        found = await self._found
-        if isinstance(found, BaseException):
-            raise found
-
-
-CommitWaits = dict[tuple[int, Offset], CommitWait | None]
-"""What one request waits for, or that it need not, by the partition and its log end."""
-
-
-def _shows(write: Write) -> bool:
-    """Whether a group may be seen to have changed before a write is committed. Offsets count from their commit on, and
-    so do markers."""
-    if write.undo is not None:
-        return True
-    return bool(write.records) and not isinstance(write.records[0].value, OffsetCommitValue)
+def _reversals(pending: Sequence[Pending], group_id: str | None = None) -> Iterator[Reversal]:
+    """Reversals of what is not committed yet, newest first; only those of one group where it is given."""
+    for each in reversed(pending):
+        for effect in (*reversed(each.rest), each.write):
+            if isinstance(effect, Write):
+                for reversal in reversed(effect.reversals):
+                    if group_id is None or reversal[0] == group_id:
+                        yield reversal
 
 
 class EpochLog:
@@ -271,26 +250,26 @@ class GroupCoordinatorDriver:
     def read(
         self, look: Callable[Concatenate[GroupState, str, P], T], group_id: str, *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Look at the state that a group belongs to, without a change; it may show what is not committed yet
-        (`commit_wait`). Raises KafkaError."""
+        """Look at the state that a group belongs to, without a change; it may show what is not committed yet. Raises
+        KafkaError."""
         found = look(self._shard_of(group_id).core.state, group_id, *args, **kwargs)
         self._shards.answers.send()  # of the heartbeats that were appended first
         return found
 
-    def commit_wait(self, number: int, known: CommitWaits | None = None) -> CommitWait | None:
-        """For who has just read in a partition and answers somebody who is not a member: Kafka reads the state as it is
-        committed, so nothing may be shown that a new coordinator may not know. None where all that it shows is."""
-        shard = self._by_number.get(number)
-        if shard is None or not shard.pending:
-            return None
-        end_offset = shard.partition.log.log_end_offset
-        known = CommitWaits() if known is None else known
-        where = number, end_offset
-        if where in known:
-            return known[where]
-        found = known[where] = CommitWait() if any(_shows(each.write) for each in shard.pending) else None
-        if found is not None:
-            self._shards.wait(shard, Write([]), end_offset, [Reply(found, {})], end_offset, shard.leader_epoch)
+    def read_committed(
+        self, look: Callable[Concatenate[GroupState, str, P], T], group_id: str, *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Look, for somebody who is not a member, at a group as it is committed: a new coordinator may not know more,
+        and epochs would be seen to go back. Raises KafkaError."""
+        shard = self._shard_of(group_id)
+        state = shard.core.state
+        pending = shard.pending
+        found = (
+            as_committed(state, _reversals(pending, group_id), lambda: look(state, group_id, *args, **kwargs))
+            if pending
+            else look(state, group_id, *args, **kwargs)
+        )
+        self._shards.answers.send()
         return found
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
@@ -352,21 +331,20 @@ class GroupCoordinatorDriver:
         if self._linger_ms == 0:
             self._append(shard)
 
-    def list_groups(
-        self, states: Collection[str], types: Collection[str]
-    ) -> list[tuple[list[ListedGroup], CommitWait | None]]:
-        """Groups of each shard, and what to wait for before they are told. Raises COORDINATOR_LOAD_IN_PROGRESS while a
-        shard is loading."""
-        found: list[tuple[list[ListedGroup], CommitWait | None]] = []
-        states, types, known = wanted(states), wanted(types), CommitWaits()
-        for number, shard in [*self._by_number.items()]:
+    def list_groups(self, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
+        """The groups of all shards as they are committed. Raises COORDINATOR_LOAD_IN_PROGRESS while a shard is
+        loading."""
+        found: list[ListedGroup] = []
+        states, types = wanted(states), wanted(types)
+        for shard in [*self._by_number.values()]:
             if shard.error is ErrorCode.coordinator_load_in_progress:
                 raise KafkaError(shard.error)
             if shard.error is None:
                 if shard.collected:
                     self._shards.flush(shard)
                     self._shards.answers.send_soon()
-                found.append((list_groups(shard.core.state, states, types), self.commit_wait(number, known)))
+                look = partial(list_groups, shard.core.state, states, types)
+                found += as_committed(shard.core.state, _reversals(shard.pending), look)
         return found
 
     def loading(self) -> int:

@@ -77,11 +77,7 @@ class ShareGroups:
         rows: list[sent.DescribeShareGroupOffsetsResponseTopic] = []
         wanted: dict[UUID, Sequence[int]] = {}
         if topics is None:
-            groups = self._node.groups
-            wanted.update(groups.decide(group_id, lambda state: offsets.partitions(state, group_id)))
-            uncommitted = groups.commit_wait(groups.partition_of(group_id))
-            if uncommitted is not None:
-                await uncommitted.wait()
+            wanted.update(self._node.groups.read_committed(offsets.partitions, group_id))
         for position, (name, numbers) in enumerate((topics or {}).items()):
             await _breathe(position)
             topic = image.topic(name)

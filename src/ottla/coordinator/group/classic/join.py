@@ -68,13 +68,15 @@ def _create(state: GroupState, group_id: str, replaced: Group | None) -> Classic
     """A new group, in place of an empty one of a newer protocol where there is one; it has the offsets of that."""
     group = state.create(group_id)
     if replaced is None:
-        state.write([group.to_record({})], failed=_undo_creation(state, group))
+        undone, reversals = _undo_creation(state, group), [state.reversal_to(group_id, None)]
+        state.write([group.to_record({})], failed=undone, reversals=reversals)
     else:
         state.observe("replaced", group, f"a classic member joins in place of the {replaced.group_type} protocol")
         undo = _undo_creation(state, group, replaced)
         state.cancel_timers_of(replaced)
         records = [*replaced.tombstones(), group.to_record({})]
-        state.write_applied(records, lambda: undo(ErrorCode.coordinator_not_available))
+        reversals = [state.reversal_to(group_id, replaced)]
+        state.write_applied(records, lambda: undo(ErrorCode.coordinator_not_available), reversals)
     return group
 
 

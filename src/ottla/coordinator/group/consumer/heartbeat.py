@@ -307,9 +307,12 @@ class Step:
                 group.set_epoch(epoch, metadata_hash)
             if self._made:
                 group.set_member(new.member_id, before)
+
+        def failed() -> None:
+            undo()
             undone()
 
-        state.write_applied(self._records, undo)
+        state.write_applied(self._records, failed, ((group.group_id, (group,), undo),))
 
     def after(self, new: ConsumerMember) -> None:
         """Update soft state: timers and deadlines."""

@@ -236,7 +236,8 @@ def downgrade(
     for member_id in group.members:
         timers.cancel_all(state, group, member_id)
     state.groups[group.group_id] = classic
-    state.write_applied([*records, *tombstones, classic.to_record(assignments)], undo)
+    written = [*records, *tombstones, classic.to_record(assignments)]
+    state.write_applied(written, undo, [state.reversal_to(group.group_id, group)])
     state.observe("downgraded", classic, reason)
     for downgraded in classic.members.values():
         state.start_session(classic, downgraded)

@@ -66,7 +66,8 @@ def plain_heartbeat(
         "heartbeat_interval": interval_ms,
         "assignment": assigned,
     }
-    state.effects += (Write(records, undo=undo), Reply(token, answer))
+    reversals = ((heard.group_id, (group,), undo),) if records else ()
+    state.effects += (Write(records, undo=undo, reversals=reversals), Reply(token, answer))
     return token
 
 

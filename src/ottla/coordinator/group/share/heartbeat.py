@@ -391,9 +391,19 @@ def write(
         before.setdefault(record.key, group.records.get(record.key))
         group.replay(record.key, _bytes(record))
 
-    def failed(_: ErrorCode) -> None:
+    def undo() -> None:
         for key, value in before.items():
             group.replay(key, value)
+
+    def uncounted() -> None:
+        undo()
+        if group.is_deleted:
+            state.groups.pop(group.group_id, None)
+        else:
+            state.groups[group.group_id] = group
+
+    def failed(_: ErrorCode) -> None:
+        undo()
         if not group.is_deleted:
             if state.groups.setdefault(group.group_id, group) is group:
                 _resume_sessions(state, group)
@@ -401,7 +411,7 @@ def write(
             del state.groups[group.group_id]
             stop_sessions(state, group)
 
-    state.write(records, committed, failed)
+    state.write(records, committed, failed, [(group.group_id, (group,), uncounted)])
 
 
 def _bytes(record: GroupRecord) -> bytes | None:

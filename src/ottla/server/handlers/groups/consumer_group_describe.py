@@ -13,8 +13,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.connections.long_answers import RowsOf
-from ottla.server.coordinators.described_groups import described
+from ottla.server.connections.long_answers import RowsOf, row_by_row
 from ottla.server.coordinators.groups_enabled import check_enabled
 from ottla.server.handlers.groups.describe_groups import NOT_ASKED, operations_on
 from ottla.server.security.authorization import allowed, authorize
@@ -43,7 +42,7 @@ NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.
 @api(ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: ConsumerGroupDescribeRequest) -> Response | Awaitable[Response]:
     check_enabled(context, "consumer")
-    return described(context, request.group_ids, lambda group_id: _describe(context, request, group_id), _failed)
+    return row_by_row("groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
 
 
 def _describe(
@@ -54,7 +53,7 @@ def _describe(
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
-        found: ConsumerGroupDescribeResponseDescribedGroup = context.node.groups.read(describe, group_id)
+        found: ConsumerGroupDescribeResponseDescribedGroup = context.node.groups.read_committed(describe, group_id)
         check_topics(context, topics_of(each["assignment"] for each in found["members"]), HIDDEN)
         check_topics(context, topics_of(each["target_assignment"] for each in found["members"]), HIDDEN)
     except KafkaError as error:

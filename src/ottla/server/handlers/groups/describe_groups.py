@@ -14,8 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.connections.long_answers import RowsOf
-from ottla.server.coordinators.described_groups import described
+from ottla.server.connections.long_answers import RowsOf, row_by_row
 from ottla.server.security.authorization import authorize, authorized_operations
 from ottla.server.security.permissions import of_groups
 
@@ -32,7 +31,7 @@ def on_error(context: RequestContext, request: DescribeGroupsRequest, error: Kaf
 
 @api(ApiKey.DESCRIBE_GROUPS, versions=(0, 6), needs=(of_groups(Operation.DESCRIBE, "groups"),), on_error=on_error)
 def handle(context: RequestContext, request: DescribeGroupsRequest) -> Response | Awaitable[Response]:
-    return described(context, request.groups, lambda group_id: _describe(context, request, group_id), _failed)
+    return row_by_row("groups", request.groups, lambda group_id: _describe(context, request, group_id))
 
 
 def _describe(
@@ -40,7 +39,7 @@ def _describe(
 ) -> DescribeGroupsResponseDescribedGroup:
     try:
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        found: DescribeGroupsResponseDescribedGroup = context.node.groups.read(describe, group_id)
+        found: DescribeGroupsResponseDescribedGroup = context.node.groups.read_committed(describe, group_id)
     except KafkaError as error:
         return _failed(group_id, error)
     if found["error_code"] is ErrorCode.group_id_not_found and context.api_version < 6:

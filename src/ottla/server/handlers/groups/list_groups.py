@@ -8,7 +8,7 @@ from collections.abc import Container, Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.drivers.cooperative import run_yielding
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, api
@@ -27,16 +27,7 @@ NEEDS: Final = (
 @api(ApiKey.LIST_GROUPS, versions=(0, 5), needs=NEEDS)
 async def handle(context: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     states, types = request.states_filter, request.types_filter
-    found: list[ListedGroup] = []
-    for rows, uncommitted in context.node.groups.list_groups(states, types):
-        try:
-            if uncommitted is not None:
-                await uncommitted.wait()
-        except KafkaError as error:
-            if error.code is not ErrorCode.not_coordinator:
-                raise
-        else:  # the next coordinator lists groups of a partition that is lost
-            found += rows
+    found: Sequence[ListedGroup] = context.node.groups.list_groups(states, types)
     if context.node.authorizer is not None:
         operation, kind = Operation.DESCRIBE, ResourceType.GROUP
         visible = allowed(context, operation, kind, log_denial=False, on_cluster=operation)

@@ -12,8 +12,7 @@ from ottla.protocol.internal.topology_descriptions import TopologyNode, nodes_of
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.connections.long_answers import RowsOf
-from ottla.server.coordinators.described_groups import described
+from ottla.server.connections.long_answers import RowsOf, row_by_row
 from ottla.server.coordinators.groups_enabled import check_enabled
 from ottla.server.handlers.groups.consumer_group_describe import check_topics
 from ottla.server.handlers.groups.describe_groups import NOT_ASKED, operations_on
@@ -45,7 +44,7 @@ HIDDEN: Final = "The described group uses topics that the client is not authoriz
 @api(ApiKey.STREAMS_GROUP_DESCRIBE, versions=(0, 1), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: StreamsGroupDescribeRequest) -> Response | Awaitable[Response]:
     check_enabled(context, "streams")
-    return described(context, request.group_ids, lambda group_id: _describe(context, request, group_id), _failed)
+    return row_by_row("groups", request.group_ids, lambda group_id: _describe(context, request, group_id))
 
 
 def _describe(
@@ -56,7 +55,7 @@ def _describe(
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
-        found: StreamsGroupDescribeResponseDescribedGroup = context.node.groups.read(describe, group_id)
+        found: StreamsGroupDescribeResponseDescribedGroup = context.node.groups.read_committed(describe, group_id)
         check_topics(context, _topics(found["topology"]), HIDDEN)
         if request.include_topology_description:
             found |= _description(context, group_id)
@@ -72,7 +71,7 @@ def _description(context: RequestContext, group_id: str) -> StreamsGroupDescribe
     from ottla.coordinator.group.streams.describe import description_of  # for who has such groups
 
     try:
-        found = context.node.groups.read(description_of, group_id)
+        found = context.node.groups.read_committed(description_of, group_id)
     except KafkaError as error:
         if error.code is not ErrorCode.unknown_server_error:
             raise

@@ -10,8 +10,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
-from ottla.server.connections.long_answers import RowsOf
-from ottla.server.coordinators.described_groups import described
+from ottla.server.connections.long_answers import RowsOf, row_by_row
 from ottla.server.coordinators.groups_enabled import check_enabled
 from ottla.server.handlers.groups.consumer_group_describe import HIDDEN, check_topics, topics_of
 from ottla.server.handlers.groups.describe_groups import NOT_ASKED, operations_on
@@ -35,7 +34,7 @@ NEEDS: Final = (of_groups(Operation.DESCRIBE, "group_ids"), of_topics(Operation.
 @api(ApiKey.SHARE_GROUP_DESCRIBE, versions=(1, 1), needs=NEEDS, on_error=_on_error)
 def handle(context: RequestContext, request: ShareGroupDescribeRequest) -> Response | Awaitable[Response]:
     check_enabled(context, "share")
-    return described(context, request.group_ids, lambda each: _describe(context, request, each), _failed)
+    return row_by_row("groups", request.group_ids, lambda each: _describe(context, request, each))
 
 
 def _describe(
@@ -45,7 +44,9 @@ def _describe(
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         if not group_id:
             raise KafkaError(ErrorCode.invalid_group_id)
-        found: ShareGroupDescribeResponseDescribedGroup = context.node.groups.read(kind_of("share").describe, group_id)
+        found: ShareGroupDescribeResponseDescribedGroup = context.node.groups.read_committed(
+            kind_of("share").describe, group_id
+        )
         check_topics(context, topics_of(each["assignment"] for each in found["members"]), HIDDEN)
         operations = operations_on(context, group_id) if request.include_authorized_operations else NOT_ASKED
         return {**found, "authorized_operations": operations}
