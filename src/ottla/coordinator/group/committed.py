@@ -1,7 +1,7 @@
 """Groups as they are committed, while later decisions count already.
 
 Kafka's coordinator keeps its state in structures with a version for each offset, and describes and lists groups as of
-the last committed one (KIP-848, `SnapshotRegistry`). Here a pending write knows what takes its changes back; that is
+the last committed one (KIP-848, `SnapshotRegistry`). Here a pending write knows how its changes are undone; that is
 done on copies of what the groups have, for as long as somebody looks.
 """
 
