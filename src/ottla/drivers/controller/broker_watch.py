@@ -2,7 +2,7 @@
 
 The connection that a broker's heartbeats come over ends with its process. That is a suspicion: the broker is asked
 again, at the listener that other brokers use, and fenced if its system refuses connections there (`reachability.py`).
-Whoever sends a heartbeat meanwhile is not suspected any more. A new active controller has no such connections yet: it
+One that is there is looked at until it sends a heartbeat: then it is not suspected any more. A new active controller has no such connections yet: it
 suspects every broker, since the one before it may have died together with one.
 
 An incarnation that was fenced so and then goes on sending heartbeats listens somewhere else than it says; it is left to
@@ -30,6 +30,10 @@ _LOG = logging.getLogger("ottla.controller")
 
 ASKED_AT_ONCE: Final = 64
 """Connections to suspects at the same time: a new controller suspects a thousand brokers."""
+
+
+AGAIN_S: Final = 0.25
+"""Between two looks at a suspect that is not gone, until its heartbeat comes or its session ends."""
 
 
 class Session(Protocol):
@@ -151,11 +155,13 @@ class BrokerWatch:
         return broker if self._controller.active and broker is not None and not broker.fenced else None
 
     async def _ask_again(self, broker: BrokerRegistration, address: Address) -> None:
-        settings = self._settings
-        async with self._asking:
-            gone = await is_gone(self._network, address, confirm_s=settings.confirm_s, setup_s=settings.setup_s)
+        settings, gone = self._settings, False
+        while (now := self._living(broker.id)) is not None and now.epoch == broker.epoch and not gone:
+            async with self._asking:
+                gone = await is_gone(self._network, address, confirm_s=settings.confirm_s, setup_s=settings.setup_s)
+            if not gone:  # it may die before its next heartbeat
+                await asyncio.sleep(AGAIN_S)
         self._suspects.pop(broker.id, None)
-        now = self._living(broker.id)
         if gone and now is not None and now.epoch == broker.epoch:
             _LOG.warning("a broker is gone: it refuses connections", extra=fields(broker=broker.id, at=str(address)))
             self.fenced += 1

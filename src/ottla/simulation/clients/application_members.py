@@ -94,6 +94,8 @@ class ApplicationMember(StreamsMember):
         """Tasks that it was given to run before it had restored them."""
         self.unheard: tuple[tuple[list[int], ...], Process, float] | None = None
         """Tasks that it should have heard of, from which broker, and since when."""
+        self.heard_s = 0.0
+        """When it last heard of its tasks, or joined again."""
         process.members.append(self)
         super().__init__(world, history, name, servers, group)
         self.restored = process.restored
@@ -125,7 +127,7 @@ class ApplicationMember(StreamsMember):
 
     def _join_again(self) -> None:
         super()._join_again()
-        self.unheard = None
+        self.unheard, self.heard_s = None, self.world.time.now_s
         self._drop_copies()
         self.reported_s = -OFFSETS_S
 
@@ -197,7 +199,7 @@ class ApplicationMember(StreamsMember):
         for number in {*self.copies[0], *self.copies[1]}:
             self.group.copies[self.name, number] = hold
         if answer["active_tasks"] is not None:
-            heard, self.unheard = tasks.of(answer), None
+            heard, self.unheard, self.heard_s = tasks.of(answer), None, world.time.now_s
             if self.epoch and heard != (sorted(self.owned), *self.copies):
                 self.world.counts["assignments heard"] += 1
         elif self.unheard is not None and asked["active_tasks"] is not None:
@@ -263,12 +265,13 @@ class Watcher(Client):
         while not self.finished():
             mark = self.history.mark(OFFSETS)
             highest, process = self.group.highest, (wire.host, self.world.machines[wire.host].starts)
+            asked_s = self.world.time.now_s
             asked = {"group_ids": [self.group.name], "include_authorized_operations": False}
             (found,) = (await wire.ask(ApiKey.STREAMS_GROUP_DESCRIBE, 1, asked))["groups"]
             code = ErrorCode(found["error_code"])
             if code is ErrorCode.none:
                 if self.world.may_coordinate(wire.host, self.group.name):  # else with what it knew, as in Kafka
-                    self._look(found, highest, process)
+                    self._look(found, highest, process, asked_s)
                     self._compare((found["group_epoch"], found["assignment_epoch"], mark))
             elif code is not ErrorCode.group_id_not_found:
                 self.check_retriable(code, "describe")
@@ -282,7 +285,7 @@ class Watcher(Client):
             self.world.violated(f"epochs are monotonic: described with {found[:2]}, after {epochs}")
         self.group.described = found
 
-    def _look(self, found: dict[str, Any], highest: tuple[int, Mark], process: Process) -> None:
+    def _look(self, found: dict[str, Any], highest: tuple[int, Mark], process: Process, asked_s: float) -> None:
         group, world = self.group, self.world
         for problem in (*tasks.always(found), *tasks.target(found, group.asked)):
             world.violated(problem)
@@ -293,6 +296,8 @@ class Watcher(Client):
         for row in found["members"]:
             member = group.members.get(row["member_id"])
             if member is None or member.member_id != row["member_id"] or member.epoch <= 0:
+                continue
+            if member.heard_s >= asked_s:  # what it heard meanwhile may be newer than this
                 continue
             has = tasks.of(row["assignment"])
             is_known_there = has == (sorted(member.owned), *member.copies)

@@ -195,6 +195,18 @@ def test_what_is_no_proof_is_left_to_the_session(fault: Callable[[World], None])
     assert world.fenced == []
 
 
+def test_a_suspect_that_dies_before_its_next_heartbeat_is_fenced_at_once() -> None:
+    """It answered when it was asked, and nobody would hear of its end: no connection of its own is left."""
+    world = World()
+    world.beat(2)
+    world.reset(2)
+    world.wait(5)
+    assert world.fenced == []
+    world.kill(2)
+    world.wait(1)
+    assert world.fenced == [2]
+
+
 def test_a_heartbeat_ends_the_suspicion() -> None:
     """It lives, whatever its listener does."""
     world = World()

@@ -322,6 +322,32 @@ def test_a_lost_client_cancels_its_long_poll(monkeypatch: Any) -> None:
     stub.run(test())
 
 
+def test_the_loss_of_a_connection_is_said_also_where_it_came_first(monkeypatch: Any) -> None:
+    """A handler may ask to be called when its client is gone already; it would hold what it keeps for it for ever."""
+    lost: list[str] = []
+    sessions: list[Any] = []
+
+    def handle(context: Any, request: bytes) -> Any:
+        sessions.append(context.session)
+        context.session.when_lost(lambda: lost.append("first"))
+        return Deferred(lambda: None)
+
+    stub.serve(monkeypatch, handle)
+
+    async def test() -> None:
+        async with stub.listening() as (listener, port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(stub.frame(b"q", 5))
+            await stub.until(lambda: sessions)
+            writer.transport.abort()
+            await stub.until(lambda: lost)
+            sessions[0].when_lost(lambda: lost.append("late"))
+            await stub.until(lambda: len(lost) == 2)
+            assert (lost, listener.when_lost) == (["first", "late"], {})
+
+    stub.run(test())
+
+
 def test_connection_limits(monkeypatch: Any) -> None:
     stub.serve(monkeypatch, stub.echo)
 
