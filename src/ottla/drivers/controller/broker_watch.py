@@ -2,8 +2,8 @@
 
 The connection that a broker's heartbeats come over ends with its process. That is a suspicion: the broker is asked
 again, at the listener that other brokers use, and fenced if its system refuses connections there (`reachability.py`).
-One that is there is looked at until it sends a heartbeat: then it is not suspected any more. A new active controller has no such connections yet: it
-suspects every broker, since the one before it may have died together with one.
+One that is there is looked at until it sends a heartbeat: then it is not suspected any more. A new active controller
+has no such connections yet: it suspects every broker, since the one before it may have died together with one.
 
 An incarnation that was fenced so and then goes on sending heartbeats listens somewhere else than it says; it is left to
 its session from then on, and does not flap.

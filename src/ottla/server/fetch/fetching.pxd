@@ -27,6 +27,7 @@ cdef class _Found:
 
 
 cdef class Fetch:
+    cdef public bint _busy
     cdef public int _cold_reads
     cdef public object _context
     cdef public object _deferred

@@ -89,7 +89,7 @@ class _Found:
 class Fetch:
     """One fetch request from its first read to its answer."""
 
-    __slots__ = ("_cold_reads", "_context", "_deferred", "_delayed", "_entries", "_expired", "_follower", "_max_bytes",
+    __slots__ = ("_busy", "_cold_reads", "_context", "_deferred", "_delayed", "_entries", "_expired", "_follower", "_max_bytes",
                  "_min_bytes", "_new_session", "_node", "_permissions", "_rack", "_reader", "_reader_epoch",
                  "_reader_live_epoch", "_replicas", "_request", "_scheduled", "_session", "_timer")  # fmt: skip
 
@@ -110,6 +110,8 @@ class Fetch:
         self._delayed: DelayedFetch | None = None
         self._timer: asyncio.Handle | None = None
         self._expired = False
+        self._busy = False
+        """Whether an attempt is under way that others run beside: it must find the entries as it has read them."""
         self._cold_reads = 0
         self._scheduled = False
         self._permissions: Permissions | None = None
@@ -163,6 +165,7 @@ class Fetch:
             self._take_requested()
         if len(self._entries) > PARTITIONS_AT_ONCE:  # of topics that the client may not read any more
             deferred = self._answer_later()
+            self._busy = True
             self._node.spawn(self._retry_in_steps(deferred))
             return deferred
         return self._attempt()
@@ -434,11 +437,12 @@ class Fetch:
     def _retry(self) -> None:
         self._scheduled = False
         deferred = self._deferred
-        if deferred is None or deferred.done or deferred.cancelled:
+        if deferred is None or deferred.done or deferred.cancelled or self._busy:
             return
         self._leave()
         self._look()
         if len(self._entries) > PARTITIONS_AT_ONCE:
+            self._busy = True
             self._node.spawn(self._retry_in_steps(deferred))
             return
         try:
@@ -456,6 +460,7 @@ class Fetch:
             outcome = await run_yielding(self._attempt_in_steps())
         except Exception as error:
             outcome = error
+        self._busy = False
         if outcome is not deferred:
             self._end()
             deferred.complete(outcome)
@@ -499,6 +504,7 @@ class Fetch:
 
     def _finish_after(self, cold: list[Any], reads: list[Read | None]) -> Deferred:
         self._end()  # a second answer would update the session with what the client never gets
+        self._busy = True
         deferred = self._answer_later()
         self._run(lambda: warm(cold), lambda: deferred.complete(at_once(self._answer(reads))))
         return deferred

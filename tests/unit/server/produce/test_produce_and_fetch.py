@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import subprocess
 import sys
@@ -170,6 +171,50 @@ def test_cold_data_is_read_away_from_the_loop(tmp_path: Any, monkeypatch: Any, s
             assert await client.fetch("t", 0) == warm
             assert await client.fetch("t", 1) != warm
             assert ran
+            client.close()
+
+    stub.run(test())
+
+
+def test_an_answer_that_a_disk_thread_reads_for_is_made_once(tmp_path: Any, monkeypatch: Any, caplog: Any) -> None:
+    """The time of a long poll is over in the same turn of the loop in which data comes: the second look at the session
+    found other partitions than those that the first had read, and the request failed."""
+
+    async def test() -> None:
+        async with running(str(tmp_path)) as node:
+            client = await Client.connect(node)
+            await client.create("t", partitions=2)
+            loop, expire = asyncio.get_running_loop(), []
+            partitions = [node.replicas.by_name["t"][number] for number in (0, 1)]
+
+            def at_the_end(**more: Any) -> dict[str, Any]:
+                rows = [
+                    {"partition": number, "fetch_offset": each.log.log_end_offset, "partition_max_bytes": 1 << 20}
+                    for number, each in enumerate(partitions)
+                ]
+                return fetch_values("t", 0, topics=[{"topic": "t", "partitions": rows}], **more)
+
+            session_id = (await client.ask(ApiKey.FETCH, 12, at_the_end(session_epoch=0)))["session_id"]
+            real = loop.call_later
+
+            def call_later(delay: float, callback: Any, *more: Any, **named: Any) -> Any:
+                if delay == 1_000:
+                    expire.append(callback)
+                return real(delay, callback, *more, **named)
+
+            monkeypatch.setattr(loop, "call_later", call_later)
+            monkeypatch.setattr(OsFile, "is_cached", lambda self, length, position: False)
+            monkeypatch.setattr(OsFile, "pread_nowait", lambda self, length, position: None)
+            for epoch in range(1, 4):
+                asked = at_the_end(session_id=session_id, session_epoch=epoch, max_wait=1_000_000)
+                client.send(ApiKey.FETCH, 12, asked)
+                await stub.until(lambda epoch=epoch: len(expire) == epoch)
+                partitions[epoch % 2].append_as_leader(memoryview(batch()), 1, now_ms=node.clock.now_ms())
+                expire[-1]()
+                partitions[1 - epoch % 2].append_as_leader(memoryview(batch()), 1, now_ms=node.clock.now_ms())
+                answer = await client.receive(ApiKey.FETCH, 12)
+                assert not answer["error_code"] and len(answer["responses"][0]["partitions"]) == 1
+            assert not [each for each in caplog.records if each.levelname == "ERROR"]
             client.close()
 
     stub.run(test())
