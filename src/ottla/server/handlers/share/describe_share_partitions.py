@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOOK_COST = 1
 BATCH_COST = 5
-"""Of a batch in flight, whose runs are looked through."""
+"""Cost of looking through the runs of one batch in flight."""
 
 
 @api(
