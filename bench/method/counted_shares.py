@@ -29,15 +29,17 @@ DELAYED = {"ottla.share.retry.backoff.ms": "1000"}
 class ShareFetches:
     """A member that keeps up: each fetch brings 500 records, and accepts those of the one before. With `held` another
     member has the first record, whose key one record in a hundred has: these wait. With `waiting` it has that, and so
-    many records of its key wait, each between two others, before the first fetch that is counted."""
+    many records of its key wait, each between two others, before the first fetch that is counted. The first fetch of
+    `first` records decides where in a batch the others begin."""
 
     units = 1
 
     def __init__(
-        self, port: int, topic: str, settings: Mapping[str, str], *, held: bool = False, waiting: int = 0
-    ) -> None:
+        self, port: int, topic: str, settings: Mapping[str, str], *, held: bool = False, waiting: int = 0,
+        first: int = FETCHED, fetches: int = FETCHES,
+    ) -> None:  # fmt: skip
         queue = Queue(port, topic, 1)
-        fill(queue.client, topic, held=held, waiting=waiting)
+        fill(queue.client, topic, held=held, waiting=waiting, fetches=fetches)
         group = queue.group()
         rows = [{"name": name, "config_operation": 0, "value": value} for name, value in settings.items()]
         changed = {"resource_type": GROUP, "resource_name": group, "configs": rows}
@@ -48,7 +50,7 @@ class ShareFetches:
         self._holder, self._worker = queue.workers(group, 2)
         if held or waiting:
             self._first(self._holder, 1)
-        self._first(self._worker, min(FETCHED, waiting or FETCHED))
+        self._first(self._worker, min(first, waiting or first))
         left = waiting - FETCHED
         while left > 0:
             self._worker.fetch(min(FETCHED, left), mode=RECORD_LIMIT)
@@ -73,12 +75,12 @@ class ShareFetches:
         self._worker.close()
 
 
-def fill(client: Client, topic: str, *, held: bool, waiting: int) -> None:
+def fill(client: Client, topic: str, *, held: bool, waiting: int, fetches: int) -> None:
     """Write records enough for all fetches, also where one in a hundred waits, behind those that wait before."""
     now_ms = time.time_ns() // 1_000_000
     value = bytes(100)
     before = 2 * waiting + 2 if waiting else 0
-    for first in range(0, before + (FETCHES + 5) * FETCHED, BATCH_RECORDS):
+    for first in range(0, before + (fetches + 5) * FETCHED, BATCH_RECORDS):
         keys = [
             0 if (number < before and not number % 2) or (held and not number % HELD_EVERY) else 1 + number % KEYS
             for number in range(first, first + BATCH_RECORDS)

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 )
 
 from tests.conformance.groups.raw_share_member import REJECT, RawMember, create, raise_share_version, until
-from tests.conformance.groups.test_dead_letters import SETTINGS, lag, letters, prepared, run
+from tests.conformance.groups.test_dead_letters import SETTINGS, lag, letters, ottla_share, prepared, run
 from tests.node import NodeProcess
 
 GUARDED = {
@@ -72,13 +72,15 @@ class Bad(NamedTuple):
     enabled: str = "true"
     closed: bool = False
     """Whether only somebody else may write to it."""
+    code: str = "INVALID_CONFIG"
+    """Kafka's name of the error."""
 
 
 BAD = {
     "missing": Bad("does not exist", exists=False),
     "disabled": Bad("has not errors.deadletterqueue.group.enable=true", enabled="false"),
     "outside": Bad("does not start with 'dlq.'", prefix="out"),
-    "closed": Bad("TOPIC_AUTHORIZATION_FAILED", closed=True),
+    "closed": Bad("dlq.bad-closed-0", closed=True, code="TOPIC_AUTHORIZATION_FAILED"),
 }
 
 
@@ -95,14 +97,19 @@ def test_a_topic_that_cannot_be_written_is_named_and_the_record_is_archived(node
     for offset in range(2):
         reject(member, bootstrap, name, offset, 2 - offset)
     (line,) = said(node, LOST, f"g-{name}")
-    assert bad.says in line and topic in line and "ERROR" in line, "once for each reason"
+    assert f"{bad.code}: " in line and bad.says in line and topic in line and "ERROR" in line, "once for each reason"
     (shown,) = json.loads(run(bootstrap, "describe", f"g-{name}", "--json"))
     assert bad.says in shown["dead_letters"]["problem"], shown
     (lost,) = shown["dead_letters"]["lost"]
-    assert lost["record"] == f"{name}-0@1" and bad.says in lost["problem"], lost
+    assert lost["record"] == f"{name}-0@1" and lost["problem"].startswith(f"{bad.code}: "), lost
+    assert bad.says in lost["problem"], lost
     text = run(bootstrap, "describe", f"g-{name}")
     assert f"were LOST, and their records archived: {name}-0@1 at" in text and bad.says in text
     assert bad.says in run(bootstrap, "list")
+    if not bad.exists:
+        for command in ("dead", "redrive"):
+            refused = ottla_share(bootstrap, command, f"g-{name}")
+            assert refused.returncode == 1 and f"topic {topic!r} does not exist" in refused.stderr, refused
     left: set[int] = set()
     until(lambda: left.update(each.offset for each in member.take()) or left)
     assert left == {2}, "the dead are not delivered again"

@@ -195,9 +195,13 @@ def topics(bootstrap: str) -> set[str]:
     return {each["name"] for each in answer["topics"]}
 
 
-def run(bootstrap: str, *arguments: str) -> Any:
+def ottla_share(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ottla", "share", *arguments, "-b", bootstrap]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def run(bootstrap: str, *arguments: str) -> Any:
+    done = ottla_share(bootstrap, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -114,7 +114,9 @@ def partitions_of(consumer: Consumer, topic: str) -> list[int]:
     """Raises CommandFailed where there is no such topic."""
     metadata = in_thread(consumer.list_topics, topic, clients.REQUEST_TIMEOUT_S).topics[topic]
     if metadata.error is not None or not metadata.partitions:
-        raise CommandFailed(f"there is no topic {topic!r}\n  see the topics with: ottla topic list")
+        raise CommandFailed(
+            f"there are no dead letters: topic {topic!r} does not exist\n  see what is wrong with: ottla share describe"
+        )
     return sorted(metadata.partitions)
 
 

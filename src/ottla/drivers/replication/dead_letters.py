@@ -194,7 +194,7 @@ class DeadLetterWriter:
             except Exception as error:
                 if not isinstance(error, KafkaError):
                     _LOG.error("internal error in dead letters", exc_info=error)
-                self._log_failure(letters, str(error))
+                self._log_failure(letters, _named(error))
                 self._metrics.letters_of(group_id).failed += 1
                 self._over(open_, error)
                 batch, size, open_ = [], BATCH_BYTES, []
@@ -270,7 +270,7 @@ class DeadLetterWriter:
         if row.error_code:
             code = ErrorCode(row.error_code)
             said = getattr(row, "error_message", None)
-            raise KafkaError(code, f"{name}-{number}: {code.name.upper()}" + (f": {said}" if said else ""))
+            raise KafkaError(code, f"{name}-{number}" + (f": {said}" if said else ""))
 
     # What letters say
 
@@ -332,6 +332,14 @@ def _decode(data: bytes, first: Offset, last: Offset) -> tuple[dict[Offset, Reco
         except (CorruptBatch, DecompressionFailed):
             continue
     return found, until
+
+
+def _named(error: Exception) -> str:
+    """An error with Kafka's name of it."""
+    if not isinstance(error, KafkaError):
+        return str(error)
+    name = error.code.name.upper()
+    return name if error.message is None else f"{name}: {error.message}"
 
 
 def _bytes_of(record: SimpleRecord) -> int:

@@ -113,6 +113,19 @@ def test_a_warm_standby_runs_a_task_until_its_new_owner_is_warm() -> None:
     assert refine(members, targets, {"a": unknown, "b": Reported({}, {})}, {"0"}, Limits(2, 10)) == {}
 
 
+def test_state_on_disk_that_is_no_copy_warms_up_before_its_task_moves() -> None:
+    """What a member reports of a task that it does not have (a dormant one) may be old: nothing follows the changelog
+    there. Where the task runs nowhere, the state on disk is better than none."""
+    owner = StreamsMember("a", process_id="p", assigned=HeldTasks({"0": {0: 1}}))
+    members = {"a": owner, "b": StreamsMember("b", process_id="q")}
+    targets = {"a": MemberTasks(), "b": MemberTasks({"0": frozenset({0})})}
+    reports = {"a": Reported({}, {}), "b": Reported({"0": {0: 7}}, {"0": {0: 7}})}
+    found = refine(members, targets, reports, {"0"}, Limits(2, 10))
+    assert found == {"a": MemberTasks({"0": frozenset({0})}), "b": MemberTasks(warmup={"0": frozenset({0})})}
+    idle = {"a": StreamsMember("a", process_id="p"), "b": members["b"]}
+    assert refine(idle, targets, reports, {"0"}, Limits(2, 10)) == {}
+
+
 def test_settings_that_change_move_what_waits() -> None:
     groups = alone()
     groups.join("b", KEEPS, **NOTHING)

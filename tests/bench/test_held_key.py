@@ -1,0 +1,41 @@
+"""Share groups in order by key: a key that is held does not slow the others by more than 5 percent.
+
+The measure is user instructions of a node inside the handling of the fetches, which no other work of the machine
+changes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bench.instructions import AT_ONCE
+from bench.method.counted import REQUESTS, CountedOttla, count
+from bench.method.counted_shares import BATCH_RECORDS, FETCHED, ORDERED, ShareFetches
+from bench.workloads.group_requests import SETTINGS
+from ottla.protocol.records import _records
+
+MORE_MAX = 0.05
+WARM, COUNTED = 20, 8
+PLAIN_FIRST = FETCHED - BATCH_RECORDS // 2
+"""Fetches without a held key begin in the middle of a batch, for fetches around one do not begin with a batch either:
+each passes over five records of the key too."""
+
+
+def test_a_held_key_slows_the_others_by_no_more_than_five_percent(tmp_path: Path) -> None:
+    if shutil.which("valgrind") is None:
+        pytest.skip("no valgrind here: `make peers` installs it")
+    if str(_records.__file__).endswith(".py"):
+        pytest.skip("the modules are not compiled")
+    node = CountedOttla(tmp_path / "data", {**SETTINGS, **AT_ONCE}, function=REQUESTS)
+    node.start()
+    try:
+        plain, held = (
+            count(node, ShareFetches(node.port, topic, ORDERED, fetches=WARM + COUNTED, **more), WARM, COUNTED)
+            for topic, more in (("plain", {"first": PLAIN_FIRST}), ("held", {"held": True}))
+        )
+    finally:
+        node.stop_and_delete()
+    assert 1.01 * plain < held < (1 + MORE_MAX) * plain, f"{plain:,.0f} without a held key, {held:,.0f} around one"
