@@ -50,6 +50,7 @@ VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.DESCRIBE_CONFIGS: (2, 4),
     ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
     ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.LIST_CLIENTS: (0, 0),
     ApiKey.LIST_TRANSACTIONS: (0, 1),
     ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
     ApiKey.DESCRIBE_ACLS: (1, 3),
