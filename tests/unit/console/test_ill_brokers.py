@@ -5,6 +5,7 @@ the schema registry."""
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -457,6 +458,53 @@ def test_a_registry_that_is_back_is_asked_again(
         while (found := site.ask(f"{API}/schemas").json())["problems"]:
             assert time.monotonic() < until
         assert found["data"]["subjects"] == ["orders"]
+
+
+class SlowRegistry(WireRegistry):
+    """Subject `s` has fifty versions; each answer takes half of what a page waits for at most."""
+
+    def _serve(self, opened: socket.socket) -> None:
+        with suppress(OSError), opened:
+            while asked := opened.recv(65536):
+                if not asked.startswith((b"GET", b"POST")):
+                    continue  # the body
+                self.requests += 1
+                threading.Event().wait(ANSWER_S / 2)
+                path = asked.split(b" ", 2)[1].decode().partition("?")[0]
+                number = path.rpartition("/")[2]
+                answer: object = {"compatibilityLevel": "FULL", "is_compatible": True}
+                if path.endswith("s/versions"):
+                    answer = [*range(1, 51)]
+                elif number.isdigit() and path.startswith("/subjects"):
+                    answer = {"subject": "s", "version": int(number), "id": int(number), "schema": "{}"}
+                body = json.dumps(answer).encode()
+                head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+                opened.sendall(head.encode() + body)
+
+
+@pytest.mark.parametrize("budget", [1.0, 10.0])
+def test_a_registry_that_is_slow_each_time(
+    budget: float, brokers: dict[int, WireBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page of a subject waits for it in all as long as for one that hangs, and does not say that it hangs."""
+    monkeypatch.setattr(hung, "ANSWER_S", budget * ANSWER_S)
+    wire = SlowRegistry(WELL)
+    registry = PageRegistry({access.URL: wire.url})
+    with Site3(brokers) as site:
+        site.app = Application(Site(Masks(), registry=registry), anonymous=site.user).asgi()
+        for _ in range(2):
+            began = time.monotonic()
+            answer = site.ask(f"{API}/schemas/s").json()
+            assert time.monotonic() - began < budget * ANSWER_S + PAGE_S
+            versions = [each["version"] for each in answer["data"]["versions"]]
+            assert answer["data"]["version_count"] == 50
+            if budget > 1:
+                assert (versions, answer["problems"]) == ([*range(50, 0, -1)], {})
+            else:
+                assert len(versions) < 50 and wire.requests < 20
+                assert "is slow" in answer["problems"]["schemas"]["sentence"]
+    registry.close()
+    wire.close()
 
 
 def test_a_change_of_schemas_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
