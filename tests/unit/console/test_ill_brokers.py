@@ -139,6 +139,15 @@ class Site3:
     def ask(self, path: str, query: str = "") -> httpx.Response:
         return asyncio.run(self.answer(path, query))
 
+    def act(self, name: str, values: dict[str, Any]) -> httpx.Response:
+        async def sent() -> httpx.Response:
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(self.app), base_url="http://localhost"
+            ) as client:
+                return await client.post(f"{API}/acts/{name}", json=values)
+
+        return asyncio.run(sent())
+
     async def answer(self, path: str, query: str = "") -> httpx.Response:
         """What comes until the answer ends, or until the first event of one without an end."""
         sent: list[dict[str, Any]] = []
@@ -327,6 +336,45 @@ def test_a_hung_node_costs_patient_reading_no_more(brokers: dict[int, WireBroker
             with pytest.raises(NodeAway):
                 site.brokers.ask(ILL, ApiKey.LIST_GROUPS, {"states_filter": [], "types_filter": []})
             assert time.monotonic() - began < PAGE_S
+
+
+ACT: Final = {"topic": TOPIC, "before": "1", "preview": True}
+
+
+def test_an_act_waits_for_a_cluster_that_was_silent(
+    brokers: dict[int, WireBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused at once where each broker, perhaps the only one, had not answered a page before."""
+    monkeypatch.setattr(hung, "AGAIN_S", 0.05)
+    with Site3(brokers) as site, ThreadPoolExecutor(1) as person:
+        site.ask(f"{API}/topics")
+        site.user.snapshots.drop()
+        with ExitStack() as silent:
+            for each in brokers.values():
+                silent.enter_context(becoming(each, HANGS))
+            assert site.ask(f"{API}/topics").status_code == 503  # now all are known to hang
+            began = time.monotonic()
+            doing = person.submit(site.act, "delete-records", ACT)
+            with pytest.raises(TimeoutError):
+                doing.result(4 * ANSWER_S)
+        answer = doing.result(LIMIT_S)
+        assert time.monotonic() - began < module.REQUEST_TIMEOUT_S
+    assert answer.status_code == 200, answer.text
+
+
+def test_an_act_on_a_cluster_that_stays_silent_ends(
+    brokers: dict[int, WireBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", 3 * ANSWER_S)
+    with Site3(brokers) as site, ExitStack() as silent:
+        for each in brokers.values():
+            silent.enter_context(becoming(each, HANGS))
+        assert site.ask(f"{API}/topics").status_code == 503
+        for _ in range(2):
+            began = time.monotonic()
+            answer = site.act("delete-records", ACT)
+            assert 3 * ANSWER_S <= time.monotonic() - began < 3 * ANSWER_S + PAGE_S
+            assert answer.status_code == 503 and "has not answered for" in answer.text
 
 
 def test_a_group_of_a_hung_node_is_not_said_to_be_missing(brokers: dict[int, WireBroker]) -> None:

@@ -113,7 +113,7 @@ def _subject(asking: Asking, registry: Registry, name: str) -> Subject:
 
 
 def _versions(asking: Asking, registry: Registry, name: str, numbers: list[int]) -> list[Registered]:
-    """Those that the registry gives in time, a few at once; the newest are asked for first."""
+    """The versions that the registry gives in time, a few at once; the newest are asked for first."""
 
     def read(number: int) -> Registered | None:
         return _attempt(asking, lambda: registry.version(name, number), None)
