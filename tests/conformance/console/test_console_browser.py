@@ -280,7 +280,8 @@ def test_axe_has_no_complaint(browser: Browser, url: str, axe: str, theme: Liter
 
 
 def test_a_live_tail(browser: Browser, url: str) -> None:
-    """New records come by themselves and in front; a pause ends the stream; without script the page reads again."""
+    """New records come by themselves and in front; a pause ends the stream; a silent broker is named, and its
+    partitions when they are back; without script the page reads again."""
     page = opened(browser, url)
     page.goto("/topics/carts/tail?partition=0")
     status, first = page.locator("#tail-status"), page.locator("#tail article strong").nth(1)
@@ -295,6 +296,16 @@ def test_a_live_tail(browser: Browser, url: str) -> None:
     DemoBrokers.written += 1
     page.get_by_role("button", name="Go on").click()
     status.filter(has_text="Live: 2 new records").wait_for()
+    page.goto("/topics/carts/tail")
+    status.filter(has_text="Live: 0 new records").wait_for()
+    DemoBrokers.silent = 2
+    status.filter(has_text="Live: 0 new records shown. Silent: partitions 1, 4 (node 2: it hangs).").wait_for()
+    DemoBrokers.written += 1
+    status.filter(has_text="Live: 1 new records shown. Silent: partitions 1, 4 (node 2: it hangs).").wait_for()
+    DemoBrokers.silent = 0
+    status.filter(has_text="Live: 1 new records shown. Back: partitions 1, 4.").wait_for()
+    DemoBrokers.written += 1
+    status.filter(has_text=re.compile("Live: 2 new records shown[.]$")).wait_for()
     page.context.close()
     page = opened(browser, url, java_script_enabled=False)
     page.goto("/topics/carts/tail")
