@@ -35,6 +35,7 @@ from ottla.protocol.records.record_batch import SimpleRecord, iterate_records
 from ottla.sql import queries
 from ottla.sql.queries import Answer, Column
 from tests.conformance.clients import build
+from tests.conformance.console import pictures
 from tests.conformance.console.demo_cluster import DemoBrokers
 from tests.unit.console.acting import ChangingRegistry
 from tests.unit.console.fake_changes import GOOD, ChangingBrokers
@@ -179,6 +180,37 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
     # The pages that are not there say so by their status, which Chromium writes to its console.
     assert [each for each in said if "404 (Not Found)" not in each] == []
     assert len(backgrounds) == 1
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_pages_look_as_they_did(
+    browser: Browser, tmp_path: Path, theme: Literal["light", "dark"]
+) -> None:  # fmt: skip
+    """Beside the sheets in `sheets/`, which were looked at. After a change of how pages look, see that it is meant and
+    copy the new ones over them: OTTLA_TEST_PICTURES=DIRECTORY keeps them."""
+    directory = Path("/var/lib/ottla/pipelines")
+    site = Site(Masks(), ChangingRegistry(), registry_url="http://127.0.0.1:8081", pipelines=directory)
+    with running(server := Served(Application(site, anonymous=user(DemoBrokers())))):
+        page = opened(browser, server.url, theme, viewport={"width": 1200, "height": 800})
+        found = {}
+        for name, path in PAGES.items():
+            if name not in ("result", "points", "audit"):  # the hours of their lines differ
+                page.goto(path)
+                found[name] = page.screenshot(animations="disabled", caret="hide")
+        page.context.close()
+        kept = Path(PICTURES) if PICTURES else tmp_path
+        assert pictures.compared(browser, theme, found, kept) == {}, f"see {kept / theme}.png"
+        # Pages that lack their style, and their table, are found.
+        page = opened(browser, server.url, theme, viewport={"width": 1200, "height": 800})
+        page.goto(PAGES["topics"])
+        page.evaluate("document.querySelector('table').remove()")
+        broken = {**found, "topics": page.screenshot()}
+        page.route("**/style.css", lambda route: route.abort())
+        page.goto(PAGES["overview"])
+        broken["overview"] = page.screenshot()
+        page.context.close()
+        if pictures.is_comparable(browser, theme):
+            assert pictures.compared(browser, theme, broken, tmp_path).keys() == {"overview", "topics"}
 
 
 LONG = '"><img src=x onerror=alert(1)>' + "x" * 150 + "é日本"

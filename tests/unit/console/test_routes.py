@@ -98,7 +98,6 @@ def test_scripts_are_small_and_their_own() -> None:
         for imported in re.findall(r"(?:^import|\bimport\(|\bfrom)\s*[\"']([^\"']*)", text, re.MULTILINE):
             assert imported.removeprefix("./") in scripts, name
     pages = [each.read_text() for each in (STATIC.parent / "templates").iterdir()]
-    loaded = {
-        found for text in pages for found in re.findall(r"(?:src|href)=\"(/static/[^\"]*|[^\"]*//[^\"]*)\"", text)
-    }
+    address = re.compile('(?:src|href)="(/static/[^"]*|[^"]*//[^"]*)"')
+    loaded = {found for text in pages for found in address.findall(text)}
     assert loaded == {f"/static/{name}" for name in OWN_FILES}
