@@ -21,7 +21,7 @@ MADE_BY: Final = FOLDER / "made_by.json"
 """The browser and the font that the sheets are of: others set letters elsewhere."""
 COLUMNS: Final = 5
 WIDTH, HEIGHT = 240, 160
-"""Of one picture in a sheet, a fifth of the page."""
+"""The size of one picture in a sheet, a fifth of the page."""
 SHARE_MAX: Final = 0.02
 """Pixels of a picture that may differ. What is written in it differs by less, a missing table by more."""
 _COMPARE: Final = """async ({pictures, known, columns, width, height}) => {

@@ -171,6 +171,11 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
                 page.screenshot(path=str(Path(PICTURES) / f"{name}-{width}-{theme}.png"))
         assert page.locator("h1").count() == 1
         backgrounds.add(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+    page.goto(PAGES["points"])
+    page.set_viewport_size({"width": 1200, "height": 800})
+    # The picture is stretched, and its points are round all the same.
+    assert page.locator(".plot path").count() == 9
+    assert page.evaluate("getComputedStyle(document.querySelector('.plot path')).vectorEffect") == "non-scaling-stroke"
     for file, (shade, path, width) in DOCUMENTED.items():
         if PICTURES and theme == shade:
             page.set_viewport_size({"width": width, "height": 620})
