@@ -174,8 +174,8 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
     page.goto(PAGES["points"])
     page.set_viewport_size({"width": 1200, "height": 800})
     # The picture is stretched, and its points are round all the same.
-    assert page.locator(".plot path").count() == 9
-    assert page.evaluate("getComputedStyle(document.querySelector('.plot path')).vectorEffect") == "non-scaling-stroke"
+    assert page.locator(".plot .dot").count() == 9
+    assert page.evaluate("getComputedStyle(document.querySelector('.plot .dot')).vectorEffect") == "non-scaling-stroke"
     for file, (shade, path, width) in DOCUMENTED.items():
         if PICTURES and theme == shade:
             page.set_viewport_size({"width": width, "height": 620})
