@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOOK_COST = 1
 BATCH_COST = 5
-"""Of a batch in flight, whose runs are looked through."""
+"""The counts of a batch in flight, found by a look through its runs."""
 
 
 @api(
