@@ -44,6 +44,7 @@ _CLIENT: Final = [
     _row("TlsCipher", "string", **_NULLABLE), _row("Mechanism", "string", **_NULLABLE), _row("ConnectedMs", "int64"),
     _row("IdleMs", "int64"), _row("BytesIn", "int64"), _row("BytesOut", "int64"), _row("ClientInstanceId", "uuid"),
     _row("PushedMetrics", "int32"),
+    _row("ProducerId", "int64", tag=0, taggedVersions="0+", default="-1", ignorable=True),
 ]  # fmt: skip
 
 _CREDENTIAL: Final = [
@@ -74,7 +75,10 @@ def _own(key: int, kind: str, name: str, fields: Sequence[Mapping[str, Any]]) ->
 
 
 OWN: Final = [
-    _own(20_000, "request", "ListClientsRequest", _FILTER),
+    _own(
+        20_000, "request", "ListClientsRequest",
+        [*_FILTER, _row("OnlyProducers", "bool", tag=0, taggedVersions="0+", default="false", ignorable=True)],
+    ),
     _own(
         20_000, "response", "ListClientsResponse", [*_FAILURE, _row("Clients", "[]ListedClient", fields=_CLIENT)]
     ),

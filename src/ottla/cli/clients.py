@@ -197,6 +197,7 @@ def _row(client: Mapping[str, Any]) -> dict[str, Any]:
         "bytes_out": None if client["bytes_out"] < 0 else int(client["bytes_out"]),
         "client_instance_id": None if instance == ZERO_UUID else _base64(instance),
         "pushed_metrics": int(client["pushed_metrics"]),
+        "producer_id": None if client["producer_id"] < 0 else int(client["producer_id"]),
     }
 
 

@@ -20,7 +20,7 @@ from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.feeds import Feeds
 from ottla.console.groups import Groups, Progress
 from ottla.console.searches import Searches
-from ottla.console.snapshots import Snapshot, Snapshots
+from ottla.console.snapshots import Snapshot, Snapshots, Threads
 from ottla.console.tokens import Tokens
 from ottla.console.trends import Trends
 from ottla.errors import KafkaError
@@ -112,6 +112,8 @@ class Site:
     """How the registry is asked by a query, which is a process of its own."""
     pipelines: Path | None = None
     """Where pipelines keep their status; None for their default."""
+    files: Snapshots = field(default_factory=lambda: Snapshots(Threads()))
+    """What files on the console's machine say: the same for all users."""
     queries: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(QUERIES_AT_ONCE))
 
 
@@ -222,15 +224,17 @@ class Asking:
         return found
 
     def soon(
-        self, key: Any, fresh_s: float, read: Callable[[], T], is_whole: Callable[[T], bool] = lambda _: True
+        self, key: Any, fresh_s: float, read: Callable[[], T], is_whole: Callable[[T], bool] = lambda _: True,
+        *, wait_s: float = SOON_S, of: Snapshots | None = None,
     ) -> T | None:  # fmt: skip
-        """What may take long: None while it is still being read."""
+        """What may take long: None while it is still being read, `wait_s` after that began. `of`: in place of what was
+        read as this user."""
 
         def read_patiently() -> T:
             with patiently():
                 return read()
 
-        found = self.user.snapshots.soon(key, fresh_s, SOON_S, read_patiently, is_whole)
+        found = (of or self.user.snapshots).soon(key, fresh_s, wait_s, read_patiently, is_whole)
         return None if found is None else self._shown(found)
 
     def _shown(self, snapshot: Snapshot[T]) -> T:

@@ -8,11 +8,12 @@ following ones nothing (`hung.py`); what no page waits for, and what changes the
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.client.config import ClientConfig, split_address
@@ -50,6 +51,7 @@ VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
     ApiKey.DESCRIBE_CONFIGS: (2, 4),
     ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
     ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.LIST_CLIENTS: (0, 0),
     ApiKey.LIST_TRANSACTIONS: (0, 1),
     ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
     ApiKey.DESCRIBE_ACLS: (1, 3),
@@ -118,6 +120,17 @@ _NO_TOPICS: Final[Mapping[str, Any]] = {"topics": [], "allow_auto_topic_creation
 _IS_PATIENT: Final = ContextVar("is_patient", default=False)
 
 
+@dataclass
+class _Act:
+    until: float
+    """How long it waits for nodes that hang, by the monotonic clock."""
+    all_hung: bool | None = None
+    """Whether all did when it met the first; None before."""
+
+
+_ACT: Final = ContextVar[_Act | None]("act", default=None)
+
+
 @contextmanager
 def patiently() -> Iterator[None]:
     """Requests of this thread in the block have REQUEST_TIMEOUT_S for an answer, from a node that has just answered a
@@ -127,6 +140,18 @@ def patiently() -> Iterator[None]:
         yield
     finally:
         _IS_PATIENT.reset(token)
+
+
+@contextmanager
+def for_an_act() -> Iterator[None]:
+    """`patiently`, and where every node hangs, requests in the block wait for those that they need, REQUEST_TIMEOUT_S
+    in all: somebody wants a change, and a cluster of one broker that was silent for a moment can still make it."""
+    token = _ACT.set(_Act(time.monotonic() + REQUEST_TIMEOUT_S))
+    try:
+        with patiently():
+            yield
+    finally:
+        _ACT.reset(token)
 
 
 def is_patient() -> bool:
@@ -257,6 +282,7 @@ class Brokers:
         addresses = list(dict.fromkeys([*known, *map(split_address, self.config.bootstrap)]))
         there = [at for at in addresses if self._hung.seconds(at) is None]
         if not there:  # a node that was only slow for a moment may be back
+            self._await_in_act(addresses)
             self._hung.wait(addresses, ASK_NEXT_S)
             there = [at for at in addresses if self._hung.seconds(at) is None]
         # What hangs comes last, and says why.
@@ -360,8 +386,22 @@ class Brokers:
         begun = [(executor or self._executor).submit(copy_context().run, caught, call) for call in calls]
         return [each.result() for each in begun]
 
+    def _await_in_act(self, addresses: Sequence[Address]) -> None:
+        """Until one of the nodes is back, in an act that has met a cluster all of whose nodes hang."""
+        act = _ACT.get()
+        if act is None:
+            return
+        if act.all_hung is None:
+            with self._lock:
+                known = [*self._nodes.values()] or [*map(split_address, self.config.bootstrap)]
+            act.all_hung = all(map(self._hung.has, known))
+        if act.all_hung:
+            self._hung.until_one_is_back(addresses, act.until - time.monotonic())
+
     def _on(self, at: Address, meant: MeantNode | None, use: Callable[[Connection], T]) -> T:
         """`use` a connection to a node. Raises NoAnswer where it hangs."""
+        if self._hung.has(at):
+            self._await_in_act([at])
         if (silent_s := self._hung.seconds(at)) is not None:
             raise NoAnswer(f"{_shown(at)} has not answered for {silent_s:.0f} s, and is asked again in the background")
         limit_s = min(REQUEST_TIMEOUT_S if _IS_PATIENT.get() else ANSWER_S, self.config.request_timeout_s)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,6 +53,52 @@ Decode = Callable[[bytes], tuple[str, str, str]]
 """(kind, JSON text, note) for bytes behind a schema's id. Raises ValueError."""
 
 
+class _Patience:
+    """How long a page still waits for the registry: calls at the same time count once."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left_s = seconds
+        self._lock = threading.Lock()
+        self._running = 0
+        self._since = 0.0
+
+    @property
+    def left_s(self) -> float:
+        with self._lock:
+            return self._left_s - (time.monotonic() - self._since if self._running else 0.0)
+
+    @contextmanager
+    def spent(self) -> Iterator[None]:
+        with self._lock:
+            if not self._running:
+                self._since = time.monotonic()
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._running -= 1
+                if not self._running:
+                    self._left_s -= time.monotonic() - self._since
+
+
+_WHOLE: Final = 0.9
+"""A request that had so much of ANSWER_S, and no answer, says that the registry hangs."""
+_LIMIT_S_MIN: Final = 0.01
+_PATIENCE: Final = ContextVar[_Patience | None]("patience", default=None)
+
+
+@contextmanager
+def for_a_page() -> Iterator[None]:
+    """All that is asked of a `PageRegistry` in the block takes ANSWER_S together: a registry that answers each of many
+    requests slowly costs a page no more than one that hangs."""
+    token = _PATIENCE.set(_Patience(hung.ANSWER_S))
+    try:
+        yield
+    finally:
+        _PATIENCE.reset(token)
+
+
 class PageRegistry(Registry):
     """A registry that costs pages no more than a broker does (`hung.py`): one that hangs, or cannot be reached, is
     waited for once, and asked again in the background. Changes, and what is asked `patiently`, wait longer."""
@@ -72,9 +121,17 @@ class PageRegistry(Registry):
         if silent_s is not None:
             at, seconds = self._at[0], round(silent_s)
             raise RegistryUnreachable(f"{at} has not answered for {seconds} s, and is asked again in the background")
+        patience = None if is_patient() else _PATIENCE.get()
+        left_s = hung.ANSWER_S if patience is None else patience.left_s
+        slow = f"{self._at[0]} is slow, and the page did not wait for all of it: load it again"
+        if left_s <= 0:
+            raise RegistryUnreachable(slow)
         try:
-            return super().call(method, path, body, **query)
-        except RegistryUnreachable:
+            with nullcontext() if patience is None else patience.spent():
+                return super().call(method, path, body, **query)
+        except RegistryUnreachable as error:
+            if patience is not None and left_s < _WHOLE * hung.ANSWER_S and patience.left_s <= _LIMIT_S_MIN:
+                raise RegistryUnreachable(slow) from error  # it had less time than a registry that hangs
             self._hung.add(self._at, lambda: self._is_away(method, path, body, query))
             raise
 
@@ -90,7 +147,11 @@ class PageRegistry(Registry):
 
     def _limit_s(self) -> float:
         """Several URLs are asked one after the other, and a page waits for all of them together."""
-        return REQUEST_TIMEOUT_S if is_patient() else hung.ANSWER_S / len(self._urls)
+        if is_patient():
+            return REQUEST_TIMEOUT_S
+        patience = _PATIENCE.get()
+        limit_s = hung.ANSWER_S if patience is None else max(_LIMIT_S_MIN, min(hung.ANSWER_S, patience.left_s))
+        return limit_s / len(self._urls)
 
 
 class Schemas:

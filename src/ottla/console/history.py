@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 STEP_S: Final = 10.0
 """Seconds between two samples, where the cluster is read quickly."""
@@ -19,6 +19,14 @@ SAMPLES_MAX: Final = 61
 NAMES_MAX: Final = 100_000
 """Further names have no trend."""
 _UNKNOWN: Final = -1
+RATE_S_MIN: Final = 1.0
+"""A rate is measured over so long at least."""
+RATE_S_MAX: Final = 600.0
+"""What was seen longer ago says nothing of now."""
+SEEN_MAX: Final = 20_000
+"""Producers in partitions of which a user's last sequences are kept."""
+_SEQUENCES: Final = 1 << 31
+"""They wrap from 2^31-1 to 0."""
 
 
 @dataclass(frozen=True)
@@ -105,3 +113,39 @@ def _trend(found: list[tuple[float, float | None]], least: int = 2) -> Trend | N
         return None
     values = [None if value is None else round(value, 2) for _, value in found]
     return Trend(round(found[-1][0] - found[0][0]), values, round(min(known), 2), round(max(known), 2), values[-1])
+
+
+class Written(NamedTuple):
+    """A producer in a partition, and its last sequence."""
+
+    partition: int
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
+class Paces:
+    """Records per second of producers, from one look of a user to the next."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, int, int, int], tuple[float, int, float | None]] = {}
+        """When a sequence was seen, which, and the rate until then."""
+
+    def look(self, at: float, topic: str, rows: Iterable[Written]) -> dict[Written, float]:
+        """The rates that are known at a moment of the monotonic clock; the next look measures from here."""
+        found = dict[Written, float]()
+        for row in rows:
+            key = topic, row.partition, row.producer_id, row.epoch
+            began, sequence, rate = self._seen.pop(key, (at, row.sequence, None))
+            passed_s = at - began
+            if passed_s > RATE_S_MAX:
+                began, sequence, rate = at, row.sequence, None
+            elif passed_s >= RATE_S_MIN:
+                rate = (row.sequence - sequence) % _SEQUENCES / passed_s
+                began, sequence = at, row.sequence
+            self._seen[key] = began, sequence, rate
+            if rate is not None:
+                found[row] = rate
+        while len(self._seen) > SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+        return found

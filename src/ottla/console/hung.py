@@ -42,6 +42,8 @@ class HungNodes:
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self._lock = threading.Lock()
+        self._back = threading.Condition(self._lock)
+        """Notified when a node has answered or failed."""
         self._hung: dict[Address, _Hung] = {}
 
     def add(self, at: Address, is_hung: Callable[[], bool]) -> None:
@@ -69,6 +71,19 @@ class HungNodes:
             asking = [self._hung[at].asking for at in addresses if at in self._hung]
         wait([each for each in asking if each is not None], seconds, FIRST_COMPLETED)
 
+    def until_one_is_back(self, addresses: Collection[Address], seconds: float) -> None:
+        """Until one of the nodes does not hang, the given time at most; meanwhile they are asked again."""
+        until = time.monotonic() + seconds
+        with self._back:
+            while True:
+                hung = {at: self._hung[at] for at in addresses if at in self._hung}
+                left_s = until - time.monotonic()
+                if len(hung) < len(addresses) or left_s <= 0:
+                    return
+                for at, each in hung.items():
+                    self._ask_again(at, each)
+                self._back.wait(min(left_s, AGAIN_S / 4))
+
     def keep(self, addresses: Iterable[Address]) -> None:
         """The others are no nodes of the cluster any more."""
         known = set(addresses)
@@ -88,3 +103,4 @@ class HungNodes:
             hung.asking, hung.asked = None, time.monotonic()
             if not is_hung and self._hung.get(at) is hung:
                 del self._hung[at]
+                self._back.notify_all()

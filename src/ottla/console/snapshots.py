@@ -26,6 +26,22 @@ KEPT_MAX: Final = 64
 T = TypeVar("T")
 
 
+class Threads(Executor):
+    """A thread for each call, which ends with the process: a disk may hang, and then the call never returns."""
+
+    def submit(self, call: Callable[..., T], /, *arguments: Any, **keywords: Any) -> Future[T]:
+        done = Future[T]()
+
+        def work() -> None:
+            try:
+                done.set_result(call(*arguments, **keywords))
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=work, name="console disk", daemon=True).start()
+        return done
+
+
 def _always(_: Any) -> bool:
     return True
 
@@ -60,7 +76,8 @@ class Snapshots:
         self._executor = executor
         self._lock = threading.Lock()
         self._kept: dict[Any, Snapshot[Any]] = {}
-        self._reading: dict[Any, Future[Snapshot[Any]]] = {}
+        self._reading: dict[Any, tuple[Future[Snapshot[Any]], float]] = {}
+        """And when each reading began."""
         self._failed: dict[Any, tuple[BaseException, float]] = {}
         """Readings that failed when nobody waited any more, and when; the next one who asks is told."""
         self._changes = 0
@@ -83,7 +100,7 @@ class Snapshots:
             kept = self._kept.get(key)
             if kept is not None and kept.is_fresh(fresh_s):
                 return kept
-            future, is_ours = self._begun(key)
+            future, is_ours, _ = self._begun(key)
         if kept is not None and kept.may_be_shown(fresh_s):
             if is_ours:
                 self._executor.submit(self._read, key, read, is_whole, future)
@@ -95,8 +112,8 @@ class Snapshots:
     def soon(
         self, key: Any, fresh_s: float, wait_s: float, read: Callable[[], T], is_whole: Callable[[T], bool] = _always
     ) -> Snapshot[T] | None:  # fmt: skip
-        """The same for what may take long: None if there is no snapshot within `wait_s`, and reading goes on. One that
-        is not whole is shown if there is no newer one by then."""
+        """The same for what may take long: None if there is no snapshot `wait_s` after reading began, which goes on.
+        One that is not whole is shown if there is no newer one by then."""
         with self._lock:
             kept = self._kept.get(key)
             if kept is not None and kept.is_fresh(fresh_s):
@@ -104,22 +121,24 @@ class Snapshots:
             error, failed = self._failed.pop(key, (None, 0.0))
             if error is not None and time.monotonic() - failed <= fresh_s:
                 raise error
-            future, is_ours = self._begun(key)
+            future, is_ours, began = self._begun(key)
         if is_ours:
             self._executor.submit(self._read, key, read, is_whole, future)
         if kept is not None and kept.may_be_shown(fresh_s):
             return kept
         try:
-            return future.result(wait_s)
+            return future.result(max(0.0, began + wait_s - time.monotonic()))
         except NotYet:
             return kept if kept is not None and kept.age_s <= fresh_s * SHOWN_AGAIN else None
 
-    def _begun(self, key: Any) -> tuple[Future[Snapshot[Any]], bool]:
-        future = self._reading.get(key)
-        if future is not None:
-            return future, False
-        future = self._reading[key] = Future()
-        return future, True
+    def _begun(self, key: Any) -> tuple[Future[Snapshot[Any]], bool, float]:
+        """A reading, whether the caller has to do it, and when it began."""
+        known = self._reading.get(key)
+        if known is not None:
+            return known[0], False, known[1]
+        future, began = Future[Snapshot[Any]](), time.monotonic()
+        self._reading[key] = future, began
+        return future, True, began
 
     def _read(
         self, key: Any, read: Callable[[], Any], is_whole: Callable[[Any], bool], future: Future[Snapshot[Any]]
@@ -147,6 +166,6 @@ class Snapshots:
 
     def _ended(self, key: Any, future: Future[Snapshot[Any]], changes: int) -> bool:
         """Whether what was read may be kept: nothing was changed since the reading began. Called with the lock."""
-        if self._reading.get(key) is future:
+        if self._reading.get(key, (None, 0.0))[0] is future:
             del self._reading[key]
         return self._changes == changes

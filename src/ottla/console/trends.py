@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla.console.history import History, Trend
+from ottla.console.history import History, Paces, Trend, Written
 from ottla.console.moving.copying import Copies, Copying, Pace
 
 FOLLOWED_MAX: Final = 100
@@ -27,6 +27,7 @@ class Trends:
         self._followed: dict[str, float] = {}
         """Groups that somebody looked at, and when; the last ones last."""
         self._copying = Copying()
+        self._paces = Paces()
         self.looked = float("-inf")
         """By the monotonic clock."""
 
@@ -41,6 +42,11 @@ class Trends:
             self._ends.add(at, {**ends, ALL: sum(ends.values())})
             self._lags.add(at, lags)
             self._topic_lags.add(at, topic_lags)
+
+    def paces(self, topic: str, rows: Iterable[Written]) -> dict[Written, float]:
+        """Records per second of the producers of a topic since this user looked at them before."""
+        with self._lock:
+            return self._paces.look(time.monotonic(), topic, rows)
 
     def follow(self, groups: Iterable[str]) -> None:
         """Sample the lag in time of these groups for a while: somebody looks at them."""

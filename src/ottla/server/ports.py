@@ -32,7 +32,7 @@ from ottla.filesystem import FileSystem
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.metrics.instruments import NodeMetrics
-from ottla.model import NodeId, TopicPartition
+from ottla.model import NodeId, ProducerId, TopicPartition
 from ottla.network import Network
 from ottla.quotas.limits import AddressLimits
 from ottla.replication.fetch_session import FetchSessionCache
@@ -55,6 +55,7 @@ class ClientFacts(Protocol):
     software_name: str
     software_version: str
     instance_id: UUID | None
+    producer_id: ProducerId
     when_lost: Callable[[], None] | None
 
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ottla.console.brokers import NodeAway
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import SimpleRecord
 from tests.unit.console.fake_cluster import ID, NOW_MS, FakeBrokers
 
@@ -37,6 +39,8 @@ class DemoBrokers(FakeBrokers):
 
     written = 0
     """Records that are written to partition 0 of carts while a test looks."""
+    silent = 0
+    """A node that does not say where its partitions end."""
 
     def __init__(self) -> None:
         super().__init__(TOPICS, [(name, kind) for name, (kind, *_) in GROUPS.items()], "", RECORDS)
@@ -56,6 +60,11 @@ class DemoBrokers(FakeBrokers):
             for name, (count, _) in TOPICS.items()
         ]  # fmt: skip
         return {"brokers": brokers, "cluster_id": "5L6g3nShT-eMCtK--X86sw", "controller_id": 2, "topics": topics}
+
+    def ask(self, node_id: int, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
+        if node_id == self.silent and key is ApiKey.LIST_OFFSETS:
+            raise NodeAway(node_id, "it hangs")
+        return super().ask(node_id, key, values)
 
     def list_offsets(self, values: Mapping[str, Any]) -> dict[str, Any]:
         def end(name: str, number: int) -> int:

@@ -35,6 +35,7 @@ from ottla.protocol.records.record_batch import SimpleRecord, iterate_records
 from ottla.sql import queries
 from ottla.sql.queries import Answer, Column
 from tests.conformance.clients import build
+from tests.conformance.console import pictures
 from tests.conformance.console.demo_cluster import DemoBrokers
 from tests.unit.console.acting import ChangingRegistry
 from tests.unit.console.fake_changes import GOOD, ChangingBrokers
@@ -170,6 +171,11 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
                 page.screenshot(path=str(Path(PICTURES) / f"{name}-{width}-{theme}.png"))
         assert page.locator("h1").count() == 1
         backgrounds.add(page.evaluate("getComputedStyle(document.documentElement).backgroundColor"))
+    page.goto(PAGES["points"])
+    page.set_viewport_size({"width": 1200, "height": 800})
+    # The picture is stretched, and its points are round all the same.
+    assert page.locator(".plot .dot").count() == 9
+    assert page.evaluate("getComputedStyle(document.querySelector('.plot .dot')).vectorEffect") == "non-scaling-stroke"
     for file, (shade, path, width) in DOCUMENTED.items():
         if PICTURES and theme == shade:
             page.set_viewport_size({"width": width, "height": 620})
@@ -179,6 +185,37 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
     # The pages that are not there say so by their status, which Chromium writes to its console.
     assert [each for each in said if "404 (Not Found)" not in each] == []
     assert len(backgrounds) == 1
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_pages_look_as_they_did(
+    browser: Browser, tmp_path: Path, theme: Literal["light", "dark"]
+) -> None:  # fmt: skip
+    """Beside the sheets in `sheets/`, which were looked at. After a change of how pages look, see that it is meant and
+    copy the new ones over them: OTTLA_TEST_PICTURES=DIRECTORY keeps them."""
+    directory = Path("/var/lib/ottla/pipelines")
+    site = Site(Masks(), ChangingRegistry(), registry_url="http://127.0.0.1:8081", pipelines=directory)
+    with running(server := Served(Application(site, anonymous=user(DemoBrokers())))):
+        page = opened(browser, server.url, theme, viewport={"width": 1200, "height": 800})
+        found = {}
+        for name, path in PAGES.items():
+            if name not in ("result", "points", "audit"):  # the hours of their lines differ
+                page.goto(path)
+                found[name] = page.screenshot(animations="disabled", caret="hide")
+        page.context.close()
+        kept = Path(PICTURES) if PICTURES else tmp_path
+        assert pictures.compared(browser, theme, found, kept) == {}, f"see {kept / theme}.png"
+        # Pages that lack their style, and their table, are found.
+        page = opened(browser, server.url, theme, viewport={"width": 1200, "height": 800})
+        page.goto(PAGES["topics"])
+        page.evaluate("document.querySelector('table').remove()")
+        broken = {**found, "topics": page.screenshot()}
+        page.route("**/style.css", lambda route: route.abort())
+        page.goto(PAGES["overview"])
+        broken["overview"] = page.screenshot()
+        page.context.close()
+        if pictures.is_comparable(browser, theme):
+            assert pictures.compared(browser, theme, broken, tmp_path).keys() == {"overview", "topics"}
 
 
 LONG = '"><img src=x onerror=alert(1)>' + "x" * 150 + "é日本"
@@ -280,7 +317,8 @@ def test_axe_has_no_complaint(browser: Browser, url: str, axe: str, theme: Liter
 
 
 def test_a_live_tail(browser: Browser, url: str) -> None:
-    """New records come by themselves and in front; a pause ends the stream; without script the page reads again."""
+    """New records come by themselves and in front; a pause ends the stream; a silent broker is named, and its
+    partitions when they are back; without script the page reads again."""
     page = opened(browser, url)
     page.goto("/topics/carts/tail?partition=0")
     status, first = page.locator("#tail-status"), page.locator("#tail article strong").nth(1)
@@ -295,6 +333,16 @@ def test_a_live_tail(browser: Browser, url: str) -> None:
     DemoBrokers.written += 1
     page.get_by_role("button", name="Go on").click()
     status.filter(has_text="Live: 2 new records").wait_for()
+    page.goto("/topics/carts/tail")
+    status.filter(has_text="Live: 0 new records").wait_for()
+    DemoBrokers.silent = 2
+    status.filter(has_text="Live: 0 new records shown. Silent: partitions 1, 4 (node 2: it hangs).").wait_for()
+    DemoBrokers.written += 1
+    status.filter(has_text="Live: 1 new records shown. Silent: partitions 1, 4 (node 2: it hangs).").wait_for()
+    DemoBrokers.silent = 0
+    status.filter(has_text="Live: 1 new records shown. Back: partitions 1, 4.").wait_for()
+    DemoBrokers.written += 1
+    status.filter(has_text=re.compile("Live: 2 new records shown[.]$")).wait_for()
     page.context.close()
     page = opened(browser, url, java_script_enabled=False)
     page.goto("/topics/carts/tail")

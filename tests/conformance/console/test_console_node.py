@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import httpx
 import jsonschema
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, Producer, libversion, version
 
 from ottla.console.routes import API, EVENTS, FILES, PAGES
 from ottla.console.server import Console, Options
@@ -102,6 +102,9 @@ def site(masks: Path) -> Iterator[httpx.Client]:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         producer.produce("empty-avro", b"\0" + answer.json()["id"].to_bytes(4, "big") + b"\x54")
         producer.flush()
+        shop = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "shop", "enable.idempotence": True})
+        shop.produce("written", b"first")
+        shop.flush()
         options = Options(broker.bootstrap, port=0, registry={"schema.registry.url": registry.url}, masks=masks)
         with (
             reading(broker.bootstrap, "old", "classic"),
@@ -109,6 +112,7 @@ def site(masks: Path) -> Iterator[httpx.Client]:
             console(options) as client,
         ):
             yield client
+        assert shop.flush(LIMIT_S) == 0  # it is connected until here
 
 
 def data(site: httpx.Client, path: str, **query: Any) -> Any:
@@ -246,6 +250,13 @@ def test_searches(site: httpx.Client) -> None:
     assert [row["offset"] for row in first["rows"]] == ["3"]
     assert first["following"] == "0:4"
     assert first["stopped"] == "enough"
+
+
+def test_a_producer_is_shown_with_its_client(site: httpx.Client) -> None:
+    (row,) = data(site, "/topics/written")["producers"]
+    assert (row["client_id"], row["user"], row["address"]) == ("shop", "ANONYMOUS", "127.0.0.1")
+    assert row["software"] == f"confluent-kafka-python {version()}-rdkafka-{libversion()[0]}"
+    assert row["software"] in site.get("/topics/written").text
 
 
 def test_transactions(site: httpx.Client) -> None:

@@ -148,6 +148,12 @@ class FakeBrokers(Brokers):
         partition = {"partition_index": 0, "error_code": 0, "active_producers": [producer]}
         return {"topics": [{"name": each["name"], "partitions": [partition]} for each in values["topics"]]}
 
+    def list_clients(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        row = {"principal": f"User:p{self.word}", "client_id": f"l{self.word}", "software_name": f"s{self.word}",
+               "software_version": f"v{self.word}", "host": f"h{self.word}", "idle_ms": 5,
+               "producer_id": 7}  # fmt: skip
+        return {"error_code": 0, "node_id": 1, "clients": [row]}
+
     def list_partition_reassignments(self, values: Mapping[str, Any]) -> dict[str, Any]:
         partition = {"partition_index": 0, "replicas": [1, 2], "adding_replicas": [1], "removing_replicas": [2]}
         return {"error_code": 0, "topics": [{"name": name, "partitions": [partition]} for name in self.topics]}

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +15,19 @@ import pytest
 from confluent_kafka import Producer
 
 from ottla.client.config import ClientConfig
-from ottla.console.asking import Asking, NotFound, Site
+from ottla.console import hung
+from ottla.console.asking import Asking, NotFound, Site, User
 from ottla.console.masks import Masks
 from ottla.console.routes import PAGES
+from ottla.console.snapshots import Snapshots
 from ottla.console.views import pipelines
 from ottla.errors import ErrorCode
 from ottla.pipelines.runner.state import Directory, QueryStatus, Status
 from ottla.testing import Broker
 from tests.unit.console.fake_cluster import FakeBrokers, user
 
+LIMIT_S = 3.0
+"""What waiting once takes on a busy machine."""
 BY_NAME = {each.name: each for each in PAGES}
 
 
@@ -72,6 +80,51 @@ def test_a_status_that_cannot_be_read_is_said(tmp_path: Path) -> None:
     page, asking = shown(FakeBrokers(), "pipelines", tmp_path)
     assert page.rows == []
     assert "cannot be read" in asking.problems["pipelines"].sentence
+
+
+def test_a_disk_that_hangs_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By all users together, and it is read again when it is back."""
+    monkeypatch.setattr(hung, "ANSWER_S", 0.3)
+    site = Site(Masks(), pipelines=tmp_path)
+    (tmp_path / "slow").mkdir()
+    status = tmp_path / "slow" / "status.json"
+    os.mkfifo(status)  # who opens it to read waits until somebody writes
+
+    def page() -> Asking:
+        asking = Asking(user(FakeBrokers()), site, BY_NAME["pipelines"].parameters({}, {}))
+        assert BY_NAME["pipelines"].view(asking).rows == []
+        return asking
+
+    try:
+        for limit_s in (LIMIT_S, hung.ANSWER_S / 2):
+            began = time.monotonic()
+            assert page().problems["pipelines"].sentence == f"{tmp_path} does not answer: the disk may hang."
+            assert time.monotonic() - began < limit_s
+    finally:
+        status.write_text("{")
+    assert "cannot be read" in page().problems["pipelines"].sentence
+
+
+@pytest.fixture
+def hanging() -> Iterator[str]:
+    """The address of a broker that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_mirror_whose_broker_hangs_is_waited_for_once(hanging: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hung, "ANSWER_S", 0.3)
+    brokers = FakeBrokers(["mirror-offsets.old"])
+    brokers.config = ClientConfig((hanging,), request_timeout_s=3 * hung.ANSWER_S)
+    with ThreadPoolExecutor(1) as executor:
+        one = User(None, brokers, Snapshots(executor))
+        for limit_s in (LIMIT_S, hung.ANSWER_S / 2):
+            asking = Asking(one, Site(Masks()), BY_NAME["mirror"].parameters({}, {}))
+            began = time.monotonic()
+            page = BY_NAME["mirror"].view(asking)
+            assert time.monotonic() - began < limit_s
+            assert (page.sources, page.rows) == (["old"], [])
+            assert "does not answer" in asking.problems["mirror"].sentence
 
 
 def test_a_mirror_by_its_control_topic(tmp_path: Path) -> None:

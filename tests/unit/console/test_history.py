@@ -8,7 +8,7 @@ import pytest
 
 from ottla.console import trends as module
 from ottla.console.asking import Site
-from ottla.console.history import SAMPLES_MAX, History, Trend
+from ottla.console.history import RATE_S_MAX, SAMPLES_MAX, SEEN_MAX, History, Paces, Trend, Written
 from ottla.console.masks import Masks
 from ottla.console.pages import amount, points
 from ottla.console.sampling import LOOKED_S, USERS_MAX, Sampler, sample
@@ -99,3 +99,28 @@ def test_who_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     later = time.monotonic() + LOOKED_S + 100
     monkeypatch.setattr(module.time, "monotonic", lambda: later)
     assert sampler.looking() == []
+
+
+def test_a_pace_is_from_one_look_to_the_next() -> None:
+    now = 0.0
+    paces = Paces()
+
+    def look(sequence: int, epoch: int = 0) -> float | None:
+        row = Written(0, 7, epoch, sequence)
+        return paces.look(now, "t", [row]).get(row)
+
+    assert look(2**31 - 51) is None
+    now = 0.5
+    assert look(2**31 - 41) is None  # too soon
+    now = 10.0
+    assert look(49) == 10.0  # sequences wrap
+    now = 10.5
+    assert look(1_000) == 10.0
+    now = 20.0
+    assert look(49) == 0.0
+    assert look(0, epoch=1) is None
+    now += RATE_S_MAX + 1
+    assert look(5_000) is None
+    paces.look(now, "u", [Written(number, 1, 0, 0) for number in range(SEEN_MAX)])
+    now += 10
+    assert look(6_000) is None  # dropped: what is kept is bounded

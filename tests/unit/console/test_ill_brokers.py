@@ -5,6 +5,7 @@ the schema registry."""
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -137,6 +138,15 @@ class Site3:
 
     def ask(self, path: str, query: str = "") -> httpx.Response:
         return asyncio.run(self.answer(path, query))
+
+    def act(self, name: str, values: dict[str, Any]) -> httpx.Response:
+        async def sent() -> httpx.Response:
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(self.app), base_url="http://localhost"
+            ) as client:
+                return await client.post(f"{API}/acts/{name}", json=values)
+
+        return asyncio.run(sent())
 
     async def answer(self, path: str, query: str = "") -> httpx.Response:
         """What comes until the answer ends, or until the first event of one without an end."""
@@ -328,6 +338,45 @@ def test_a_hung_node_costs_patient_reading_no_more(brokers: dict[int, WireBroker
             assert time.monotonic() - began < PAGE_S
 
 
+ACT: Final = {"topic": TOPIC, "before": "1", "preview": True}
+
+
+def test_an_act_waits_for_a_cluster_that_was_silent(
+    brokers: dict[int, WireBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused at once where each broker, perhaps the only one, had not answered a page before."""
+    monkeypatch.setattr(hung, "AGAIN_S", 0.05)
+    with Site3(brokers) as site, ThreadPoolExecutor(1) as person:
+        site.ask(f"{API}/topics")
+        site.user.snapshots.drop()
+        with ExitStack() as silent:
+            for each in brokers.values():
+                silent.enter_context(becoming(each, HANGS))
+            assert site.ask(f"{API}/topics").status_code == 503  # now all are known to hang
+            began = time.monotonic()
+            doing = person.submit(site.act, "delete-records", ACT)
+            with pytest.raises(TimeoutError):
+                doing.result(4 * ANSWER_S)
+        answer = doing.result(LIMIT_S)
+        assert time.monotonic() - began < module.REQUEST_TIMEOUT_S
+    assert answer.status_code == 200, answer.text
+
+
+def test_an_act_on_a_cluster_that_stays_silent_ends(
+    brokers: dict[int, WireBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REQUEST_TIMEOUT_S", 3 * ANSWER_S)
+    with Site3(brokers) as site, ExitStack() as silent:
+        for each in brokers.values():
+            silent.enter_context(becoming(each, HANGS))
+        assert site.ask(f"{API}/topics").status_code == 503
+        for _ in range(2):
+            began = time.monotonic()
+            answer = site.act("delete-records", ACT)
+            assert 3 * ANSWER_S <= time.monotonic() - began < 3 * ANSWER_S + PAGE_S
+            assert answer.status_code == 503 and "has not answered for" in answer.text
+
+
 def test_a_group_of_a_hung_node_is_not_said_to_be_missing(brokers: dict[int, WireBroker]) -> None:
     with Site3(brokers) as site, becoming(brokers[ILL], HANGS):
         answer = site.ask(f"{API}/groups/two")
@@ -457,6 +506,53 @@ def test_a_registry_that_is_back_is_asked_again(
         while (found := site.ask(f"{API}/schemas").json())["problems"]:
             assert time.monotonic() < until
         assert found["data"]["subjects"] == ["orders"]
+
+
+class SlowRegistry(WireRegistry):
+    """Subject `s` has fifty versions; each answer takes half of what a page waits for at most."""
+
+    def _serve(self, opened: socket.socket) -> None:
+        with suppress(OSError), opened:
+            while asked := opened.recv(65536):
+                if not asked.startswith((b"GET", b"POST")):
+                    continue  # the body
+                self.requests += 1
+                threading.Event().wait(ANSWER_S / 2)
+                path = asked.split(b" ", 2)[1].decode().partition("?")[0]
+                number = path.rpartition("/")[2]
+                answer: object = {"compatibilityLevel": "FULL", "is_compatible": True}
+                if path.endswith("s/versions"):
+                    answer = [*range(1, 51)]
+                elif number.isdigit() and path.startswith("/subjects"):
+                    answer = {"subject": "s", "version": int(number), "id": int(number), "schema": "{}"}
+                body = json.dumps(answer).encode()
+                head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+                opened.sendall(head.encode() + body)
+
+
+@pytest.mark.parametrize("budget", [1.0, 10.0])
+def test_a_registry_that_is_slow_each_time(
+    budget: float, brokers: dict[int, WireBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page of a subject waits for it in all as long as for one that hangs, and does not say that it hangs."""
+    monkeypatch.setattr(hung, "ANSWER_S", budget * ANSWER_S)
+    wire = SlowRegistry(WELL)
+    registry = PageRegistry({access.URL: wire.url})
+    with Site3(brokers) as site:
+        site.app = Application(Site(Masks(), registry=registry), anonymous=site.user).asgi()
+        for _ in range(2):
+            began = time.monotonic()
+            answer = site.ask(f"{API}/schemas/s").json()
+            assert time.monotonic() - began < budget * ANSWER_S + PAGE_S
+            versions = [each["version"] for each in answer["data"]["versions"]]
+            assert answer["data"]["version_count"] == 50
+            if budget > 1:
+                assert (versions, answer["problems"]) == ([*range(50, 0, -1)], {})
+            else:
+                assert len(versions) < 50 and wire.requests < 20
+                assert "is slow" in answer["problems"]["schemas"]["sentence"]
+    registry.close()
+    wire.close()
 
 
 def test_a_change_of_schemas_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

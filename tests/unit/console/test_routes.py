@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from ottla.console import openapi
+from ottla.console import openapi, views
 from ottla.console.acts import serving
 from ottla.console.acts.act import Outcome
 from ottla.console.app import Application
@@ -78,3 +81,23 @@ def test_the_types_of_answers_have_one_name_each() -> None:
     for page in PAGES:
         walk(page.answer)
     assert len(found) > 20
+
+
+STATIC = Path(views.__file__).parents[1] / "static"
+OWN_FILES = {"icon.svg", "search.js", "style.css", "tail.js", "times.js"}
+"""What browsers load, all written here. A file of others would come with its licence and its hash in this table."""
+SCRIPT_BYTES_MAX = 100_000
+
+
+def test_scripts_are_small_and_their_own() -> None:
+    files = {each.name: each.read_text() for each in STATIC.iterdir()}
+    assert files.keys() == OWN_FILES
+    scripts = {name: text for name, text in files.items() if name.endswith(".js")}
+    assert sum(len(text.encode()) for text in scripts.values()) < SCRIPT_BYTES_MAX
+    for name, text in scripts.items():
+        for imported in re.findall(r"(?:^import|\bimport\(|\bfrom)\s*[\"']([^\"']*)", text, re.MULTILINE):
+            assert imported.removeprefix("./") in scripts, name
+    pages = [each.read_text() for each in (STATIC.parent / "templates").iterdir()]
+    address = re.compile('(?:src|href)="(/static/[^"]*|[^"]*//[^"]*)"')
+    loaded = {found for text in pages for found in address.findall(text)}
+    assert loaded == {f"/static/{name}" for name in OWN_FILES}

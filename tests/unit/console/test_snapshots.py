@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -102,6 +103,16 @@ def test_soon_does_not_wait() -> None:
         found = kept.soon("a", 5, 30, read)
         assert found is not None
         assert found.value == "late"
+
+
+def test_soon_waits_once_for_what_hangs() -> None:
+    with ThreadPoolExecutor(1) as executor:
+        kept, done, wait_s = Snapshots(executor), threading.Event(), 0.3
+        assert kept.soon("a", 5, wait_s, lambda: done.wait(30)) is None
+        began = time.monotonic()
+        assert kept.soon("a", 5, wait_s, lambda: done.wait(30)) is None
+        assert time.monotonic() - began < wait_s / 2
+        done.set()
 
 
 def test_what_failed_when_nobody_waited_is_raised_once() -> None:

@@ -1,4 +1,5 @@
-"""Hanging transactions, rights in words, moves, groups that no path can name, and the words of a topic."""
+"""Hanging transactions, producers and their clients, rights in words, moves, groups that no path can name, and the
+words of a topic."""
 
 from __future__ import annotations
 
@@ -11,10 +12,12 @@ import pytest
 
 from ottla.console.app import Application
 from ottla.console.asking import Asking, Invalid, Site
+from ottla.console.brokers import failure
 from ottla.console.masks import Masks
 from ottla.console.pages import group_url
 from ottla.console.routes import PAGES
 from ottla.errors import ErrorCode
+from ottla.protocol.messages import ApiKey
 from tests.unit.console.fake_cluster import NOW_MS, FakeBrokers, user
 
 BY_NAME = {each.name: each for each in PAGES}
@@ -213,3 +216,46 @@ def test_a_topic_in_words() -> None:
     words = {each.heading: each.text for each in page.explained}
     assert "It survives the loss of no broker" in words["losses"]
     assert words["kept"].startswith("A record is kept for 7 days")
+
+
+class Told(FakeBrokers):
+    """A broker whose answer to ListClients the test gives."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__(["t"])
+        self.answer = answer
+
+    def list_clients(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        assert values["only_producers"]
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        (known,) = super().list_clients(values)["clients"]
+        rows: list[dict[str, Any]] = [{**known, **row} for row in self.answer]
+        return {"error_code": 0, "clients": rows}
+
+
+def test_the_connection_that_was_used_last_counts() -> None:
+    page, asking = shown(
+        Told([
+            {"client_id": "new", "idle_ms": 10, "principal": "User:ann", "software_version": "unknown"},
+            {"client_id": "old", "idle_ms": 9_000}, {"client_id": "another", "producer_id": 8, "idle_ms": 1},
+        ]), "topic", {"topic": "t"},
+    )  # fmt: skip
+    (row,) = page.producers
+    assert (row.client_id, row.user, row.software, row.address) == ("new", "ann", "s", "h")
+    assert asking.problems == {}
+
+
+def test_a_producer_that_is_not_connected_is_shown_without_a_client() -> None:
+    (row,) = shown(Told([{"producer_id": 9}]), "topic", {"topic": "t"})[0].producers
+    assert (row.producer_id, row.client_id, row.software) == ("7", None, None)
+
+
+def test_brokers_that_do_not_tell() -> None:
+    """Kafka's have no such request, which is no problem of the page; a right that is missing is named."""
+    page, asking = shown(Told(failure(ApiKey.LIST_CLIENTS, ErrorCode.unsupported_version)), "topic", {"topic": "t"})
+    assert page.producers[0].client_id is None and asking.problems == {}
+    refused = failure(ApiKey.LIST_CLIENTS, ErrorCode.cluster_authorization_failed)
+    page, asking = shown(Told(refused), "topic", {"topic": "t"})
+    assert page.producers[0].producer_id == "7"
+    assert asking.problems["clients"].right == "Describe on the cluster"

@@ -24,7 +24,7 @@ from ottla.console.access.roles import Forbidden
 from ottla.console.acts.act import Act, Blocked, Misfit, Partly, Plan, Result, outcome_of
 from ottla.console.acts.table import ACTS
 from ottla.console.asking import Asking, Invalid, NotFound, Site, User
-from ottla.console.brokers import Refused, Unanswered, patiently
+from ottla.console.brokers import Refused, Unanswered, for_an_act
 from ottla.console.pages import Renderer
 from ottla.console.requests import body_of, is_own
 from ottla.console.routes import API
@@ -236,7 +236,7 @@ def _as_json(result: Result) -> Response:
 
 def _planned(host: Host, act: Act, user: User, values: Mapping[str, str]) -> tuple[Plan | None, Result | None]:
     """What would happen, and whether the cluster would do it; nothing is changed."""
-    with patiently():
+    with for_an_act():
         return _plan(host, act, user, values)
 
 
@@ -263,7 +263,7 @@ def _done(host: Host, act: Act, user: User, values: Mapping[str, str], confirm: 
         parameters = act.parse(values)
         if act.confirm and confirm != str(parameters[act.confirm]):
             raise Invalid(f"confirm must be the same as {act.confirm}, typed again")
-        with patiently():
+        with for_an_act():
             plan = act.plan(Asking(user, host.site, parameters))
             if plan.blocked:
                 raise Blocked(plan.blocked)

@@ -53,10 +53,8 @@ function listen() {
     shown += found.rows.length;
     skipped += BigInt(found.skipped);
     add(found.rows);
-    if (found.silent.length || found.back.length) {
+    if (!found.problem) {
       missing = missingOf(found);
-    } else if (missing.startsWith(" Silent") && !found.problem) {
-      missing = "";
     }
     say(found.problem ? `Waiting (${found.problem})` : "Live");
   });

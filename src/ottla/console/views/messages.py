@@ -13,7 +13,7 @@ from ottla.config.units import iso_time
 from ottla.console.access.roles import Forbidden
 from ottla.console.asking import Asking, Invalid, NotFound
 from ottla.console.cluster import EARLIEST, LATEST, Topic, read_offsets
-from ottla.console.decoding import Decode, Shown, shown
+from ottla.console.decoding import Decode, Shown, for_a_page, shown
 from ottla.console.masks import NOTHING_HIDDEN, TopicMask
 from ottla.console.reading import Limits, Match, Part, Reader, Record, merged
 from ottla.console.views.topic import found_topic
@@ -106,9 +106,11 @@ def messages(asking: Asking) -> Messages:
     asking.fail_all("messages", [each.failure for each in parts if each.failure is not None])
     found = merged(parts, limit, is_backward=backward)
     log_reading(asking, topic.name, parts, len(found.records))
+    with for_a_page():
+        rows = [show(each) for each in found.records]
     return Messages(
         topic.name, [each.number for each in topic.partitions],
-        [show(each) for each in found.records],
+        rows,
         "backward" if backward else "forward",
         str(sum(each.scanned for each in parts)),
         _stopped(parts, found.following, bounds, backward),

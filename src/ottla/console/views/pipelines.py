@@ -3,11 +3,13 @@ control topics say."""
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ottla.console import hung
 from ottla.console.asking import Asking, NotFound, Problem
 from ottla.console.brokers import ensure_none
 from ottla.console.views.paging import Paging, paged
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from ottla.pipelines.runner.state import Status
 
 MIRROR_FRESH_S: Final = 30.0
+STATUSES_FRESH_S: Final = 1.0
 MIRROR_PREFIX: Final = "mirror-offsets."
 CARRIED_MAX: Final = 200
 _TIMEOUT_MS: Final = 10_000
@@ -88,11 +91,15 @@ def _allowed(asking: Asking) -> tuple[str, list[PipelineRow]]:
         asking.problems.setdefault("pipelines", Problem(sentence, None))
         return "", []
     root = asking.site.pipelines or default_directory()
+    read = functools.partial(all_statuses, root)
     try:
-        found = all_statuses(root)
+        found = asking.soon(root, STATUSES_FRESH_S, read, wait_s=hung.ANSWER_S, of=asking.site.files)
+        problem = "" if found is not None else f"{root} does not answer: the disk may hang."
     except PipelineError as error:
-        asking.problems.setdefault("pipelines", Problem(f"{error}.", None))
-        found = []
+        found, problem = None, f"{error}."
+    if found is None:
+        asking.problems.setdefault("pipelines", Problem(problem, None))
+        return str(root), []
     return str(root), [_row(each, str(Directory(root, each.name).checkpoints)) for each in found]
 
 
@@ -186,9 +193,12 @@ def _shown(asking: Asking, source: str) -> _Known:
         sentence = "A mirror's control topic is read with pyarrow, which is not installed: pip install 'ottla[arrow]'."
         asking.problems.setdefault("mirror", Problem(sentence, None))
         return _Known([], [], [])
-    read = asking.user.snapshots.get(("mirror", source), MIRROR_FRESH_S, lambda: read_mirror(asking, source))
-    asking.age_s = max(asking.age_s, read.age_s)
-    return read.value
+    key = "mirror", source
+    read = asking.soon(key, MIRROR_FRESH_S, functools.partial(read_mirror, asking, source), wait_s=hung.ANSWER_S)
+    if read is None:
+        sentence = f"Topic {MIRROR_PREFIX}{source} is still being read, or its broker does not answer: load it again."
+        asking.problems.setdefault("mirror", Problem(sentence, None))
+    return _Known([], [], []) if read is None else read
 
 
 def read_mirror(asking: Asking, source: str) -> _Known:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from ottla.console.asking import Asking, NotFound, Problem
+from ottla.console.decoding import for_a_page
 from ottla.console.views.paging import Paging, paged
 from ottla.formats.errors import SchemaError
-from ottla.schemas.client import NOT_FOUND, Registry, RegistryError, RegistryUnreachable
+from ottla.schemas.client import NOT_FOUND, Registered, Registry, RegistryError, RegistryUnreachable
 
 SUBJECTS_FRESH_S = 10.0
 VERSIONS_MAX = 50
@@ -19,6 +21,8 @@ VERSIONS_MAX = 50
 LINES_MAX = 1_000
 """Lines of a schema that are compared: the time for it grows with their square."""
 CONTEXT_LINES = 3
+AT_ONCE = 8
+"""Versions that are asked for at the same time."""
 
 T = TypeVar("T")
 
@@ -86,9 +90,14 @@ def subjects(asking: Asking) -> Subjects:
 
 
 def subject(asking: Asking) -> Subject:
-    registry, name = asking.site.registry, asking.text("subject")
+    registry = asking.site.registry
     if registry is None:
         raise NotFound("This console was given no schema registry: start it with --registry URL.")
+    with for_a_page():
+        return _subject(asking, registry, asking.text("subject"))
+
+
+def _subject(asking: Asking, registry: Registry, name: str) -> Subject:
     try:
         numbers = sorted(registry.versions(name), reverse=True)
     except RegistryError as error:
@@ -97,10 +106,23 @@ def subject(asking: Asking) -> Subject:
         raise NotFound(f"The registry does not show subject {name}: {error}") from error
     except (RegistryUnreachable, SchemaError) as error:
         raise NotFound(f"The registry cannot be asked: {error}") from error
-    none: list[Version] = []
-    versions = _attempt(asking, lambda: [_version(registry, name, each) for each in numbers[:VERSIONS_MAX]], none)
     level = _attempt(asking, lambda: registry.compatibility(name), "")
-    return Subject(name, level, versions, len(numbers), _comparison(asking, registry, name, numbers))
+    comparison = _comparison(asking, registry, name, numbers)
+    found = _versions(asking, registry, name, numbers[:VERSIONS_MAX])
+    return Subject(name, level, [_version(each) for each in found], len(numbers), comparison)
+
+
+def _versions(asking: Asking, registry: Registry, name: str, numbers: list[int]) -> list[Registered]:
+    """The versions that the registry gives in time, a few at once; the newest are asked for first."""
+
+    def read(number: int) -> Registered | None:
+        return _attempt(asking, lambda: registry.version(name, number), None)
+
+    found: list[Registered | None] = []
+    for start in range(0, len(numbers), AT_ONCE):
+        calls = [functools.partial(read, each) for each in numbers[start : start + AT_ONCE]]
+        found += [each for each in asking.brokers.gather(calls) if not isinstance(each, Exception)]
+    return [each for each in found if each is not None]
 
 
 def _comparison(asking: Asking, registry: Registry, name: str, numbers: list[int]) -> Comparison | None:
@@ -154,8 +176,7 @@ def compared(before: list[str], after: list[str]) -> list[Line] | None:
     return found
 
 
-def _version(registry: Registry, name: str, number: int) -> Version:
-    found = registry.version(name, number)
+def _version(found: Registered) -> Version:
     references = [f"{each.name} ({each.subject}, version {each.version})" for each in found.schema.references]
     return Version(found.version, found.id, found.schema.type, found.schema.text, references)
 

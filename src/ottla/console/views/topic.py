@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ottla.config.explained import TOPIC
@@ -14,7 +15,8 @@ from ottla.console.behind import behind_of, furthest
 from ottla.console.brokers import ensure_none
 from ottla.console.cluster import EARLIEST, LATEST, Cluster, Topic, on_every_node, places, read_offsets
 from ottla.console.groups import SHARE, Place
-from ottla.console.history import Trend
+from ottla.console.history import Trend, Written
+from ottla.console.views.producers import Client, ask_leaders, clients_of
 from ottla.console.views.settings import SettingRow, resource, rows_of
 from ottla.console.views.topics import text
 from ottla.errors import KafkaError
@@ -63,6 +65,15 @@ class Producer:
     last_written: str | None
     open_since: str | None
     """First offset of its open transaction."""
+    client_id: str | None
+    """The client that is connected with this producer id; None where there is none, or the leader does not tell, as the
+    next three."""
+    software: str | None
+    """Name and version of its library."""
+    user: str | None
+    address: str | None
+    per_second: float | None
+    """Records in a second since the last look; None at the first one."""
 
 
 @dataclass(frozen=True)
@@ -217,33 +228,38 @@ def _producers(asking: Asking, found: Topic) -> list[Producer] | None:
         if each.leader >= 0:
             by_leader.setdefault(each.leader, []).append(each.number)
 
-    def asked(node: int) -> dict[str, Any]:
-        values = {"topics": [{"name": found.name, "partition_indexes": by_leader[node]}]}
-        return asking.brokers.ask(node, ApiKey.DESCRIBE_PRODUCERS, values)
-
-    rows: list[Producer] = []
-    for answer in asking.brokers.gather([lambda node=node: asked(node) for node in by_leader]):  # type: ignore[misc]
+    seen: dict[Written, tuple[Mapping[str, Any], Client | None]] = {}
+    for answer, connected in ask_leaders(asking.brokers, found.name, by_leader):
         if isinstance(answer, Exception):
             asking.fail("producers", answer)
             continue
+        clients = asking.attempt("clients", partial(clients_of, connected), dict[int, Client]())
         for each in (part for topic_row in answer["topics"] for part in topic_row["partitions"]):
             try:
                 ensure_none(ApiKey.DESCRIBE_PRODUCERS, each, found.name)
             except KafkaError as error:
                 asking.fail("producers", error)
                 continue
-            rows += [_producer(each["partition_index"], one) for one in each["active_producers"]]
+            for one in each["active_producers"]:
+                at = Written(
+                    each["partition_index"], one["producer_id"], one["producer_epoch"], one["last_sequence"]
+                )  # fmt: skip
+                seen[at] = one, clients.get(at.producer_id)
+    paces = asking.trends.paces(found.name, seen)
+    rows = [_producer(at, one, client, paces.get(at)) for at, (one, client) in seen.items()]
     if not rows and "producers" in asking.problems:
         return None
     rows.sort(key=lambda each: (each.open_since is None, each.partition, int(each.producer_id)))
     return rows[:PRODUCERS_MAX]
 
 
-def _producer(partition: int, row: Mapping[str, Any]) -> Producer:
+def _producer(at: Written, row: Mapping[str, Any], client: Client | None, pace: float | None) -> Producer:
     begun = row["current_txn_start_offset"]
+    user, client_id, software, address = (None,) * 4 if client is None else client
     return Producer(
-        partition, str(row["producer_id"]), row["producer_epoch"], row["last_sequence"],
-        iso_time(row["last_timestamp"]), str(begun) if begun >= 0 else None,
+        at.partition, str(at.producer_id), at.epoch, at.sequence, iso_time(row["last_timestamp"]),
+        str(begun) if begun >= 0 else None, client_id, software, user, address,
+        None if pace is None else round(pace, 1),
     )  # fmt: skip
 
 

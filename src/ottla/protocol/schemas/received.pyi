@@ -1552,6 +1552,7 @@ class MemberResponse(Message):
 class ListClientsRequest(Message):
     principal: str | None
     client_id: str | None
+    only_producers: bool
 
 class ListClientsResponse(Message):
     throttle_time_ms: int
@@ -1578,6 +1579,7 @@ class ListedClient(Message):
     bytes_out: int
     client_instance_id: UUID
     pushed_metrics: int
+    producer_id: int
 
 class ListConfigResourcesRequest(Message):
     resource_types: tuple[int, ...]  # 1+

@@ -1554,6 +1554,7 @@ class MemberResponse(TypedDict, total=False):
 class ListClientsRequest(TypedDict, total=False):
     principal: str | None
     client_id: str | None
+    only_producers: bool
 
 class ListClientsResponse(TypedDict, total=False):
     throttle_time_ms: int
@@ -1580,6 +1581,7 @@ class ListedClient(TypedDict, total=False):
     bytes_out: int
     client_instance_id: UUID
     pushed_metrics: int
+    producer_id: int
 
 class ListConfigResourcesRequest(TypedDict, total=False):
     resource_types: Sequence[int]  # 1+

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from ottla.model import ProducerId
     from ottla.server.api import RequestContext, Session
     from ottla.server.connections.connection import CompiledConnection
     from ottla.server.ports import ClientFacts, NodeListener, NodePorts
@@ -45,6 +46,14 @@ def introduced(context: RequestContext, software_name: str, software_version: st
     if facts is not None:
         facts.client_id = context.client_id
         facts.software_name, facts.software_version = software_name, software_version
+
+
+def wrote(context: RequestContext, producer_id: ProducerId) -> None:
+    """A client has sent a batch of that producer id."""
+    facts = facts_of(context)
+    if facts is not None:
+        facts.producer_id = producer_id
+        facts.client_id = context.client_id
 
 
 def connections_of(

@@ -18,6 +18,7 @@ from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.metrics.instruments import NodeMetrics
+from ottla.model import NO_PRODUCER_ID, ProducerId
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import OF_BROKERS, ApiSet
 from ottla.server.connections.connection import CompiledConnection, Connection
@@ -61,7 +62,9 @@ UNKNOWN = "unknown"
 class ClientFacts:
     """What a node knows of a connection beside its requests: since when it is there, and what its client is."""
 
-    __slots__ = ("client_id", "connected_s", "instance_id", "software_name", "software_version", "when_lost")
+    __slots__ = (
+        "client_id", "connected_s", "instance_id", "producer_id", "software_name", "software_version", "when_lost",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.connected_s = elapsed_s()
@@ -70,6 +73,8 @@ class ClientFacts:
         """As ApiVersions names it, from version 3 on."""
         self.instance_id: UUID | None = None
         """The client that asks for its telemetry subscription (KIP-714)."""
+        self.producer_id: ProducerId = NO_PRODUCER_ID
+        """The idempotent or transactional producer that writes over the connection."""
         self.when_lost: Callable[[], None] | None = None
         """Called when the connection is no more."""
 

@@ -96,6 +96,31 @@ def test_a_connection_is_described(tmp_path: Path) -> None:
     run(case())
 
 
+def test_the_producer_of_a_connection_is_named(tmp_path: Path) -> None:
+    """Also where what follows is answered by the shortcut; not one whose batch was refused."""
+
+    async def case() -> None:
+        async with running(str(tmp_path)) as node:
+            asker, plain, other = await Client.connect(node), await introduced(node), await introduced(node)
+            await plain.create("t")
+            await plain.produce("t", batch())
+            only = {**ALL, "only_producers": True}
+            assert (await asker.ask(LIST, 0, only))["clients"] == []
+            for sequence in range(3):
+                await other.produce("t", batch(producer_id=7, producer_epoch=0, base_sequence=sequence))
+            refused = await plain.produce("t", batch(producer_id=7, producer_epoch=0, base_sequence=9))
+            assert refused["error_code"] == ErrorCode.out_of_order_sequence_number
+            (row,) = (await asker.ask(LIST, 0, only))["clients"]
+            assert (row["producer_id"], row["client_id"], row["software_name"]) == (7, "test", "librdkafka")
+            assert row["port"] == other.writer.get_extra_info("sockname")[1]
+            rows = (await asker.ask(LIST, 0, ALL))["clients"]
+            assert sorted(each["producer_id"] for each in rows) == [-1, -1, 7]
+            for each in (asker, plain, other):
+                each.close()
+
+    run(case())
+
+
 def test_tls_and_users(tmp_path: Path) -> None:
     listeners = {"listeners": "PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:0"}
 
@@ -179,7 +204,7 @@ def test_many_connections_are_looked_at_in_steps(tmp_path: Path) -> None:
             clients = [await Client.connect(node) for _ in range(3)]
             await until(lambda: len(node.listeners[0].connections) == 3)
             context = RequestContext(node, LIST, 0)
-            everybody = SimpleNamespace(principal="User:ANONYMOUS", client_id=None)
+            everybody = SimpleNamespace(principal="User:ANONYMOUS", client_id=None, only_producers=False)
             assert len([*list_clients.handle(context, everybody)]) == 6
             assert len([*disconnect_clients.handle(context, everybody)]) == 6
             for each in clients:

@@ -1,6 +1,8 @@
 """ListClients, version 0, an API that Kafka does not have (`tools/protocol_schemas.py`): who is connected to a broker.
 
-Behind `ottla client list`, which asks each broker. The connection of the asker is among them.
+Behind `ottla client list` and the console's page of a topic, which ask each broker. The connection of the asker is
+among them, except where only producers are asked for: connections over which an idempotent or transactional producer
+writes.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ottla.clock import elapsed_s
 from ottla.errors import ErrorCode
-from ottla.model import ZERO_UUID
+from ottla.model import NO_PRODUCER_ID, ZERO_UUID
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import Handling, RequestContext, api
@@ -37,6 +39,8 @@ def handle(context: RequestContext, request: ListClientsRequest) -> Handling[Lis
     now_s = elapsed_s()
     for listener, connection, facts in connections_of(node, request.principal, request.client_id):
         yield LOOK_COST
+        if request.only_producers and (facts is None or facts.producer_id == NO_PRODUCER_ID):
+            continue
         if facts is not None and not connection.closed:
             rows.append(_row(listener, connection, facts, clients, now_s))
             yield ROW_COST
@@ -67,4 +71,5 @@ def _row(
         "bytes_out": -1 if traffic is None else traffic.bytes_out,
         "client_instance_id": facts.instance_id or ZERO_UUID,
         "pushed_metrics": 0 if pushed is None else len(pushed.points),
+        "producer_id": facts.producer_id,
     }

@@ -20,7 +20,7 @@ except ImportError:  # interpreted, where Cython is not installed
     from ottla import no_cython as cython
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import INTERNAL_TOPICS, NO_GUARD, NOT_TRANSACTIONAL, Buffer
+from ottla.model import INTERNAL_TOPICS, NO_GUARD, NO_PRODUCER_ID, NOT_TRANSACTIONAL, Buffer
 from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, RemovedVersion
 from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse, ProduceTopic
@@ -42,6 +42,7 @@ from ottla.server.api import (
     api,
     load,
 )
+from ottla.server.connections.client_facts import wrote
 from ottla.server.metadata.leader_hints import LEADER_ERRORS, endpoints_of, known_leader
 from ottla.server.produce.waiting_appends import EXPIRY_SECONDS_MIN, WaitingAppends
 from ottla.server.security.permissions import Need, of_topics
@@ -74,6 +75,8 @@ _FLEXIBLE_SINCE = produce.FLEXIBLE_SINCE  # a C global when compiled
 
 _FLAGS_POSITION = 22
 """The lower byte of a batch's attributes."""
+
+_PRODUCER_ID_POSITION = 43
 
 _MARK = 0x01FE02FD03FC04FB
 """Stands for the base offset in a response made once as a pattern."""
@@ -431,6 +434,8 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling[Respons
                 yield APPEND_COST + (len(data.records) >> RECORDS_COST_SHIFT)
         if answers:
             topics.append(ProducedTopic(topic.name, topic.topic_id, answers))
+    if not failed:
+        _note_producer(context, request)
     if waiting is not None:
         return waiting.outcome(topics)
     if acks == ACKS_NONE:
@@ -438,6 +443,19 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling[Respons
             raise CloseConnection
         return None
     return _encode(context, topics)
+
+
+def _note_producer(context: RequestContext, request: ProduceRequest) -> None:
+    """Note the producer of the first batch for ListClients. A client has one producer on a connection, so requests that
+    a `ProduceShortcut` answers need not be looked at."""
+    if not request.topics or not request.topics[0].partitions:
+        return
+    records = request.topics[0].partitions[0].records
+    if records is None or len(records) < HEADER_SIZE or records[MAGIC_POSITION] != MAGIC:
+        return
+    producer_id = int.from_bytes(records[_PRODUCER_ID_POSITION : _PRODUCER_ID_POSITION + 8], "big", signed=True)
+    if producer_id != NO_PRODUCER_ID:
+        wrote(context, producer_id)
 
 
 def _guard_of(guards: dict[Partition, int | NotVerified], partition: Partition) -> int:
