@@ -156,12 +156,8 @@ class CompiledConnection:
         self._listener.remove(self)
 
     def when_lost(self, callback: Callable[[], None]) -> None:
-        """Register the callback, instead of an earlier one, for when this connection is lost; called soon where it is
-        lost already."""
-        if self.closed:
-            self._listener.loop.call_soon(callback)
-        else:
-            self._listener.when_lost[self] = callback
+        """Register the callback, instead of an earlier one, for when this connection is lost, or was already."""
+        self._listener.call_when_lost(self, callback)
 
     def _abandon(self, slot: Slot) -> None:
         """Abandon a response. A request that has begun to change something still completes: records that were appended

@@ -89,9 +89,11 @@ class _Found:
 class Fetch:
     """One fetch request from its first read to its answer."""
 
-    __slots__ = ("_busy", "_cold_reads", "_context", "_deferred", "_delayed", "_entries", "_expired", "_follower", "_max_bytes",
-                 "_min_bytes", "_new_session", "_node", "_permissions", "_rack", "_reader", "_reader_epoch",
-                 "_reader_live_epoch", "_replicas", "_request", "_scheduled", "_session", "_timer")  # fmt: skip
+    __slots__ = (
+        "_busy", "_cold_reads", "_context", "_deferred", "_delayed", "_entries", "_expired", "_follower", "_max_bytes",
+        "_min_bytes", "_new_session", "_node", "_permissions", "_rack", "_reader", "_reader_epoch",
+        "_reader_live_epoch", "_replicas", "_request", "_scheduled", "_session", "_timer",
+    )  # fmt: skip
 
     def __init__(self, context: RequestContext, request: FetchRequest) -> None:
         self._context = context
@@ -264,8 +266,6 @@ class Fetch:
             if self._follower is not None and self._follower.now_ms > session.fetched_ms:
                 session.fetched_ms = self._follower.now_ms
             self._entries = session.to_read()
-
-    # Reading and waiting.
 
     def _attempt(self) -> Response | Deferred:
         found = _Found()
@@ -482,8 +482,6 @@ class Fetch:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    # Answering.
 
     def _finish(self, reads: list[Read | None]) -> Response | Deferred:
         """Encode the answer, after a disk thread has read what is not in memory."""

@@ -327,6 +327,14 @@ class Listener:
             for connection in answered:
                 connection.send()
 
+    def call_when_lost(self, connection: CompiledConnection, callback: Callable[[], None]) -> None:
+        """Call it once the connection is lost, instead of an earlier one; soon, where that came before the request that
+        asks for it was handled."""
+        if connection.closed:
+            self.loop.call_soon(callback)
+        else:
+            self.when_lost[connection] = callback
+
     def remove(self, connection: CompiledConnection) -> None:
         facts = self.connections.pop(connection, None)
         if facts is not None and facts.when_lost is not None:
