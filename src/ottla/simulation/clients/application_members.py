@@ -107,6 +107,8 @@ class ApplicationMember(StreamsMember):
             self.topology_epoch = self.random.choice((0, 0, -1))
 
     def asked_to_join(self) -> dict[str, Any]:
+        if self.group.highest[0] < 0:  # an older topology than any is no topology
+            self.topology_epoch = 0
         self.group.members[self.member_id] = self
         return super().asked_to_join() | {
             "instance_id": self.instance_id, "topology": topology(self.topology_epoch),

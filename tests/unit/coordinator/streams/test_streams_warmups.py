@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from ottla.coordinator.group.streams.assignor import MemberTasks, SubtopologySize, TaskMember, assign_tasks
-from ottla.coordinator.group.streams.member import HeldTasks, StreamsMember
+from ottla.coordinator.group.streams.member import HeldTasks, MemberState, StreamsMember
 from ottla.coordinator.group.streams.warmups import UNKNOWN_OFFSET, Limits, Reported, refine
 from ottla.protocol.internal.streams_group_records import StreamsGroupTopologyValue
 from tests.unit.coordinator.streams_groups import SIMPLE, Groups, named, statuses, subtopology
@@ -106,11 +106,11 @@ def test_a_warm_standby_runs_a_task_until_its_new_owner_is_warm() -> None:
     members = {"a": member, "b": StreamsMember("b", process_id="q")}
     targets = {"a": MemberTasks(standby={"0": frozenset({0})}), "b": MemberTasks({"0": frozenset({0})})}
     warm = Reported({"0": {0: 7}}, {"0": {0: 7}})
-    found = refine(members, targets, {"a": warm, "b": Reported({}, {})}, {"0"}, Limits(2, 10))
+    found = refine(members, targets, {"a": warm, "b": Reported({}, {})}, {"0"}, Limits(2, 10), 2)
     assert found["a"] == MemberTasks({"0": frozenset({0})})
     assert found["b"] == MemberTasks(warmup={"0": frozenset({0})})
     unknown = Reported({"0": {0: 7}}, {"0": {0: UNKNOWN_OFFSET}})
-    assert refine(members, targets, {"a": unknown, "b": Reported({}, {})}, {"0"}, Limits(2, 10)) == {}
+    assert refine(members, targets, {"a": unknown, "b": Reported({}, {})}, {"0"}, Limits(2, 10), 2) == {}
 
 
 def test_state_on_disk_that_is_no_copy_warms_up_before_its_task_moves() -> None:
@@ -120,10 +120,10 @@ def test_state_on_disk_that_is_no_copy_warms_up_before_its_task_moves() -> None:
     members = {"a": owner, "b": StreamsMember("b", process_id="q")}
     targets = {"a": MemberTasks(), "b": MemberTasks({"0": frozenset({0})})}
     reports = {"a": Reported({}, {}), "b": Reported({"0": {0: 7}}, {"0": {0: 7}})}
-    found = refine(members, targets, reports, {"0"}, Limits(2, 10))
+    found = refine(members, targets, reports, {"0"}, Limits(2, 10), 2)
     assert found == {"a": MemberTasks({"0": frozenset({0})}), "b": MemberTasks(warmup={"0": frozenset({0})})}
     idle = {"a": StreamsMember("a", process_id="p"), "b": members["b"]}
-    assert refine(idle, targets, reports, {"0"}, Limits(2, 10)) == {}
+    assert refine(idle, targets, reports, {"0"}, Limits(2, 10), 2) == {}
 
 
 def test_settings_that_change_move_what_waits() -> None:
@@ -222,3 +222,47 @@ def test_standbys_are_in_other_zones() -> None:
         second = assign_tasks(again, sizes, 2, ["zone"])
         assert second == first
         first = second
+
+
+def half_way() -> Groups:
+    """The owner has heard that it goes on with what is to be another's, and the other has heard nothing yet."""
+    groups = alone(num_warmup_replicas=1)
+    for name in ("b", "c"):
+        groups.join(name, KEEPS, **NOTHING)
+        groups.settle()
+    groups.send("b", -1)
+    groups.poll("a")
+    assert len(groups.active("a")) == 4 and len(groups.group().target("a").active["0"]) == 2
+    assert (warmup(groups, "c"), groups.state()) == ([], "Reconciling")
+    return groups
+
+
+def test_a_new_coordinator_goes_on_where_the_one_before_was() -> None:
+    """What members report and what they move to is not in the log: the two would wait for each other for ever."""
+    groups = half_way()
+    groups.driver.restart()
+    groups.settle()
+    assert len(groups.active("a")) == 4 and len(warmup(groups, "c")) == 1 and groups.state() == "Stable"
+
+
+def test_members_move_to_something_else_where_a_new_coordinator_decides_so() -> None:
+    groups = half_way()
+    groups.driver.restart()
+    groups.configure(num_warmup_replicas="0")
+    epoch = groups.group().epoch
+    groups.settle()
+    assert len(groups.active("a")) == len(groups.active("c")) == 2 and groups.state() == "Stable"
+    assert groups.group().epoch == epoch + 1
+
+
+def test_a_member_that_gives_up_a_copy_shows_that_members_warm_up() -> None:
+    """It is all that a new coordinator finds of that."""
+    copy = HeldTasks(warmup={"0": frozenset({1})})
+    members = {
+        "a": StreamsMember("a", epoch=1, process_id="p", assigned=HeldTasks({"0": {0: 1, 1: 1}})),
+        "b": StreamsMember("b", epoch=1, process_id="q", state=MemberState.UNREVOKED_TASKS, revoking=copy),
+    }
+    targets = {"a": MemberTasks({"0": frozenset({1})}), "b": MemberTasks({"0": frozenset({0})})}
+    found = refine(members, targets, {}, {"0"}, Limits(2, 10), 2)
+    assert found["a"] == MemberTasks({"0": frozenset({0, 1})})
+    assert found["b"] == MemberTasks(warmup={"0": frozenset({0})})

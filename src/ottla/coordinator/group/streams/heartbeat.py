@@ -337,14 +337,19 @@ class _Heartbeat:
         return Limits(self._config.warmup_replicas, self._config.acceptable_recovery_lag)
 
     def _goes_on(self, group: StreamsGroup, member: StreamsMember, configured: ConfiguredTopology) -> bool:
-        """Whether members of a stable group have to move, though nothing of the group has changed: a task that has
-        waited is warm, or may warm up."""
+        """Whether members that have done all that they were told have to move, though nothing of the group has changed:
+        a task of a stable group that has waited is warm, or may warm up; or the coordinator before this one had them
+        move to something else, and those of the same epoch would wait for each other."""
         limits = self._limits()
-        if not (group.is_refining or group.refined.limits != limits) or group.shown_state != "Stable":
+        is_lost = group.refined.epoch != group.epoch and group.shown_state == "Reconciling"
+        if not is_lost and (not (group.is_refining or group.refined.limits != limits) or group.shown_state != "Stable"):
             return False
-        members = target.with_member(group, member, self._gone_id())
-        others = warmups.refine(members, group.targets, group.reports, configured.stateful, limits)
-        moves = any(not each.assigned.is_same(others.get(name) or group.target(name)) for name, each in members.items())
+        members, epoch = target.with_member(group, member, self._gone_id()), group.epoch
+        others = warmups.refine(members, group.targets, group.reports, configured.stateful, limits, epoch)
+        moves = any(
+            each.is_reconciled_to(epoch) and not each.assigned.is_same(others.get(name) or group.target(name))
+            for name, each in members.items()
+        )
         group.refined = Refined(group.epoch + moves, limits, others)
         group.is_refining = False
         return moves
@@ -362,7 +367,7 @@ class _Heartbeat:
             self._refined = group.refined
             return
         members = target.with_member(group, member, self._gone_id())
-        others = warmups.refine(members, goal.tasks, group.reports, configured.stateful, limits)
+        others = warmups.refine(members, goal.tasks, group.reports, configured.stateful, limits, goal.epoch)
         self._refined = group.refined = Refined(goal.epoch, limits, others)
         group.is_refining = goal.delayed is not None or bool(others)
 

@@ -55,10 +55,13 @@ class HeldTasks(NamedTuple):
     def is_empty(self) -> bool:
         return not (self.active or self.standby or self.warmup)
 
+    def runs(self, tasks: MemberTasks) -> bool:
+        """Whether it runs just the active ones of these."""
+        return {name: frozenset(epochs) for name, epochs in self.active.items()} == tasks.active
+
     def is_same(self, tasks: MemberTasks) -> bool:
         """Whether it has just these."""
-        active = {name: frozenset(epochs) for name, epochs in self.active.items()}
-        return active == tasks.active and self.standby == tasks.standby and self.warmup == tasks.warmup
+        return self.runs(tasks) and self.standby == tasks.standby and self.warmup == tasks.warmup
 
     def overlaps(self, owned: MemberTasks) -> bool:
         """Whether a member reports one of these tasks with the same kind."""

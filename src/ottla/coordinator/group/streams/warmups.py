@@ -72,13 +72,19 @@ def refine(
     reports: Mapping[str, Reported],
     stateful: Collection[str],
     limits: Limits,
+    epoch: int,
 ) -> dict[str, MemberTasks]:
     """What members move to for now, for those for whom that is not their target. Each task is active on as many
-    members as in the target: one. `stateful` are the subtopologies with changelogs."""
-    has_warmups = any(member.assigned.warmup for member in members.values())
-    if limits.replicas == 0 or not (has_warmups or any(each.offsets is not None for each in reports.values())):
+    members as in the target: one. `stateful` are the subtopologies with changelogs, `epoch` is that of the targets."""
+    is_refined = any(
+        member.assigned.warmup
+        or member.revoking.warmup
+        or (member.is_reconciled_to(epoch) and not member.assigned.runs(targets.get(name, NO_TASKS)))
+        for name, member in members.items()
+    )
+    if limits.replicas == 0 or not (is_refined or any(each.offsets is not None for each in reports.values())):
         return {}
-    refining = _Refining(members, targets, reports, limits, has_warmups)
+    refining = _Refining(members, targets, reports, limits, is_refined)
     return refining.run(stateful)
 
 
@@ -93,11 +99,11 @@ class _Waiting(NamedTuple):
 class _Refining:
     def __init__(
         self, members: Mapping[str, StreamsMember], targets: Mapping[str, MemberTasks],
-        reports: Mapping[str, Reported], limits: Limits, has_warmups: bool,
+        reports: Mapping[str, Reported], limits: Limits, is_refined: bool,
     ) -> None:  # fmt: skip
         self._members, self._targets = members, targets
         self._reports, self._limits = reports, limits
-        self._has_warmups = has_warmups
+        self._is_refined = is_refined
         self._active: dict[Task, str] = {}
         """The member that runs a task, and is not about to give it up."""
         self._copies: dict[Task, list[str]] = {}
@@ -153,8 +159,8 @@ class _Refining:
 
     def _reports_offsets(self, name: str) -> bool:
         """Whether the member's client tells how far it has restored. What members reported to the coordinator before
-        this one is not known; that some of them warm up shows that they do."""
-        return self._has_warmups or self._report(name).offsets is not None
+        this one is not known; that some of them warm up, or run what is to be another's, shows that they do."""
+        return self._is_refined or self._report(name).offsets is not None
 
     def _is_on_disk(self, task: Task, process: str) -> bool:
         reported = (self._report(name) for name, member in self._members.items() if member.process_id == process)
