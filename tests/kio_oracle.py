@@ -80,7 +80,7 @@ def _own(found: Sequence[schemas.FieldSchema], kind: str, api_key: int) -> Any:
 
     types: dict[str, Any] = {
         "string": str, "int8": i8, "int32": i32, "int64": i64, "error": KioErrorCode, "uuid": UUID | None,
-        "bytes": bytes,
+        "bytes": bytes, "bool": bool,
     }  # fmt: skip
     names = {"error": "error_code"}
     members: list[Any] = []

@@ -14,7 +14,6 @@ from ottla.coordinator.group import offsets
 from ottla.coordinator.group.admin import list_groups, wanted
 from ottla.coordinator.group.classic import membership
 from ottla.coordinator.group.classic.rebalance import REBALANCED
-from ottla.coordinator.group.committed import as_committed
 from ottla.coordinator.group.offset_store import Topics
 from ottla.coordinator.group.requests import (
     ConsumerHeartbeat,
@@ -264,11 +263,12 @@ class GroupCoordinatorDriver:
         shard = self._shard_of(group_id)
         state = shard.core.state
         pending = shard.pending
-        found = (
-            as_committed(state, _reversals(pending, group_id), lambda: look(state, group_id, *args, **kwargs))
-            if pending
-            else look(state, group_id, *args, **kwargs)
-        )
+        if not pending:
+            found = look(state, group_id, *args, **kwargs)
+        else:
+            from ottla.coordinator.group.committed import as_committed  # rare
+
+            found = as_committed(state, _reversals(pending, group_id), lambda: look(state, group_id, *args, **kwargs))
         self._shards.answers.send()
         return found
 
@@ -344,7 +344,12 @@ class GroupCoordinatorDriver:
                     self._shards.flush(shard)
                     self._shards.answers.send_soon()
                 look = partial(list_groups, shard.core.state, states, types)
-                found += as_committed(shard.core.state, _reversals(shard.pending), look)
+                if not shard.pending:
+                    found += look()
+                else:
+                    from ottla.coordinator.group.committed import as_committed  # rare
+
+                    found += as_committed(shard.core.state, _reversals(shard.pending), look)
         return found
 
     def loading(self) -> int:
