@@ -153,6 +153,14 @@ class GroupLed(Shard[GroupShard]):
         """Commits of this iteration of the loop that are not yet in the log."""
 
 
+def _as_committed(shard: GroupLed, look: Callable[[], T], group_id: str | None = None) -> T:
+    if not shard.pending:
+        return look()
+    from ottla.coordinator.group.committed import as_committed  # not for a node whose writes never wait
+
+    return as_committed(shard.core.state, _reversals(shard.pending, group_id), look)
+
+
 @cache
 def _short_way() -> Callable[..., Any]:
     from ottla.coordinator.group.consumer.plain_heartbeat import plain_heartbeat  # not for a node without such groups
@@ -261,15 +269,8 @@ class GroupCoordinatorDriver:
         """Look, for somebody who is not a member, at a group as it is committed: a new coordinator may not know more,
         and epochs would be seen to go back. Raises KafkaError."""
         shard = self._shard_of(group_id)
-        state = shard.core.state
-        pending = shard.pending
-        if not pending:
-            found = look(state, group_id, *args, **kwargs)
-        else:
-            from ottla.coordinator.group.committed import as_committed  # rare
-
-            found = as_committed(state, _reversals(pending, group_id), lambda: look(state, group_id, *args, **kwargs))
-        self._shards.answers.send()
+        found = _as_committed(shard, partial(look, shard.core.state, group_id, *args, **kwargs), group_id)
+        self._shards.answers.send()  # of the heartbeats that were appended first
         return found
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
@@ -343,13 +344,7 @@ class GroupCoordinatorDriver:
                 if shard.collected:
                     self._shards.flush(shard)
                     self._shards.answers.send_soon()
-                look = partial(list_groups, shard.core.state, states, types)
-                if not shard.pending:
-                    found += look()
-                else:
-                    from ottla.coordinator.group.committed import as_committed  # rare
-
-                    found += as_committed(shard.core.state, _reversals(shard.pending), look)
+                found += _as_committed(shard, partial(list_groups, shard.core.state, states, types))
         return found
 
     def loading(self) -> int:
