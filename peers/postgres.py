@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import select
 import shutil
 import signal
 import socket
@@ -84,15 +84,23 @@ class Postgres:
                 time.sleep(LOOK_S)
 
     def kill(self) -> None:
-        """All its processes, as a machine that is gone."""
+        """All its processes, as a machine that is gone. Returns when none of them is left: a server that starts while
+        an old process still holds the shared memory ends at once."""
         if self.process is None:
             return
-        server = self.process.pid
-        backends = Path(f"/proc/{server}/task/{server}/children").read_text().split()
-        for pid in (server, *map(int, backends)):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
+        if self.process.poll() is None:
+            server = self.process.pid
+            self.process.send_signal(signal.SIGSTOP)  # so that it forks nothing between the look and its end
+            os.waitid(os.P_PID, server, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            backends = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+            ends = [os.pidfd_open(int(pid)) for pid in backends]
+            for end in ends:
+                signal.pidfd_send_signal(end, signal.SIGKILL)
+            self.process.kill()
+            self.process.wait()
+            for end in ends:
+                select.select([end], [], [])
+                os.close(end)
         self.process = None
 
     def connect(self) -> psycopg.Connection[Any]:
