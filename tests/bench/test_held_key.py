@@ -1,4 +1,4 @@
-"""Share groups in order by key: a key that is held does not slow the others by more than 6 percent.
+"""Share groups in order by key: a key that is held does not slow the others by more than 5 percent.
 
 The measure is user instructions of a node inside the handling of the fetches, which no other work of the machine
 changes.
@@ -17,15 +17,15 @@ from bench.method.counted_shares import BATCH_RECORDS, FETCHED, ORDERED, ShareFe
 from bench.workloads.group_requests import SETTINGS
 from ottla.protocol.records import _records
 
-MORE_MAX = 0.06
-"""The goal is 5: it is 4.5 by Python 3.11.7, and 5.3 by Debian's 3.11.2."""
+MORE_MAX = 0.05
+"""It is 4.7 by Debian's Python 3.11.2, the smallest of what was tried."""
 WARM, COUNTED = 20, 8
 PLAIN_FIRST = FETCHED - BATCH_RECORDS // 2
 """Fetches without a held key begin in the middle of a batch, for fetches around one do not begin with a batch either:
 each passes over five records of the key too."""
 
 
-def test_a_held_key_slows_the_others_by_no_more_than_six_percent(tmp_path: Path) -> None:
+def test_a_held_key_slows_the_others_by_no_more_than_five_percent(tmp_path: Path) -> None:
     if shutil.which("valgrind") is None:
         pytest.skip("no valgrind here: `make peers` installs it")
     if str(_records.__file__).endswith(".py"):

@@ -1,11 +1,13 @@
 # C types for `instruments.py`; see there.
+cimport cython
 
 
 cdef class Histogram:
-    cdef public object bounds
+    cdef public tuple bounds
     cdef public list counts
     cdef public double sum
 
+    @cython.locals(bounds=tuple, index=cython.Py_ssize_t, count=cython.Py_ssize_t, bound=cython.double)
     cpdef add(self, double value, long long times=*)
 
 

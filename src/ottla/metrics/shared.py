@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ottla.metrics.instruments import LOOP_SECONDS, REQUEST_SECONDS, Histogram
 
 PERCENT = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 100.0)
@@ -62,7 +60,7 @@ class ShareMetrics:
         self.letters.pop(group_id, None)
 
     @staticmethod
-    def _of(of: dict[str, Histogram], group_id: str, bounds: Sequence[float]) -> Histogram:
+    def _of(of: dict[str, Histogram], group_id: str, bounds: tuple[float, ...]) -> Histogram:
         found = of.get(group_id)
         if found is None:
             found = of[group_id] = Histogram(bounds)

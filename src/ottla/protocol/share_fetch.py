@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import chain
 from typing import Final
 from uuid import UUID
 
@@ -25,7 +27,12 @@ _HEAD: Final = struct.Struct(">ixi2xxi")
 """Correlation id and no tags; no throttling, no error, and how long the records are locked."""
 _PARTITION: Final = struct.Struct(">i2xx2xx8xx")
 """A partition without errors, whose leader is this node."""
-_ACQUIRED: Final = struct.Struct(">qqhx")
+
+
+@cache
+def _acquired(rows: int) -> struct.Struct:
+    """Ranges of records; at most as many as are answered at once."""
+    return struct.Struct(">" + "qqhx" * rows)
 
 
 def encode_response(
@@ -50,8 +57,7 @@ def encode_response(
                 size += len(out) + len(records)
                 out.clear()
             write_uvarint(out, len(acquired) + 1)
-            for each in acquired:
-                out += _ACQUIRED.pack(*each)
+            out += _acquired(len(acquired)).pack(*chain.from_iterable(acquired))
             out.append(0)
         out.append(0)
     out += b"\1\0"  # no other nodes, no tags

@@ -71,6 +71,9 @@ LOST_GROUPS_MAX: Final = 1_000
 
 _TRUE: Final = "true"
 
+_GONE: Final = (ErrorCode.not_leader_or_follower, ErrorCode.kafka_storage_error)
+"""What a log answers that is truncated, closed or offline."""
+
 
 class Letters(NamedTuple):
     """The letters of records that died together."""
@@ -80,7 +83,12 @@ class Letters(NamedTuple):
     """Where the records are."""
     dead: DeadRecords
     done: Callable[[], None]
-    """Called once, when the letters are written or given up; never when the node stops."""
+    """Called once, when the letters are written or given up; never when the node stops or leads the partition no
+    more: the next leader writes them."""
+
+
+class _LogIsGoneError(Exception):
+    """This node does not lead the partition of the records any more, or cannot: its log is truncated or offline."""
 
 
 class DeadLetterWriter:
@@ -173,7 +181,7 @@ class DeadLetterWriter:
         size = BATCH_BYTES
         open_: list[Letters] = []
         """Letters of which something is not written."""
-        for position, letters in enumerate(queue, start=1):
+        for letters in queue:
             open_.append(letters)
             try:
                 limit = self._bytes_max(self._topic(group_id))
@@ -186,18 +194,29 @@ class DeadLetterWriter:
                         del open_[:-1]
                     batch.append(record)
                     size += cost
-                if position == len(queue):
-                    await self._send(group_id, place, batch)
-                    self._over(open_, None)
             except asyncio.CancelledError:
                 raise
+            except _LogIsGoneError:
+                open_.pop()
             except Exception as error:
-                if not isinstance(error, KafkaError):
-                    _LOG.error("internal error in dead letters", exc_info=error)
-                self._log_failure(letters, _named(error))
-                self._metrics.letters_of(group_id).failed += 1
-                self._over(open_, error)
+                self._failed(open_, error)
                 batch, size, open_ = [], BATCH_BYTES, []
+        if not open_:
+            return
+        try:
+            await self._send(group_id, place, batch)
+            self._over(open_, None)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            self._failed(open_, error)
+
+    def _failed(self, open_: Sequence[Letters], error: Exception) -> None:
+        if not isinstance(error, KafkaError):
+            _LOG.error("internal error in dead letters", exc_info=error)
+        self._log_failure(open_[-1], _named(error))
+        self._metrics.letters_of(open_[-1].group_id).failed += 1
+        self._over(open_, error)
 
     def _over(self, letters: Sequence[Letters], error: Exception | None) -> None:
         if error is None and letters and self._lost.pop(letters[0].group_id, None) is not None:
@@ -275,7 +294,8 @@ class DeadLetterWriter:
     # What letters say
 
     async def _records(self, letters: Letters) -> AsyncIterator[SimpleRecord]:
-        """The letters, one for each offset. What cannot be read has only the headers of its context."""
+        """The letters, one for each offset. What cannot be read has only the headers of its context. Raises
+        _LogIsGoneError."""
         node, (first, last, count, reason) = self._node, letters.dead
         topic, number = letters.partition.topic_partition
         told = bool(node.config.ottla_share_dlq_payload_and_reason)
@@ -295,12 +315,13 @@ class DeadLetterWriter:
 
     async def _read(self, partition: Partition, first: Offset, last: Offset) -> tuple[Mapping[Offset, Record], Offset]:
         """Records between two offsets, by offset, and the last offset that was looked at: `last` where no more can be
-        read. Raises nothing but KafkaError's of the log as none found."""
+        read. Raises _LogIsGoneError."""
         node, log = self._node, partition.log
         try:
             while True:
                 try:
-                    part = log.read(first, READ_BYTES, up_to=log.high_watermark, min_one_batch=True, nowait=True)
+                    # They were delivered, hence committed; a new leader's high watermark may still be before them.
+                    part = log.read(first, READ_BYTES, up_to=log.log_end_offset, min_one_batch=True, nowait=True)
                     break
                 except ColdRead as cold:
                     await node.fs.run(cold.warm)
@@ -309,6 +330,8 @@ class DeadLetterWriter:
             data = await node.fs.run(partial(part.file.pread, part.length, part.position))
             found, until = await node.fs.run(partial(_decode, data, first, last))
         except (KafkaError, OSError) as error:
+            if isinstance(error, KafkaError) and error.code in _GONE:
+                raise _LogIsGoneError from error
             where = fields(partition=partition.topic_partition, offset=first, error=str(error))
             _LOG.warning("dead letters without payload: their records cannot be read", extra=where)
             return {}, last

@@ -53,7 +53,7 @@ cdef class Counts:
 
 
 @cython.locals(found=Counts, run=Run, count=cython.longlong)
-cpdef Counts counted(runs, long long first, long long last)
+cpdef Counts counted(list runs, long long first, long long last)
 
 
 cdef class InFlightBatch(Span):

@@ -6,7 +6,7 @@ a single one; what can be seen from outside is the same, and costs what differs,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.model import Millis, Offset
@@ -195,7 +195,7 @@ class Counts:
         self.waiting_runs += sign * other.waiting_runs
 
 
-def counted(runs: Iterable[Run], first: Offset, last: Offset) -> Counts:
+def counted(runs: list[Run], first: Offset, last: Offset) -> Counts:
     """The records of `runs` between two offsets."""
     found = Counts()
     for run in runs:

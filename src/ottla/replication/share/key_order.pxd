@@ -8,19 +8,23 @@ cdef class Neighbour:
     cdef public object key
 
 
-cdef class KeyOrder:
-    cdef public dict _keys
-    cdef public dict _last
+@cython.locals(made=Neighbour)
+cdef Neighbour _neighbour(key, long long before)
 
-    @cython.locals(added=Neighbour)
+
+cdef class KeyOrder:
+    cdef public dict _alone
+    cdef public dict _last
+    cdef public dict _several
+
+    @cython.locals(last=Neighbour)
     cpdef bint enter(self, offset, key) except -1
 
-    @cython.locals(keys=dict, following=list, offset=cython.longlong)
+    @cython.locals(following=list, offset=cython.longlong)
     cpdef list leave_all(self, long long first, long long last)
 
-    @cython.locals(found=cython.longlong)
+    @cython.locals(left=Neighbour, found=cython.longlong)
     cdef _leave_one(self, offset, list following)
 
+    @cython.locals(other=Neighbour)
     cpdef long long _leave(self, Neighbour left) except -2
-
-    cpdef Neighbour _neighbour(self, offset)

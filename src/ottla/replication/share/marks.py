@@ -24,7 +24,8 @@ from ottla.replication.share.ranges import index_of
 
 _DIGITS_MAX: Final = 19
 """Bytes of an int64."""
-_MILLIS_MAX: Final = 2**63 - 1
+_MILLIS_MAX: Final = 2**48 - 1
+"""In the year 10889. More is no time: with it no text of eight letters is one by its bytes, nor are nanoseconds."""
 
 
 class Marks(NamedTuple):
@@ -36,14 +37,13 @@ class Marks(NamedTuple):
 
 
 def delivery_time_ms(value: bytes) -> Millis | None:
-    """The time in a header: ASCII digits, or 8 bytes big endian; None for anything else. Eight digits are digits: as
-    bytes they would be a time in a hundred million years."""
+    """The time in a header: ASCII digits, or 8 bytes big endian; None for anything else."""
     if value.isdigit() and len(value) <= _DIGITS_MAX:
         found = int(value)
         return found if found <= _MILLIS_MAX else None
     if len(value) == 8:
-        found = int.from_bytes(value, "big", signed=True)
-        return found if found >= 0 else None
+        found = int.from_bytes(value, "big")
+        return found if found <= _MILLIS_MAX else None
     return None
 
 

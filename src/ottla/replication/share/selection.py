@@ -28,6 +28,7 @@ from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.config import SCANNED_MIN, Mark, ShareConfig, Times
 from ottla.replication.share.in_flight import Hold, InFlightBatch, Run, counted, may_close, may_take, new_run
 from ottla.replication.share.key_order import KeyOrder
+from ottla.replication.share.offset_heap import pop, push
 from ottla.replication.share.ranges import index_of, marks_outside
 from ottla.replication.share.window import Window
 
@@ -138,9 +139,10 @@ class Selection:
                 first, last = offset, until
                 count += 1
             if left > 0:
-                popped.append(heappop(self._ready))
+                popped.append(offset)
+                pop(self._ready)
         for offset in popped:
-            heappush(self._ready, offset)
+            push(self._ready, offset)
         if last < 0 or (left > 0 and count < PARTS_MAX and self._has_room()):
             scan_from = max(self._scanned, self._window.start_offset)
             if last < 0 or scan_from - last > NEAR:
@@ -164,7 +166,7 @@ class Selection:
                     if batch.last >= offset and may_take(run := batch.at(offset)):
                         self._first_run = run
                         return batch
-            heappop(ready)
+            pop(ready)
         return None
 
     def _find(self, offset: Offset) -> tuple[InFlightBatch, Run] | None:
@@ -250,7 +252,7 @@ class Selection:
                 part_first, part_last = parts[index]
             if part_last < offset:
                 break
-            heappop(self._ready)
+            pop(self._ready)
             if offset < part_first:
                 not_read.append(offset)
                 continue
@@ -269,7 +271,7 @@ class Selection:
             part = batch.cut(run, offset, min(end, offset + left - 1, until))
             part.acquire(member, deadline_ms)
             if part.last < end:
-                heappush(self._ready, part.last + 1)
+                push(self._ready, part.last + 1)
             if last >= 0 and (last + 1 != part.first or count != part.count):
                 taken.append((first, last, count))
                 first = part.first
@@ -280,7 +282,7 @@ class Selection:
         if last >= 0:
             taken.append((first, last, count))
         for offset in not_read:
-            heappush(self._ready, offset)
+            push(self._ready, offset)
         return taken
 
     # Scanning
@@ -430,7 +432,7 @@ class Selection:
         if run.hold is not None:
             self._wait(run, run.hold)
         elif run.state is _AVAILABLE:
-            heappush(self._ready, run.first)
+            push(self._ready, run.first)
 
     # Waiting
 
@@ -461,7 +463,7 @@ class Selection:
         if wait_ms:
             self._wait(run, Hold(False, wait_ms, 0))
         else:
-            heappush(self._ready, run.first)
+            push(self._ready, run.first)
 
     def backoffs(self) -> list[Backoff]:
         """The back-offs that have not ended, in the order of their records. Looks through the window."""
@@ -503,7 +505,7 @@ class Selection:
             self._wait(run, Hold(False, wait_ms, due_ms))
         else:
             run.hold = None
-            heappush(self._ready, run.first)
+            push(self._ready, run.first)
 
     # What is done with
 

@@ -153,6 +153,18 @@ class SharePartition:
         for first, last in spans(acquired, NEAR):
             heapq.heappush(self._deadlines, (deadline_ms, first, last))
 
+    def still_held(self, member: str, acquired: Sequence[Acquired]) -> list[Acquired]:
+        """What a member still has of the records that it has acquired: a lock may have ended since."""
+        found: list[Acquired] = []
+        for first, last, count in acquired:
+            for batch in touched(self.window, [(first, last)]):
+                found += [
+                    (max(first, run.first), min(last, run.last), count)
+                    for run in batch.seen(first, last)
+                    if run.state is DeliveryState.ACQUIRED and run.member == member and run.count == count
+                ]
+        return found
+
     def acknowledge(
         self, member: str, acknowledgements: Iterable[Acknowledgement], now_ms: Millis
     ) -> StateWrite | None:

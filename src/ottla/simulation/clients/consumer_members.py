@@ -9,9 +9,9 @@ from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
-from ottla.simulation.checks.history import History, Mark
+from ottla.simulation.checks.history import History
 from ottla.simulation.clients.clients import Client
-from ottla.simulation.clients.groups import OFFSETS
+from ottla.simulation.clients.groups import OFFSETS, CommittedOffsets
 from ottla.simulation.clients.wire import Wire, coordinator_of
 from ottla.simulation.world import World
 
@@ -44,14 +44,10 @@ class Hold(NamedTuple):
 
 
 @dataclass
-class ConsumerGroup:
+class ConsumerGroup(CommittedOffsets):
     """What the members of a group know together, as nobody in it does."""
 
-    name: str
     holds: dict[int, Hold] = field(default_factory=dict)
-    committed: dict[int, tuple[int, Mark]] = field(default_factory=dict)
-    """The newest acknowledged offset of each partition, and when it was sent."""
-    tried: dict[int, int] = field(default_factory=dict)
 
 
 class ConsumerMember(Client):
@@ -202,11 +198,8 @@ class ConsumerMember(Client):
             return False
         for row in answer["topics"][0]["partitions"]:
             number, found = row["partition_index"], row["committed_offset"]
-            known = before[number]
-            if known is not None and found < known[0] and self.history.holds(OFFSETS, known[1]):
-                self.world.violated(f"backward offset: {group.name} {number}: committed {known[0]}, found {found}")
-            if found > group.tried.get(number, -1):
-                self.world.violated(f"phantom offset: {group.name} {number}: found {found}, which nobody committed")
+            if (wrong := group.error_of(number, found, before[number], self.history)) is not None:
+                self.world.violated(wrong)
             self.positions[number] = max(found, 0)
         return True
 
@@ -230,7 +223,7 @@ class ConsumerMember(Client):
             return True
         number = self.random.choice(sorted(self.positions))
         offset = self.positions[number] + self.random.randint(1, 3)
-        group.tried[number] = max(offset, group.tried.get(number, -1))
+        group.begin(number, offset)
         before, mark = group.committed.get(number), self.history.mark(OFFSETS)
         row = {"partition_index": number, "committed_offset": offset, "committed_metadata": None}
         values = {
@@ -238,6 +231,7 @@ class ConsumerMember(Client):
             "group_instance_id": self.instance_id, "topics": [{"name": WORK, "partitions": [row]}],
         }  # fmt: skip
         answer = await wire.ask(ApiKey.OFFSET_COMMIT, 9, values)
+        group.open.discard((number, offset))
         if self._refused(answer["topics"][0]["partitions"][0]["error_code"], "commit"):
             return self.epoch > 0  # a newer epoch comes with the next heartbeat
         if before is not None and offset <= before[0] and self.history.holds(OFFSETS, before[1]):

@@ -117,18 +117,42 @@ class Committer(Client):
 
 
 @dataclass
-class Group:
-    """What the members of a group know together, as nobody in it does."""
+class CommittedOffsets:
+    """What the members of a group know together of its offsets, as nobody in it does."""
 
     name: str
+    committed: dict[int, tuple[int, Mark]] = field(default_factory=dict)
+    """The newest acknowledged offset of each partition, and when it was sent."""
+    tried: dict[int, int] = field(default_factory=dict)
+    open: set[tuple[int, int]] = field(default_factory=set)
+    """Commits without an answer: an old connection may deliver one late, while its member is still in its epoch."""
+
+    def begin(self, number: int, offset: int) -> None:
+        self.tried[number] = max(offset, self.tried.get(number, -1))
+        self.open.add((number, offset))
+
+    def error_of(self, number: int, found: int, known: tuple[int, Mark] | None, history: History) -> str | None:
+        """What is wrong with an offset that was found, where `known` was committed when it was asked for."""
+        if found > self.tried.get(number, -1):
+            return f"phantom offset: {self.name} {number}: found {found}, which nobody committed"
+        if known is None or found >= known[0] or not history.holds(OFFSETS, known[1]):
+            return None
+        if (number, found) not in self.open:
+            return f"backward offset: {self.name} {number}: committed {known[0]}, found {found}"
+        if self.committed.get(number) == known:
+            self.committed[number] = found, known[1]
+        return None
+
+
+@dataclass
+class Group(CommittedOffsets):
+    """What the members of a group know together, as nobody in it does."""
+
     partitions: int = 2
     assigned: dict[int, dict[str, list[int]]] = field(default_factory=dict)
     """What the leader of a generation gave to whom."""
     settled: dict[int, Mark] = field(default_factory=dict)
     """Generations that a member was told an assignment of, and when."""
-    committed: dict[int, tuple[int, Mark]] = field(default_factory=dict)
-    """The newest acknowledged offset of each partition, and when it was sent."""
-    tried: dict[int, int] = field(default_factory=dict)
 
 
 class Member(Client):
@@ -237,11 +261,8 @@ class Member(Client):
             return False
         for row in answer["topics"][0]["partitions"]:
             number, found = row["partition_index"], row["committed_offset"]
-            known = before[number]
-            if known is not None and found < known[0] and self.history.holds(OFFSETS, known[1]):
-                self.world.violated(f"backward offset: {group.name} {number}: committed {known[0]}, found {found}")
-            if found > group.tried.get(number, -1):
-                self.world.violated(f"phantom offset: {group.name} {number}: found {found}, which nobody committed")
+            if (wrong := group.error_of(number, found, before[number], self.history)) is not None:
+                self.world.violated(wrong)
             self.positions[number] = max(found, 0)
         return True
 
@@ -253,7 +274,7 @@ class Member(Client):
         if self.positions and self.random.random() < 0.6:
             number = self.random.choice(list(self.positions))
             offset = self.positions[number] + self.random.randint(1, 3)
-            group.tried[number] = max(offset, group.tried.get(number, -1))
+            group.begin(number, offset)
             mark = self.history.mark(OFFSETS)
             row = {"partition_index": number, "committed_offset": offset, "committed_metadata": None}
             values = {
@@ -261,6 +282,7 @@ class Member(Client):
                 "topics": [{"name": TOPIC, "partitions": [row]}],
             }  # fmt: skip
             answer = await wire.ask(ApiKey.OFFSET_COMMIT, 8, values)
+            group.open.discard((number, offset))
             error = answer["topics"][0]["partitions"][0]["error_code"]
             if error != ErrorCode.rebalance_in_progress and self._refused(error, "commit"):
                 return False

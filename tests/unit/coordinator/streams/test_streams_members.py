@@ -3,6 +3,8 @@ beside which `tests/conformance/walks/test_streams_group_walk.py` holds the rest
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ottla.protocol.internal.streams_group_records import StreamsGroupTopologyValue
 from tests.unit.coordinator.streams_groups import SIMPLE, Groups, named, subtopology
 from tests.unit.coordinator.test_streams_groups import assert_reloads
@@ -46,3 +48,30 @@ def test_a_static_member_in_another_process_gets_no_task_that_this_one_has() -> 
     active = sorted([*groups.active("a2"), *groups.active("b")])
     assert active == ["0_0", "0_1"] and not groups.group().members["b"].assigned.standby
     assert_reloads(groups)
+
+
+def test_members_that_come_and_go_leave_what_their_process_has() -> None:
+    """Between two records of a static member that comes back it is in the new process with its old tasks. Another
+    member of that process keeps its copies all the same."""
+    groups = Groups({"group.streams.num.standby.replicas": 2})
+    groups.create(t=1, c=1)
+    for member_id in "abc":
+        groups.join(member_id, KEEPS, instance_id=f"i-{member_id}", process_id=f"p-{member_id}")
+    groups.settle()
+    beside, gone = (each for each in "abc" if not groups.active(each))
+    assert_owners(groups)
+    for member_id in (beside, gone):
+        assert groups.send(member_id, -2, instance_id=f"i-{member_id}")["member_epoch"] == -2
+    groups.join("back", KEEPS, instance_id=f"i-{gone}", process_id=f"p-{beside}")
+    assert named(groups.group().members[beside].assigned.standby) == ["0_0"]
+    assert_owners(groups)
+
+
+def assert_owners(groups: Groups) -> None:
+    """The processes that have a copy of each task, counted again."""
+    copies: dict[tuple[str, int], Counter[str]] = {}
+    for member in groups.group().members.values():
+        for name, numbers in member.assigned.standby.items():
+            for number in numbers:
+                copies.setdefault((name, number), Counter())[member.process_id] += 1
+    assert copies and groups.group().standby_processes == copies

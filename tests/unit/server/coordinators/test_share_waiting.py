@@ -14,6 +14,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.compression import Codec
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch, iterate_batches
+from ottla.server.handlers.share import share_fetch
 from ottla.server.node import Node
 from tests.unit.server.coordinators.test_share_fetch import ACCEPT, RELEASE, Member, play
 from tests.unit.server.node import TIME, batch
@@ -78,13 +79,15 @@ def test_a_record_waits_for_its_time_and_those_behind_it_do_not(tmp_path: Path) 
         await drain(member)
         await configure(member, delivery_time_header="at")
         due_s = time.time() + SOON_MS / 1000
-        await write(member, (None, in_ms(SOON_MS)), (None, None), (None, b"soon"), (None, b"12"))
-        assert await member.fetch(max_wait=1000) == [(11, 13, 1)], "a header that is no time delays nothing"
-        assert await member.acknowledge((11, 13, ACCEPT)) is E.none
+        no_times = b"soon", b"tomorrow", str(time.time_ns() // 1000).encode()
+        rows = [(None, at) for at in (in_ms(SOON_MS), None, b"12", (12).to_bytes(8, "big"), *no_times)]
+        await write(member, *rows)
+        assert await member.fetch(max_wait=1000) == [(11, 16, 1)], "a header that is no time delays nothing"
+        assert await member.acknowledge((11, 16, ACCEPT)) is E.none
         assert await member.fetch(max_wait=5000) == [(10, 10, 1)]
         assert time.time() >= due_s - 0.005
         (led,) = node.share.partitions
-        assert led.metrics.bad_delivery_times == 1
+        assert led.metrics.bad_delivery_times == len(no_times)
 
     play(tmp_path, scene)
 
@@ -220,3 +223,36 @@ def test_a_group_that_reads_only_what_is_committed_by_now_gets_nothing_aborted_a
         assert not found & {10, 11}
 
     play(tmp_path, scene, **{"group.share.record.lock.duration.ms": "30000"})
+
+
+def test_a_fetch_during_which_locks_end_names_no_record_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the records wait, so that it reads in several places; at the second the disk takes longer than a lock."""
+
+    async def scene(node: Node, member: Member) -> None:
+        await drain(member)
+        await configure(member, delivery_time_header="at")
+        for _ in range(40):
+            await write(member, *[(None, in_ms(1_000_000) if number % 2 else None) for number in range(50)])
+        real, slow = share_fetch.read_parts, []
+
+        def read(reading: Any, *rest: Any) -> Any:
+            """From a disk that is slow once something is acquired."""
+            core, end_ms = reading.led.core, node.share.partitions.now_ms() + 900_000
+
+            def wait() -> None:
+                if core.window.held()[0] and not slow:
+                    slow.append(core.window.held()[0])
+                    core.advance(end_ms)
+
+            yield wait
+            return (yield from real(reading, *rest))
+
+        monkeypatch.setattr(share_fetch, "read_parts", read)
+        found = await member.fetch(max_records=500, share_acquire_mode=1, max_wait=1000)
+        offsets = [offset for first, last, _ in found for offset in range(first, last + 1)]
+        assert slow and offsets == sorted({*offsets})
+        assert {count for _, _, count in found} == {2}
+        (led,) = node.share.partitions
+        assert led.core is not None and led.core.window.held()[0] == len(offsets)
+
+    play(tmp_path, scene)

@@ -3,6 +3,7 @@ changes."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -92,8 +93,10 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
         """Member ids by instance id."""
         self.active_processes: dict[tuple[str, int], str] = {}
         """The process that has a task, or has still to give it up."""
-        self.standby_processes: dict[tuple[str, int], set[str]] = {}
-        self.warmup_processes: dict[tuple[str, int], set[str]] = {}
+        self.standby_processes: dict[tuple[str, int], Counter[str]] = {}
+        """The processes whose members have a copy of a task, with how many: for the time between two records of a
+        static member that comes back these may be two."""
+        self.warmup_processes: dict[tuple[str, int], Counter[str]] = {}
         self.configured: ConfiguredTopology | None = None
         """Soft: the topology with the topics as they are."""
         self.shutdown_requested_by: str | None = None
@@ -240,7 +243,7 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
         for processes, found in ((self.standby_processes, tasks.standby), (self.warmup_processes, tasks.warmup)):
             for subtopology_id, numbers in found.items():
                 for number in numbers:
-                    processes.setdefault((subtopology_id, number), set()).add(process_id)
+                    processes.setdefault((subtopology_id, number), Counter())[process_id] += 1
 
     def _release(self, tasks: HeldTasks, process_id: str) -> None:
         for subtopology_id, epochs in tasks.active.items():
@@ -250,7 +253,9 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
         for processes, found in ((self.standby_processes, tasks.standby), (self.warmup_processes, tasks.warmup)):
             for subtopology_id, numbers in found.items():
                 for number in numbers:
-                    having = processes.get((subtopology_id, number), set())
-                    having.discard(process_id)
-                    if not having:
-                        processes.pop((subtopology_id, number), None)
+                    having = processes[subtopology_id, number]
+                    having[process_id] -= 1
+                    if not having[process_id]:
+                        del having[process_id]
+                        if not having:
+                            del processes[subtopology_id, number]

@@ -165,6 +165,8 @@ class _ShareFetch:
         """The last look has found only records that have to wait; there may be others behind them."""
         self._may_suspend = False
         """Whether a look may go on in a thread once it has acquired records. One that is answered at once may not."""
+        self._threads = 0
+        """How often a look has waited for a thread."""
         self._is_over = request.max_wait <= 0
         """The time is over, as the timer said: by the loop's clock, which is rounded, it may be just not yet."""
         self._find()
@@ -230,6 +232,7 @@ class _ShareFetch:
         try:
             work = next(look)
             while True:
+                self._threads += 1
                 try:
                     result = await self._node.fs.run(work)
                 except Exception as error:
@@ -254,7 +257,10 @@ class _ShareFetch:
             failed = any(each.error is not None for each in readings)
             if readings and (failed or expired or size >= self._min_bytes):
                 self._acquire(readings)
+                threads = self._threads
                 yield from self._fill(readings)
+                if self._threads != threads:
+                    self._drop_lost(readings)
                 if not (failed or expired) and self._all_wait(readings):
                     return False
                 took_s = elapsed_s() - began_s
@@ -415,13 +421,27 @@ class _ShareFetch:
         )
         self._manager.acquired(led, acquired)
         if acquired:
-            found = self.found[led.where]
-            found.acquired = in_order(found.acquired, acquired)
             self._count += count_records(acquired)
-            led.partition.traffic.bytes_out -= len(found.records)
-            found.records = sliced(reading, found.acquired)
-            led.partition.traffic.bytes_out += len(found.records)
+            self._take(reading, in_order(self.found[led.where].acquired, acquired))
         return bool(acquired)
+
+    def _take(self, reading: Reading, acquired: list[Acquired]) -> None:
+        """Set what the member gets of a partition."""
+        found, traffic = self.found[reading.led.where], reading.led.partition.traffic
+        found.acquired = acquired
+        traffic.bytes_out -= len(found.records)
+        found.records = sliced(reading, acquired) if acquired else b""
+        traffic.bytes_out += len(found.records)
+
+    def _drop_lost(self, readings: list[Reading]) -> None:
+        """While a disk was slow locks may have ended: the records are another member's, or were acquired again here.
+        Leave out what the member does not have any more."""
+        for reading in readings:
+            core, found = reading.led.core, self.found[reading.led.where]
+            if core is not None and found.acquired:
+                held = core.still_held(self._key.member_id, found.acquired)
+                if held != found.acquired:
+                    self._take(reading, held)
 
     def _fill(self, readings: list[Reading]) -> Generator[Work, object, None]:
         """Read further where records that were read have to wait, or lie in more places than are read at once, until
