@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from ottla.drivers.controller.controller_channel import ControllerChannel
 from ottla.drivers.metadata.broker_lifecycle import BrokerLifecycle
 from ottla.errors import ErrorCode, KafkaError
+from ottla.logs import fields
 from ottla.model import NodeId, ProducerId
 from ottla.protocol.messages import ApiKey
+
+_LOG = logging.getLogger("ottla.transactions")
 
 
 class ProducerIds:
@@ -22,17 +26,28 @@ class ProducerIds:
         self._fetching: asyncio.Lock | None = None
 
     async def next(self) -> ProducerId:
-        """An id that nobody else got. Raises KafkaError when no block can be had."""
+        """An id that nobody else got. Raises COORDINATOR_LOAD_IN_PROGRESS when no block can be had, whatever the
+        controller says: its error is about this broker (a stale epoch, say), and the client asks again."""
         if self._fetching is None:
             self._fetching = asyncio.Lock()
         async with self._fetching:
             if not self._block:
-                request = {"broker_id": self._node_id, "broker_epoch": self._lifecycle.broker_epoch}
-                response = await self._channel.send(ApiKey.ALLOCATE_PRODUCER_IDS, request)
-                if response["error_code"]:
-                    raise KafkaError(ErrorCode(response["error_code"]))
-                first = response["producer_id_start"]
-                self._block = range(first, first + response["producer_id_len"])
+                try:
+                    self._block = await self._next_block()
+                except KafkaError as error:
+                    _LOG.warning("no producer ids could be allocated", extra=fields(error=str(error)))
+                    raise KafkaError(
+                        ErrorCode.coordinator_load_in_progress, "Producer ID block is full. Waiting for next block"
+                    ) from error
             first = self._block[0]
             self._block = self._block[1:]
             return first
+
+    async def _next_block(self) -> range:
+        """Raises KafkaError."""
+        request = {"broker_id": self._node_id, "broker_epoch": self._lifecycle.broker_epoch}
+        response = await self._channel.send(ApiKey.ALLOCATE_PRODUCER_IDS, request)
+        if response["error_code"]:
+            raise KafkaError(ErrorCode(response["error_code"]))
+        first = response["producer_id_start"]
+        return range(first, first + response["producer_id_len"])

@@ -254,8 +254,7 @@ class TransactionCoordinatorDriver:
         try:
             producer_id = await self._node.producer_ids.next()
         except KafkaError as error:
-            _LOG.warning("no producer id could be allocated", extra=fields(error=str(error)))
-            failure = KafkaError(ErrorCode.coordinator_load_in_progress)  # as Kafka: the client asks again
+            failure = error
         except Exception as error:  # nobody may wait for ever
             _LOG.error("internal error in producer ids", exc_info=error)
             failure = KafkaError(ErrorCode.unknown_server_error)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ottla.simulation.checks.tree_and_image import below, differences
 from ottla.simulation.clients.admins import ClusterAdmin
-from ottla.simulation.clients.clients import Client
+from ottla.simulation.clients.clients import Client, Consumer
 from ottla.simulation.clients.epoch_consumer import EpochConsumer, EpochTrimmer
 from ottla.simulation.faults.cluster_faults import ClusterNemesis
 from ottla.simulation.faults.faults import Nemesis
@@ -89,6 +89,8 @@ class InZooKeeperRun(QuorumRun):
         clients = super().make_clients()
         self.admin.decided_elsewhere = True  # the ensemble's answer may be lost, and the topic be there
         for each in clients:
+            if isinstance(each, Consumer):  # a new controller believes the tree: the leader was up, and is
+                each.epoch_grows = False
             if isinstance(each, ClusterAdmin):
                 each.elected = (0, 0, 1, 1)  # a decision that changes a partition twice: its znode is set twice
         return clients
