@@ -276,7 +276,7 @@ class Nemesis:
             return
         if self.machine.loop is not None:
             self.machine.crash(power_loss=restart)
-        elif restart:
+        elif restart and not self.machine.keeps_power:
             self.machine.disk.restart(power_loss=True)
             self.world.losses += 1
 
