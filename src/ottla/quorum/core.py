@@ -26,7 +26,7 @@ from ottla.protocol.internal.quorum_records import (
     VotersRecord,
 )
 from ottla.quorum.election import Election, LogEnd, backoff_ms, election_timeout_ms, successor_backoff_ms
-from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX, EPOCHS_LEFT_MIN, EpochLimit
+from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX, EpochLimit
 from ottla.quorum.leader import CHECK_QUORUM_FACTOR, Leadership, Replica
 from ottla.quorum.state import NOTHING, BeginRequest, EndRequest, Ready, Request, Role, Timing, VoteRequest
 from ottla.quorum.voters import Configuration, Configurations, ReplicaKey, VoterSet, says_the_same, voter
@@ -141,6 +141,11 @@ class QuorumCore:
         return self.can_vote and self.voters.find(self.me) is not None
 
     @property
+    def may_stand(self) -> bool:
+        """Also a voter of before while the others may lack its removal, and need its vote (Raft thesis, 4.2.2)."""
+        return self.can_vote and self.configurations.may_name(self.me)
+
+    @property
     def alone(self) -> bool:
         """Whether this node is the only voter."""
         return len(self.voters) == 1 and self.is_voter
@@ -168,7 +173,7 @@ class QuorumCore:
             return self._elect_alone(now)
         if self.stored.leader_id == self.node_id:
             self.role = Role.RESIGNED  # an epoch is led by one process: after a restart it is resigned (`QuorumState`)
-        if self.is_voter or self.role is Role.RESIGNED:  # it may have removed itself: then it looks for a leader soon
+        if self.may_stand or self.role is Role.RESIGNED:  # it may have removed itself: then it looks for a leader soon
             self.deadline_ms = now + max(1, election_timeout_ms(self.timing, self.random) // START_TIMEOUT_DIVISOR)
         return self._ready()
 
@@ -178,7 +183,7 @@ class QuorumCore:
             return self._ready()
         if self.role is Role.LEADER:
             self._resign(now)  # no majority has fetched: check quorum (Raft thesis, 6.2; `LeaderState`)
-        elif not self.is_voter:
+        elif not self.may_stand:
             self._stop_waiting()
         elif self.role is Role.CANDIDATE and self.election is not None:
             self._lose(now)  # a split vote: wait at random before the next (Raft, 5.2)
@@ -187,7 +192,8 @@ class QuorumCore:
         return self._ready()
 
     def _stop_waiting(self) -> None:
-        """An observer that led: the epoch is over with it (it may have been removed from the voters)."""
+        """An observer that led: the epoch is over with it (it may have been removed). Or one whose leader is silent."""
+        self.has_fetched = False  # a candidate whose set of voters is newer may need its vote
         if self.role is Role.RESIGNED and self.epoch < EPOCH_LAST:
             self.stored = self._state(self.epoch + 1)
         if self.role is not Role.FOLLOWER:
@@ -319,7 +325,7 @@ class QuorumCore:
         if granted and not pre_vote and self.stored.voted_id < 0:  # a pre-vote changes no state
             self.stored = self._state(epoch, voted=candidate)
             self.role, self.election = Role.UNATTACHED, None
-            if self.is_voter:
+            if self.may_stand:
                 self.deadline_ms = now + election_timeout_ms(self.timing, self.random)
         return self._ready(), granted
 
@@ -375,12 +381,6 @@ class QuorumCore:
         """Whether the epoch is further ahead of the log than elections without a record can have brought it."""
         return self.epoch > self.last_epoch + EPOCHS_AHEAD_MAX
 
-    @property
-    def has_doubtful_epochs(self) -> bool:
-        """Whether the epochs on disk are further apart than elections bring them, or among the last ones."""
-        apart, last = abs(self.epoch - self.last_epoch), max(self.epoch, self.last_epoch)
-        return apart > EPOCHS_AHEAD_MAX or EPOCH_LAST - last < EPOCHS_LEFT_MIN
-
     def _adopt(self, epoch: LeaderEpoch, now: Millis) -> None:
         """A newer epoch has begun, of whoever it is."""
         self.limit.spend(self.epoch, epoch, now)
@@ -391,7 +391,7 @@ class QuorumCore:
         self.unacknowledged.clear()
         if self.alone:
             self.deadline_ms = now
-        elif not self.is_voter:
+        elif not self.may_stand:
             self.deadline_ms = None
         elif was_leader or self.deadline_ms is None:
             self.deadline_ms = now + election_timeout_ms(self.timing, self.random)
@@ -410,7 +410,7 @@ class QuorumCore:
         self.role, self.election, self.leadership = Role.FOLLOWER, None, None
         self.has_fetched = False
         self.unacknowledged.clear()
-        self.deadline_ms = now + self.timing.fetch_timeout_ms if self.is_voter else None
+        self.deadline_ms = now + self.timing.fetch_timeout_ms if self.can_vote else None
 
     def on_fetched(self, leader_id: NodeId, epoch: LeaderEpoch, now: Millis) -> Ready:
         """The leader answered a fetch, or sent a piece of a snapshot."""
@@ -419,12 +419,12 @@ class QuorumCore:
         ready = self.heard(leader_id, epoch, now, from_leader=True)
         if self.role is Role.FOLLOWER and (leader_id, epoch) == (self.stored.leader_id, self.epoch):
             self.has_fetched, self.losses = True, 0
-            self.deadline_ms = now + self.timing.fetch_timeout_ms if self.is_voter else None
+            self.deadline_ms = now + self.timing.fetch_timeout_ms if self.can_vote else None
         return ready
 
     def on_leader_lost(self, now: Millis) -> Ready:
         """The leader's address refuses connections: its process is gone. Elections need not wait for a timeout."""
-        if self.role is Role.FOLLOWER and self.is_voter:
+        if self.role is Role.FOLLOWER and self.can_vote:
             self.has_fetched = False
             soon = now + round(self.random.random() * self.timing.election_timeout_ms) // START_TIMEOUT_DIVISOR
             self.deadline_ms = soon if self.deadline_ms is None else min(self.deadline_ms, soon)
@@ -441,7 +441,7 @@ class QuorumCore:
     def on_end(self, leader_id: NodeId, epoch: LeaderEpoch, successors: Sequence[ReplicaKey], now: Millis) -> Ready:
         """The leader of `epoch` gives it up. Who has most of the log is the first to stand for election."""
         self.heard(leader_id, epoch, now)
-        if self.role is Role.FOLLOWER and self.is_voter and (leader_id, epoch) == (self.stored.leader_id, self.epoch):
+        if self.role is Role.FOLLOWER and self.may_stand and (leader_id, epoch) == (self.stored.leader_id, self.epoch):
             self.has_fetched, self.ended = False, epoch
             ids = [each.node_id for each in successors]
             position = ids.index(self.node_id) if self.node_id in ids else -1  # by their log ends (KIP-595)
@@ -496,7 +496,7 @@ class QuorumCore:
             if self.deadline_ms is None:
                 self.leadership.check_quorum_ms = now + round(CHECK_QUORUM_FACTOR * self.timing.fetch_timeout_ms)
             self._check_quorum()
-        elif not self.is_voter:
+        elif not self.may_stand:
             if self.role in _ELECTING:
                 self.role, self.election = Role.UNATTACHED, None
             if self.role is not Role.RESIGNED:

@@ -40,6 +40,11 @@ def is_among_the_last(epoch: LeaderEpoch) -> bool:
     return epoch >= _LAST_FROM
 
 
+def are_doubtful(epoch: LeaderEpoch, of_log: LeaderEpoch) -> bool:
+    """Whether the epochs on disk are further apart than elections bring them, or among the last ones."""
+    return abs(epoch - of_log) > EPOCHS_AHEAD_MAX or EPOCH_LAST - max(epoch, of_log) < EPOCHS_LEFT_MIN
+
+
 def renumbered(epoch: LeaderEpoch) -> LeaderEpoch:
     """Where a repair moves an epoch: the last ones to above 2^30, in the same order on every node, the others nowhere.
     So no vote is given twice, and logs agree after it where they did before."""

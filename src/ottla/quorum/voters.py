@@ -156,6 +156,10 @@ class Configurations:
     def newest(self) -> Configuration:
         return self.entries[-1]
 
+    def may_name(self, key: ReplicaKey) -> bool:
+        """Whether a replica is a voter of the newest one, or of one before that may count again."""
+        return any(each.voters.find(key) is not None for each in self.entries)
+
     def at(self, offset: Offset) -> Configuration:
         """The one that counted at an offset which is committed; the oldest known for those before it."""
         return next((each for each in reversed(self.entries) if each.offset <= offset), self.entries[0])

@@ -513,17 +513,56 @@ def test_a_snapshot_in_place_of_the_log_is_committed() -> None:
 
 def test_voters_count_as_soon_as_the_log_says_so_and_until_it_is_cut() -> None:
     quorum = follower(2, 4, 2, 3)
-    assert not quorum.is_voter and quorum.deadline_ms is None
+    assert not quorum.is_voter and not quorum.may_stand
     more = VoterSet.of(key(each) for each in (1, 2, 3))
     quorum.on_appended(7, 4)
     quorum.on_configuration(6, more.record(), 50)
-    assert quorum.is_voter and quorum.deadline_ms == 2050
+    assert quorum.is_voter and quorum.may_stand and quorum.deadline_ms == 2000
     quorum.on_truncated(6, 4, 60)
-    assert not quorum.is_voter and quorum.deadline_ms is None
+    assert not quorum.is_voter and not quorum.may_stand and quorum.deadline_ms is None
     quorum.on_appended(7, 5)
     quorum.on_configuration(6, more.record(), 70)
     quorum.on_leader_high_watermark(7)
     assert len(quorum.configurations.entries) == 1, "what is committed is not undone"
+
+
+def test_a_voter_stands_for_election_until_its_removal_is_committed() -> None:
+    """A leader that removed itself went before the other voter had the record of it: that one needs this one's vote,
+    and this one may not give it to a shorter log. Nobody else can lead (Raft thesis, 4.2.2)."""
+    both, rest = (VoterSet.of(key(each) for each in ids) for ids in ((1, 2), (2,)))
+    configurations = Configurations(Configuration(-1, 1, both))
+    configurations.add(6, rest.record())
+    quorum = QuorumCore.of(
+        key(1), configurations, QuorumStateFile(leader_id=1, leader_epoch=4), LogEnd(4, 7), Random(1)
+    )
+    quorum.start(0)
+    assert quorum.role is Role.RESIGNED and not quorum.is_voter and quorum.may_stand
+    for role in (Role.PROSPECTIVE, Role.CANDIDATE):
+        if quorum.role is Role.RESIGNED:
+            assert quorum.deadline_ms is not None
+            quorum.on_timeout(quorum.deadline_ms)
+        assert quorum.role is role
+        (request,) = quorum.requests(0)
+        assert isinstance(request, VoteRequest) and request.to == key(2)
+        quorum.on_vote_answer(request, 5, granted=True)
+    assert quorum.is_leader and quorum.epoch == 5
+    quorum.on_appended(8, 5)
+    quorum.on_flushed(8, 6)
+    assert quorum.high_watermark < 7, "alone it commits nothing, not even its removal"
+    quorum.on_fetch(key(2), 8, 7)
+    assert quorum.high_watermark == 8 and not quorum.may_stand
+
+
+def test_an_observer_to_which_no_leader_answers_votes_for_another_one() -> None:
+    """A voter that nobody has told of its addition may have to."""
+    quorum = follower(2, 4, 2, 3)
+    quorum.on_fetched(2, 4, 100)
+    longer = LogEnd(quorum.last_epoch, quorum.end_offset + 1)
+    assert not quorum.on_vote(key(3), 4, longer, 2000, pre_vote=True)[1]
+    assert quorum.deadline_ms == 2100
+    quorum.on_timeout(2100)
+    assert quorum.role is Role.FOLLOWER and quorum.deadline_ms is None
+    assert quorum.on_vote(key(3), 4, longer, 2101, pre_vote=True)[1]
 
 
 def test_a_leader_counts_new_voters_at_once() -> None:

@@ -30,6 +30,7 @@ from ottla.network import Address
 from ottla.protocol.internal.quorum_records import KRaftVersionRecord, QuorumStateFile, VoterEndpoint, VotersRecord
 from ottla.quorum.core import QuorumCore
 from ottla.quorum.election import LogEnd
+from ottla.quorum.epochs import are_doubtful
 from ottla.quorum.snapshot import SnapshotId, control_batch, data_batch
 from ottla.quorum.state import Ready, Request, Role
 from ottla.quorum.voters import Configuration, Configurations, ReplicaKey, VoterSet
@@ -104,12 +105,11 @@ class QuorumNode:
         self.log.open(self._clock.now_ms())
         self.log.log.health.on_failure = self._fail_soon
         configurations = Configurations.of(VoterSet.of(voters), self.log.control_records())
-        settings = self.settings
         log_end = LogEnd(self.last_epoch, self.log.log.log_end_offset)
         self.core = self.CORE.of(
-            me, configurations, stored, log_end, self.random, settings.timing, can_vote=settings.can_vote
+            me, configurations, stored, log_end, self.random, self.settings.timing, can_vote=self.settings.can_vote
         )
-        if self.core.has_doubtful_epochs:
+        if are_doubtful(self.core.epoch, self.core.last_epoch):
             from ottla.drivers.quorum.quorum_epochs import check_stored  # few starts have to ask
 
             check_stored(self.core, self.log.directory, has_state=stored is not None)

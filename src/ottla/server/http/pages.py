@@ -18,6 +18,7 @@ from ottla.drivers.quorum.quorum_epochs import epochs_problem
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metrics.text import OPENMETRICS_TYPE, TEXT_TYPE
 from ottla.model import METADATA_TOPIC
+from ottla.quorum.epochs import are_doubtful
 from ottla.security.acls import CLUSTER_NAME, Operation, ResourceType
 from ottla.server.http.callers import Caller
 from ottla.server.http.metrics import Collector
@@ -277,7 +278,7 @@ def damage_of(node: ShownNode) -> dict[str, str]:
     although they are damaged; and why. The metadata log where its epochs are those of no election."""
     found = {str(key): str(log.error.message) for key, log in node.logs.offline_logs.items()}
     quorum = node.metadata.quorum
-    if quorum.core.has_doubtful_epochs and (why := epochs_problem(quorum.core)):
+    if are_doubtful(quorum.core.epoch, quorum.core.last_epoch) and (why := epochs_problem(quorum.core)):
         found[f"{METADATA_TOPIC}-0"] = why
     if node.serving and node.config.is_broker:
         if "damaged_logs" in vars(node):  # made with the first records
