@@ -52,14 +52,21 @@ def added(core: QuorumCore, new: Voter, now: Millis) -> VotersRecord:
     return core.voters.with_voter(new).record()
 
 
-def removed(core: QuorumCore, key: ReplicaKey) -> VotersRecord:
-    """The voters without one, which may be the leader itself. Raises KafkaError."""
-    check_leader(core, "removing")
+def removed(core: QuorumCore, key: ReplicaKey, now: Millis) -> VotersRecord:
+    """The voters without one, which may be the leader itself. Raises KafkaError: also where too few of the rest fetch
+    for a majority. Without one no record is committed again, not even of their removal; Kafka does not look."""
+    leadership = check_leader(core, "removing")
     if key not in core.voters.keys:
         raise KafkaError(ErrorCode.voter_not_found, f"replica {key.node_id} is not among the voters")
     if len(core.voters) == 1:
         raise KafkaError(ErrorCode.invalid_request, f"voter {key.node_id} is the only one")
-    return core.voters.without(key.node_id).record()
+    left, since = core.voters.without(key.node_id), now - core.timing.fetch_timeout_ms
+    there = [id_ for id_, each in leadership.voters.items() if id_ == core.node_id or each.last_fetch_ms >= since]
+    if sum(each in left for each in there) < left.majority:
+        away = [each.node_id for each in left.keys if each.node_id not in there]
+        what = f"without voter {key.node_id} there is no majority: voters {away} do not fetch; remove one of them first"
+        raise KafkaError(ErrorCode.invalid_request, what)
+    return left.record()
 
 
 def updated(core: QuorumCore, epoch: LeaderEpoch, new: Voter, listener: str) -> VotersRecord | None:

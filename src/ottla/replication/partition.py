@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import PartitionRegistration
+from ottla.metadata.image import DIRECTORY_LOST, PartitionRegistration
 from ottla.metrics.instruments import TopicTraffic
 from ottla.model import NO_LEADER_EPOCH, NOT_TRANSACTIONAL, LeaderEpoch, Millis, NodeId, Offset, TopicId, TopicPartition
 from ottla.replication.commits import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Done, OffsetQueue, Wait
@@ -111,9 +111,11 @@ class Partition:
         self.replicas = registration.replicas
         if registration.isr != self.isr:
             tell(self.end_sessions, 0)  # a follower that is not in the new one asks to join it with its next fetch
-        for replica_id in self.isr:
-            if replica_id not in registration.isr and replica_id in self.others:
-                self.others[replica_id].leave_isr()
+        has_lost = DIRECTORY_LOST in registration.directories
+        for replica_id, replica in self.others.items():
+            is_lost = has_lost and registration.directory(replica_id) == DIRECTORY_LOST
+            if replica_id not in registration.isr and (replica_id in self.isr or is_lost):
+                replica.leave_isr()
         self.isr = registration.isr
         self._pending_isr = ()  # the controller has decided (KIP-497)
         self.leader_id = registration.leader
@@ -441,6 +443,8 @@ class Partition:
 
     def _may_join(self, replica_id: NodeId, replica: Replica) -> bool:
         """Whether its broker is alive and (KIP-903) the one that fetched; one may not say which it is."""
+        if replica.fetches_due:
+            return False
         if self._live_epoch is None:
             return True
         live_epoch = self._live_epoch(replica_id)

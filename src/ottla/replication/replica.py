@@ -7,6 +7,8 @@ from typing import Protocol
 from ottla.model import Millis, Offset
 
 UNKNOWN_OFFSET = -1
+FETCHES_DUE = 2
+"""A follower has one request under way at a time: the next one says what it has now."""
 NEVER: Millis = -(1 << 62)
 AT_FIRST_LOOK: Millis = -(1 << 61)
 """Start time of a follower that was in sync when the epoch began: set when lagging replicas are first looked for."""
@@ -24,7 +26,8 @@ class Replica:
     epoch count."""
 
     __slots__ = (
-        "_caught_up_ms", "_fetched_ms", "broker_epoch", "end_offset", "fetched_at_end", "log_start_offset", "session",
+        "_caught_up_ms", "_fetched_ms", "broker_epoch", "end_offset", "fetched_at_end", "fetches_due",
+        "log_start_offset", "session",
     )  # fmt: skip
 
     def __init__(self, caught_up_ms: Millis = NEVER) -> None:
@@ -38,6 +41,8 @@ class Replica:
         self._fetched_ms: Millis = 0
         self.fetched_at_end: Offset = UNKNOWN_OFFSET
         """The leader's log end at its latest fetch: whoever reaches it was caught up then."""
+        self.fetches_due = 0
+        """So many are to come before it may join the in-sync set: the first may have been on its way when it left."""
         self.session: Session | None = None
         """Each request of this session is a fetch from the log end, though it does not name the partition. Invariant:
         `end_offset` and `fetched_at_end` are the leader's log end."""
@@ -61,6 +66,8 @@ class Replica:
             self._caught_up_ms = max(self._caught_up_ms, now_ms)
         elif self.fetched_at_end != UNKNOWN_OFFSET and end_offset >= self.fetched_at_end:
             self._caught_up_ms = max(self._caught_up_ms, self._fetched_ms)
+        if self.fetches_due:  # what another incarnation sends is never from before
+            self.fetches_due = self.fetches_due - 1 if broker_epoch == self.broker_epoch else 0
         self.end_offset = end_offset
         self.log_start_offset = log_start_offset
         self.broker_epoch = broker_epoch
@@ -83,8 +90,9 @@ class Replica:
             self._caught_up_ms = now_ms
 
     def leave_isr(self) -> None:
-        """Whatever took it out of the in-sync set, a failed directory for one: it is not about to join before it
-        fetches again."""
+        """Whatever took it out of the in-sync set, a log that it gave up for one: it is not about to join before it
+        fetches again, and not by a fetch that it sent before."""
+        self.fetches_due = FETCHES_DUE
         self.session = None
         self._caught_up_ms = NEVER
         self.fetched_at_end = UNKNOWN_OFFSET

@@ -258,7 +258,7 @@ class World:
                 if not self.rules.one_change:
                     record = core.voters.without(id_).record()
                 elif id_ in core.voters:
-                    record = changes.removed(core, KEYS[id_])
+                    record = changes.removed(core, KEYS[id_], 0)
                 else:
                     record = changes.added(core, voter(KEYS[id_]), 0)
             except KafkaError:

@@ -145,10 +145,22 @@ def test_one_change_at_a_time() -> None:
     core.on_appended(core.end_offset + 1, core.epoch)
     for change in (
         lambda: changes.check_new(core, at(4)),
-        lambda: changes.removed(core, key(2)),
+        lambda: changes.removed(core, key(2), 20),
         lambda: changes.updated(core, core.epoch, at(2, port=7), LISTENER),
     ):
         assert refusal(change) == ErrorCode.request_timed_out
+
+
+def test_no_voter_goes_without_which_there_is_no_majority() -> None:
+    """Voter 3 was lost with its disk. It may go; not one of the two that are left, nor the leader itself."""
+    core = leading(at(1), at(2), at(3))
+    core.on_fetch(key(2), core.end_offset, 5_000)
+    core.on_flushed(core.end_offset, 5_000)
+    for each in (1, 2):
+        assert refusal(changes.removed, core, key(each), 5_000) == ErrorCode.invalid_request
+    assert changes.removed(core, key(3), 5_000) == VoterSet([at(1), at(2)]).record()
+    core.on_fetch(key(3), core.end_offset, 5_001)
+    assert changes.removed(core, key(1), 5_001) == VoterSet([at(2), at(3)]).record()
 
 
 def test_a_leader_commits_in_its_own_epoch_before_it_changes_the_voters() -> None:
@@ -169,7 +181,7 @@ def test_a_leader_commits_in_its_own_epoch_before_it_changes_the_voters() -> Non
     core.on_fetch(ReplicaKey(4, spare.voter_directory_id), core.end_offset, 50)
     wanted = (
         lambda: changes.added(core, spare, 50),
-        lambda: changes.removed(core, key(2)),
+        lambda: changes.removed(core, key(2), 60),
         lambda: changes.updated(core, core.epoch, at(2, port=7), LISTENER),
         lambda: changes.upgraded(core, 1),
     )

@@ -111,8 +111,10 @@ def registration(
     partition_epoch: int = 0,
     isr: tuple[int, ...] = (1,),
     replicas: tuple[int, ...] = (1, 2, 3),
+    directories: tuple[UUID, ...] = (),
 ) -> PartitionRegistration:
-    return PartitionRegistration(replicas, isr, leader, epoch, partition_epoch, (UUID(int=9),) * len(replicas))
+    directories = directories or (UUID(int=9),) * len(replicas)
+    return PartitionRegistration(replicas, isr, leader, epoch, partition_epoch, directories)
 
 
 def leading(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.metadata.image import DIRECTORY_LOST
 from ottla.replication.partition import ACKS_ALL, ACKS_LEADER
 from ottla.replication.purgatory import DelayedFetch, DelayedProduce
 from tests.unit.replication.numbers_log import NumbersLog, Told, append, leading, registration
@@ -490,6 +492,36 @@ def test_who_was_taken_out_of_the_set_is_not_about_to_join_it() -> None:
     fetch(partition, 2, 1, now_ms=1001)
     assert log.high_watermark == 1
     fetch(partition, 3, 1, now_ms=1002)
+    assert partition.grown_isr(3) is None, "that fetch may have been on its way when its log was given up"
+    fetch(partition, 3, 1, now_ms=1002)
+    assert partition.grown_isr(3) == (1, 2, 3)
     partition.append_as_leader(b"x", ACKS_ALL, now_ms=0)
     fetch(partition, 2, 2, now_ms=1003)
     assert log.high_watermark == 1, "one that fetches again and has everything is waited for"
+
+
+def test_a_fetch_from_before_a_log_was_given_up_does_not_join_the_set() -> None:
+    """Nor where the replica was out of it before: the metadata says that its log is lost."""
+    for isr in ((1, 2, 3), (1, 2)):
+        partition, log = leading((1, 2, 3))
+        partition.update(registration(partition_epoch=9, replicas=(1, 2, 3), isr=isr))
+        partition.append_as_leader(b"x", ACKS_ALL, now_ms=0)
+        fetch(partition, 2, 1, now_ms=1000)
+        fetch(partition, 3, 1, now_ms=1000, broker_epoch=7)
+        assert log.high_watermark == 1
+        lost = (UUID(int=100), UUID(int=100), DIRECTORY_LOST)
+        partition.update(registration(partition_epoch=10, replicas=(1, 2, 3), isr=(1, 2), directories=lost))
+        fetch(partition, 3, 1, now_ms=1001, broker_epoch=7)
+        assert partition.grown_isr(3) is None
+        fetch(partition, 3, 0, now_ms=1002, broker_epoch=7)
+        assert partition.grown_isr(3) is None
+        fetch(partition, 3, 1, now_ms=1004, broker_epoch=7)
+        assert partition.grown_isr(3) == (1, 2, 3)
+
+
+def test_a_new_incarnation_joins_the_set_with_its_first_fetch() -> None:
+    partition, _ = leading((1, 2, 3))
+    fetch(partition, 3, 0, broker_epoch=7)
+    partition.update(registration(partition_epoch=9, replicas=(1, 2, 3), isr=(1, 2)))
+    fetch(partition, 3, 0, broker_epoch=8)
+    assert partition.grown_isr(3) == (1, 2, 3)

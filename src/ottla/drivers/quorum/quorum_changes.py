@@ -33,7 +33,7 @@ async def add(node: QuorumNode, new: Voter, timeout_ms: Millis, *, wait: bool = 
 async def remove(node: QuorumNode, key: ReplicaKey, timeout_ms: Millis = TIMEOUT_MS) -> None:
     """Remove a voter; a leader that removes itself leads until that is committed. Raises KafkaError."""
     await node.persisted()
-    await _change(node, (changes.removed(node.core, key),), timeout_ms)
+    await _change(node, (changes.removed(node.core, key, node.now_ms()),), timeout_ms)
 
 
 async def update(node: QuorumNode, epoch: LeaderEpoch, new: Voter) -> None:
