@@ -216,5 +216,13 @@ class KafkaError(Exception):
         return self.code.name if self.message is None else f"{self.code.name}: {self.message}"
 
 
+class OverlappingBatch(KafkaError):
+    """INVALID_RECORD: a leader's batch begins before the log end, and goes beyond it."""
+
+    def __init__(self, message: str, first_offset: int) -> None:
+        super().__init__(ErrorCode.invalid_record, message)
+        self.first_offset = first_offset
+
+
 class MissingOffsets(KafkaError):
     """INVALID_RECORD: a leader sent batches with a gap before them, which only a log that was compacted has."""

@@ -286,7 +286,8 @@ MUTATIONS = (
              "        self._scanned: Offset = window.start_offset\n",
              "        self._scanned: Offset = window.end_offset + bool(window.batches)\n"),
     Mutation("late-records-are-not-sent", "queues", "ottla.server.handlers.share.share_fetch",
-             "in_order(found.acquired, acquired)", "[*found.acquired, *acquired]", seeds=2, first=45),
+             "in_order(self.found[led.where].acquired, acquired)",
+             "[*self.found[led.where].acquired, *acquired]", seeds=1, first=69),
     # Of users, ACLs and delegation tokens.
     Mutation("acls-of-a-snapshot-are-not-followed", "security", "ottla.metadata.delta",
              "        delta.acls = _difference(base.acls, image.acls)\n", ""),

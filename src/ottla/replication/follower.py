@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
-from ottla.errors import ErrorCode, KafkaError, MissingOffsets
+from ottla.errors import ErrorCode, KafkaError, MissingOffsets, OverlappingBatch
 from ottla.model import LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchPartition, records_length
 from ottla.protocol.records.record_batch import HEADER_SIZE, LOG_OVERHEAD
@@ -131,6 +131,8 @@ class Followed:
                 self.next_offset = self.log.log_end_offset
             self.partition.follow(answered.high_watermark, answered.log_start_offset)
         except KafkaError as error:
+            if isinstance(error, OverlappingBatch) and (cut := self._overlap(error.first_offset)) is not None:
+                return Outcome(Next.TRUNCATE, cut)
             if isinstance(error, MissingOffsets) and self.failures >= GAP_BELIEVED_AFTER:
                 self.log.cleaned_offset = self.log.log_start_offset  # it has gaps, which the next start has to know
             # A batch that was damaged on its way comes again; a disk that cannot be written does not heal by itself.
@@ -141,6 +143,13 @@ class Followed:
         self.has_answer = True
         self.lag = max(0, answered.high_watermark - self.log.log_end_offset)
         return Outcome(Next.FETCH, appended=appended)
+
+    def _overlap(self, first_offset: Offset) -> Offset | None:
+        """Where to cut the log for a batch of the leader that overlaps its end, None where that is committed. The
+        leader may no longer know that the log's last epoch ended before: records were deleted up to within the batch,
+        and its epochs begin there. (Kafka follows the partition no more.)"""
+        cut = max(first_offset, self.log.log_start_offset)
+        return cut if self.log.high_watermark <= cut < self.log.log_end_offset else None
 
     def _on_error(self, code: ErrorCode) -> Outcome:
         if code is ErrorCode.offset_out_of_range:

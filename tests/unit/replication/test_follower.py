@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, OverlappingBatch
 from ottla.model import TopicPartition
 from ottla.protocol.fetch import EpochEndOffset, FetchedPartition
 from ottla.replication.follower import Followed, NewStart, Next, new_start, truncation_offset
@@ -119,3 +119,29 @@ def test_an_answer_in_pieces_is_appended_until_the_log_is_cut_in_between() -> No
     assert (outcome.next, outcome.appended, log.log_end_offset) == (Next.FETCH, None, 11)
     assert followed.request(100).fetch_offset == 11
     assert followed.take(piece, 0).appended is not None
+
+
+@pytest.mark.parametrize(
+    ("first", "log_start", "high_watermark", "cut"),
+    [
+        (6, 0, 6, 6),
+        (6, 8, 8, 8),  # nothing before the log start: the log is empty then, and begins where the batch does
+        (6, 0, 7, None),  # what is committed stays
+        (6, 10, 10, None),
+    ],
+)
+def test_a_batch_that_begins_before_the_log_end_cuts_what_is_not_committed(
+    first: int, log_start: int, high_watermark: int, cut: int | None
+) -> None:
+    """The leader no longer knows where the log's last epoch ended: records were deleted up to within that batch."""
+
+    class Overlapped(EpochsLog):
+        def append_as_follower(self, records: bytes, *, now_ms: int) -> Any:
+            raise OverlappingBatch("overlaps", first)
+
+    log = Overlapped((3, 10))
+    log.log_start_offset, log.high_watermark = log_start, high_watermark
+    followed, _ = following(log)
+    whole = bytes(8) + (49).to_bytes(4, "big") + bytes(49)
+    outcome = followed.take(FetchedPartition(0, high_watermark=20, records=whole), 0)
+    assert (outcome.next, outcome.offset) == ((Next.BACK_OFF, -1) if cut is None else (Next.TRUNCATE, cut))

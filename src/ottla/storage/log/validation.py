@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from ottla.errors import ErrorCode, KafkaError, MissingOffsets
+from ottla.errors import ErrorCode, KafkaError, MissingOffsets, OverlappingBatch
 from ottla.model import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, TopicPartition
 from ottla.protocol.crc32c import crc32c
 from ottla.protocol.records import _records
@@ -400,12 +400,12 @@ def check_follows(headers: Sequence[BatchHeader], state: LogState, key: TopicPar
     `MissingOffsets`: a base offset lies outside the checksum, and only its place tells that it is wrong. What a leader
     has compacted is noted in `state`: the topic's policy may be another one when somebody looks for gaps."""
     log_end = state.log_end
-    if headers[0].base_offset < log_end:
-        raise KafkaError(
-            ErrorCode.invalid_record,
-            f"Unexpected offset in append to {key}. First offset {headers[0].base_offset} is less than the next offset "
-            f"{log_end}.",
-        )
+    first = headers[0].base_offset
+    if first < log_end:
+        what = f"Unexpected offset in append to {key}. First offset {first} is less than the next offset {log_end}."
+        if headers[0].last_offset >= log_end:
+            raise OverlappingBatch(what, first)
+        raise KafkaError(ErrorCode.invalid_record, what)
     if state.cleaned is not None:
         return
     for header in headers:
