@@ -87,7 +87,8 @@ class Cluster:
             try:
                 self.known[name] = await self.request(node, name, before)
             except KafkaError as error:
-                assert error.code == ErrorCode.kafka_storage_error, error
+                cause = error.__cause__ if error.code == ErrorCode.coordinator_load_in_progress else error
+                assert isinstance(cause, KafkaError) and cause.code == ErrorCode.kafka_storage_error, error
                 self.refused += 1
                 if node.quorum.failure is None:  # rolled back
                     self.known[name] = before
