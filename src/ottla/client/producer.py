@@ -92,8 +92,10 @@ class Producer:
         self, cluster: Cluster, *, acks: str = "all", idempotent: bool = True, transactional_id: str | None = None,
         transaction_timeout_ms: Millis = 60_000, compression: str = "none", batch_bytes: int = DEFAULT_BATCH_BYTES,
         buffer_bytes_max: int = DEFAULT_BUFFER_BYTES_MAX, delivery_timeout_s: float = 120.0,
+        creates_topics: bool = True,
     ) -> None:  # fmt: skip
-        """Raises ValueError for settings that contradict each other."""
+        """`creates_topics`: let the broker create a topic that is missing, if it does that. Raises ValueError for
+        settings that contradict each other."""
         if (idempotent or transactional_id is not None) and _ACKS[acks] != -1:
             raise ValueError("an idempotent producer needs acks=all")
         self._cluster = cluster
@@ -107,6 +109,7 @@ class Producer:
         self._batch_bytes = batch_bytes
         self._buffer_bytes_max = buffer_bytes_max
         self._delivery_timeout_s = delivery_timeout_s
+        self._creates_topics = creates_topics
         self._producer = ProducerId(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
         self._sections: dict[str, list[Section]] = {}
         self._waiting: dict[TopicPartition, deque[_Batch]] = {}
@@ -242,7 +245,7 @@ class Producer:
         """Raises KafkaError UNKNOWN_TOPIC_OR_PARTITION for one that does not exist and is not created."""
         retry = Retry(_CREATION_S)
         while not (partitions := self._cluster.partitions([topic])):
-            values = {"topics": [{"name": topic}], "allow_auto_topic_creation": True}
+            values = {"topics": [{"name": topic}], "allow_auto_topic_creation": self._creates_topics}
             self._cluster.ask_any(ApiKey.METADATA, values)
             if not retry.again():
                 raise KafkaError(ErrorCode.unknown_topic_or_partition, f"topic {topic}")

@@ -60,7 +60,7 @@ def removed(core: QuorumCore, key: ReplicaKey, now: Millis) -> VotersRecord:
         raise KafkaError(ErrorCode.voter_not_found, f"replica {key.node_id} is not among the voters")
     if len(core.voters) == 1:
         raise KafkaError(ErrorCode.invalid_request, f"voter {key.node_id} is the only one")
-    left, since = core.voters.without(key.node_id), now - core.timing.fetch_timeout_ms
+    left, since = core.voters.without(key.node_id), max(0, now - core.timing.fetch_timeout_ms)
     there = [id_ for id_, each in leadership.voters.items() if id_ == core.node_id or each.last_fetch_ms >= since]
     if sum(each in left for each in there) < left.majority:
         away = [each.node_id for each in left.keys if each.node_id not in there]

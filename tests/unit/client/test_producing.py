@@ -15,7 +15,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka import Producer as LibrdkafkaProducer
+from confluent_kafka.admin import AdminClient
 
+from ottla.client import producer as producer_module
 from ottla.client.cluster import Cluster
 from ottla.client.config import ClientConfig
 from ottla.client.connection import Connection
@@ -413,6 +415,19 @@ def test_an_abort_waits_for_what_is_on_its_way(broker: Broker, cluster: Cluster)
         producer.flush()
         assert numbers(careless, topic, 4) == [7]
         client.close()
+
+
+def test_a_producer_that_may_not_create_topics_does_not(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a mirror: a topic that was deleted came back by it, and lacked what it had had."""
+    monkeypatch.setattr(producer_module, "_CREATION_S", 0.0)
+    producer = Producer(cluster, creates_topics=False)
+    producer.start()
+    with pytest.raises(KafkaError) as caught:
+        producer.send("not-there", values(0, 1))
+    assert caught.value.code is ErrorCode.unknown_topic_or_partition
+    assert "not-there" not in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics().topics
 
 
 def test_settings_that_exclude_each_other(cluster: Cluster) -> None:
