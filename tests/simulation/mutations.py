@@ -160,7 +160,7 @@ MUTATIONS = (
              "        return self.stored.leader_id < 0", "        return True", 40),
     Mutation("vote-file-lost", "quorum", "ottla.drivers.quorum.metadata_log",
              "            return decode_quorum_state(self._fs.read_bytes(path))",
-             "            return self._fs.read_bytes(path) and None", 40),
+             "            return self._fs.read_bytes(path) and None", seeds=1, first=60),
     Mutation("votes-for-a-shorter-log", "quorum", "ottla.quorum.core",
              "        return log_end >= self.log_end\n", "        return True\n", 20),
     Mutation("metadata-committed-by-the-leader-alone", "quorum", "ottla.quorum.leader",
