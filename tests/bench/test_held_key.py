@@ -18,7 +18,7 @@ from bench.workloads.group_requests import SETTINGS
 from ottla.protocol.records import _records
 
 MORE_MAX = 0.05
-"""It is 4.7 by Debian's Python 3.11.2, the smallest of what was tried."""
+"""It is 4.8 by Debian's Python 3.11.2."""
 WARM, COUNTED = 20, 8
 PLAIN_FIRST = FETCHED - BATCH_RECORDS // 2
 """Fetches without a held key begin in the middle of a batch, for fetches around one do not begin with a batch either:

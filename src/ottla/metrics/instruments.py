@@ -30,7 +30,7 @@ class Histogram:
     def add(self, value: float, times: int = 1) -> None:
         bounds = self.bounds
         index, count = 0, len(bounds)
-        # Not `bisect`: most values are small, and compiled this is a tenth of a call.
+        # Not `bisect`: most values are small, and compiled this takes a quarter of the instructions of that call.
         while index < count:
             bound = bounds[index]
             if bound >= value:

@@ -107,7 +107,7 @@ class _Copier:
             self._destination,
             transactional_id=transactional_id(work.source, work.slot),
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
-            creates_topics=False,  # a mirror that was deleted would come back without what it had
+            creates_topics=False,  # a deleted mirror would come back without its older records
         )
         self._producer.on_acknowledged = self._acknowledged
         self._names = {TopicPartition(*place): f"{work.prefix}{place[0]}" for place in work.places}

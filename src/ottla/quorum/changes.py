@@ -53,8 +53,8 @@ def added(core: QuorumCore, new: Voter, now: Millis) -> VotersRecord:
 
 
 def removed(core: QuorumCore, key: ReplicaKey, now: Millis) -> VotersRecord:
-    """The voters without one, which may be the leader itself. Raises KafkaError: also where too few of the rest fetch
-    for a majority. Without one no record is committed again, not even of their removal; Kafka does not look."""
+    """The voters without one, which may be the leader itself. Raises KafkaError, also if fewer than a majority of the
+    remaining voters fetch: nothing could be committed then, not even the removal. (Kafka does not check this.)"""
     leadership = check_leader(core, "removing")
     if key not in core.voters.keys:
         raise KafkaError(ErrorCode.voter_not_found, f"replica {key.node_id} is not among the voters")
@@ -64,7 +64,7 @@ def removed(core: QuorumCore, key: ReplicaKey, now: Millis) -> VotersRecord:
     there = [id_ for id_, each in leadership.voters.items() if id_ == core.node_id or each.last_fetch_ms >= since]
     if sum(each in left for each in there) < left.majority:
         away = [each.node_id for each in left.keys if each.node_id not in there]
-        what = f"without voter {key.node_id} there is no majority: voters {away} do not fetch; remove one of them first"
+        what = f"removing voter {key.node_id} would leave no majority: voters {away} do not fetch; remove those first"
         raise KafkaError(ErrorCode.invalid_request, what)
     return left.record()
 

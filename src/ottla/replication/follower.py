@@ -146,8 +146,8 @@ class Followed:
 
     def _overlap(self, first_offset: Offset) -> Offset | None:
         """Where to cut the log for a batch of the leader that overlaps its end, None where that is committed. The
-        leader may no longer know that the log's last epoch ended before: records were deleted up to within the batch,
-        and its epochs begin there. (Kafka follows the partition no more.)"""
+        leader may not know any more that this log's last epoch ended earlier: records up to somewhere inside the batch
+        were deleted, and its own epochs begin there. (Kafka stops following the partition.)"""
         cut = max(first_offset, self.log.log_start_offset)
         return cut if self.log.high_watermark <= cut < self.log.log_end_offset else None
 

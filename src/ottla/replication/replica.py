@@ -42,7 +42,7 @@ class Replica:
         self.fetched_at_end: Offset = UNKNOWN_OFFSET
         """The leader's log end at its latest fetch: whoever reaches it was caught up then."""
         self.fetches_due = 0
-        """So many are to come before it may join the in-sync set: the first may have been on its way when it left."""
+        """Fetches that must come before it may join the in-sync set: the first may have been sent before it left."""
         self.session: Session | None = None
         """Each request of this session is a fetch from the log end, though it does not name the partition. Invariant:
         `end_offset` and `fetched_at_end` are the leader's log end."""
@@ -90,8 +90,8 @@ class Replica:
             self._caught_up_ms = now_ms
 
     def leave_isr(self) -> None:
-        """Whatever took it out of the in-sync set, a log that it gave up for one: it is not about to join before it
-        fetches again, and not by a fetch that it sent before."""
+        """It is out of the in-sync set, because it gave up its log for example. It is not about to join before it
+        fetches again, and a fetch that it sent before does not count."""
         self.fetches_due = FETCHES_DUE
         self.session = None
         self._caught_up_ms = NEVER

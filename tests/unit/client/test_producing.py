@@ -420,7 +420,7 @@ def test_an_abort_waits_for_what_is_on_its_way(broker: Broker, cluster: Cluster)
 def test_a_producer_that_may_not_create_topics_does_not(
     broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mirror whose topic was deleted had it created again, without what it had had."""
+    """A mirror's deleted topic must not come back by the copier, without its older records."""
     monkeypatch.setattr(producer_module, "_CREATION_S", 0.0)
     producer = Producer(cluster, creates_topics=False)
     producer.start()

@@ -83,12 +83,12 @@ class Letters(NamedTuple):
     """Where the records are."""
     dead: DeadRecords
     done: Callable[[], None]
-    """Called once, when the letters are written or given up; never when the node stops or leads the partition no
-    more: the next leader writes them."""
+    """Called once, when the letters are written or given up; never when the node stops or no longer leads the
+    partition, for then the next leader writes them."""
 
 
 class _LogIsGoneError(Exception):
-    """This node does not lead the partition of the records any more, or cannot: its log is truncated or offline."""
+    """The log of the records is being truncated, closed or offline: another broker leads the partition, or will."""
 
 
 class DeadLetterWriter:
@@ -194,8 +194,6 @@ class DeadLetterWriter:
                         del open_[:-1]
                     batch.append(record)
                     size += cost
-            except asyncio.CancelledError:
-                raise
             except _LogIsGoneError:
                 open_.pop()
             except Exception as error:
@@ -206,8 +204,6 @@ class DeadLetterWriter:
         try:
             await self._send(group_id, place, batch)
             self._over(open_, None)
-        except asyncio.CancelledError:
-            raise
         except Exception as error:
             self._failed(open_, error)
 

@@ -1,7 +1,6 @@
 # C types for `acknowledgement.py`; see there.
 cimport cython
 
-from ottla.protocol.layout cimport new_object
 from ottla.replication.share.in_flight cimport InFlightBatch, Run
 from ottla.replication.share.window cimport Window
 

@@ -25,7 +25,7 @@ from ottla.replication.share.ranges import index_of
 _DIGITS_MAX: Final = 19
 """Bytes of an int64."""
 _MILLIS_MAX: Final = 2**48 - 1
-"""In the year 10889. More is no time: with it no text of eight letters is one by its bytes, nor are nanoseconds."""
+"""In the year 10889. A larger number is no time: neither the bytes of a text of eight letters nor microseconds are."""
 
 
 class Marks(NamedTuple):

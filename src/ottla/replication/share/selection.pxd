@@ -3,7 +3,6 @@ cimport cython
 
 from ottla.replication.share.in_flight cimport Counts, InFlightBatch, Run, counted, may_close, may_take, new_run
 from ottla.replication.share.key_order cimport KeyOrder
-from ottla.replication.share.offset_heap cimport pop, push
 from ottla.replication.share.ranges cimport index_of
 from ottla.replication.share.window cimport Window
 

@@ -28,7 +28,6 @@ from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.config import SCANNED_MIN, Mark, ShareConfig, Times
 from ottla.replication.share.in_flight import Hold, InFlightBatch, Run, counted, may_close, may_take, new_run
 from ottla.replication.share.key_order import KeyOrder
-from ottla.replication.share.offset_heap import pop, push
 from ottla.replication.share.ranges import index_of, marks_outside
 from ottla.replication.share.window import Window
 
@@ -139,10 +138,9 @@ class Selection:
                 first, last = offset, until
                 count += 1
             if left > 0:
-                popped.append(offset)
-                pop(self._ready)
+                popped.append(heappop(self._ready))
         for offset in popped:
-            push(self._ready, offset)
+            heappush(self._ready, offset)
         if last < 0 or (left > 0 and count < PARTS_MAX and self._has_room()):
             scan_from = max(self._scanned, self._window.start_offset)
             if last < 0 or scan_from - last > NEAR:
@@ -166,7 +164,7 @@ class Selection:
                     if batch.last >= offset and may_take(run := batch.at(offset)):
                         self._first_run = run
                         return batch
-            pop(ready)
+            heappop(ready)
         return None
 
     def _find(self, offset: Offset) -> tuple[InFlightBatch, Run] | None:
@@ -252,7 +250,7 @@ class Selection:
                 part_first, part_last = parts[index]
             if part_last < offset:
                 break
-            pop(self._ready)
+            heappop(self._ready)
             if offset < part_first:
                 not_read.append(offset)
                 continue
@@ -271,7 +269,7 @@ class Selection:
             part = batch.cut(run, offset, min(end, offset + left - 1, until))
             part.acquire(member, deadline_ms)
             if part.last < end:
-                push(self._ready, part.last + 1)
+                heappush(self._ready, part.last + 1)
             if last >= 0 and (last + 1 != part.first or count != part.count):
                 taken.append((first, last, count))
                 first = part.first
@@ -282,7 +280,7 @@ class Selection:
         if last >= 0:
             taken.append((first, last, count))
         for offset in not_read:
-            push(self._ready, offset)
+            heappush(self._ready, offset)
         return taken
 
     # Scanning
@@ -432,7 +430,7 @@ class Selection:
         if run.hold is not None:
             self._wait(run, run.hold)
         elif run.state is _AVAILABLE:
-            push(self._ready, run.first)
+            heappush(self._ready, run.first)
 
     # Waiting
 
@@ -463,7 +461,7 @@ class Selection:
         if wait_ms:
             self._wait(run, Hold(False, wait_ms, 0))
         else:
-            push(self._ready, run.first)
+            heappush(self._ready, run.first)
 
     def backoffs(self) -> list[Backoff]:
         """The back-offs that have not ended, in the order of their records. Looks through the window."""
@@ -505,7 +503,7 @@ class Selection:
             self._wait(run, Hold(False, wait_ms, due_ms))
         else:
             run.hold = None
-            push(self._ready, run.first)
+            heappush(self._ready, run.first)
 
     # What is done with
 

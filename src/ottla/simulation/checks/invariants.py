@@ -366,8 +366,9 @@ class Invariants:
                 # old leader goes. That the new one has what is committed is checked as in every clean election.
                 world.counts["reassigned leaders"] += 1
                 self._joined(key, now.leader, was)
-            elif was.leader in was.isr and {was.leader, now.leader} <= {*now.isr} and _has_skipped(was, now):
-                # Committed at once: it came in sync, and was elected. An unclean leader is alone in sync.
+            elif now.partition_epoch > was.partition_epoch + 1 and {was.leader, now.leader} <= {*now.isr}:
+                # Two decisions were committed at once: it came in sync, and was elected. An unclean leader would be
+                # alone in sync.
                 self._joined(key, now.leader, was)
             else:
                 world.unclean[key] += 1
@@ -440,8 +441,3 @@ class Invariants:
                     if [b for b in batches if b.base >= shared] != [b for b in first if b.base >= shared]:
                         text = f"{key} of {replica} has {batches[-3:]}, of {now.isr[0]} {first[-3:]}"
                         self.violated("caught-up replicas are identical", text)
-
-
-def _has_skipped(was: Any, now: Any) -> bool:
-    """Whether the controller decided more than once between two registrations of a partition."""
-    return bool(now.partition_epoch > was.partition_epoch + 1)

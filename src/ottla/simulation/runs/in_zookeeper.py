@@ -89,7 +89,9 @@ class InZooKeeperRun(QuorumRun):
         clients = super().make_clients()
         self.admin.decided_elsewhere = True  # the ensemble's answer may be lost, and the topic be there
         for each in clients:
-            if isinstance(each, Consumer):  # a new controller believes the tree: the leader was up, and is
+            if isinstance(each, Consumer):
+                # A lone broker of Kafka 3.9 keeps the leader epoch over kills and restarts, started before its session
+                # ends or after: its new controller finds the leader in the tree, and alive.
                 each.epoch_grows = False
             if isinstance(each, ClusterAdmin):
                 each.elected = (0, 0, 1, 1)  # a decision that changes a partition twice: its znode is set twice

@@ -94,8 +94,8 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
         self.active_processes: dict[tuple[str, int], str] = {}
         """The process that has a task, or has still to give it up."""
         self.standby_processes: dict[tuple[str, int], Counter[str]] = {}
-        """The processes whose members have a copy of a task, with how many: for the time between two records of a
-        static member that comes back these may be two."""
+        """The processes that have a copy of a task, and in how many members. There are two for a moment while a static
+        member comes back in the process of another one."""
         self.warmup_processes: dict[tuple[str, int], Counter[str]] = {}
         self.configured: ConfiguredTopology | None = None
         """Soft: the topology with the topics as they are."""
