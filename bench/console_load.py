@@ -131,9 +131,15 @@ def _search(url: str, pid: int, broker: int, text: str, begin: str) -> None:
     )
 
 
+# Producers run on other machines: this one never waits for a processor that the console or the browsers have. Threads
+# that librdkafka starts are of the same priority.
 PROBE = """
-import sys, time
+import os, sys, time
 from confluent_kafka import Producer
+try:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+except PermissionError:
+    print("the producer competes with the browsers for a processor", file=sys.stderr)
 bootstrap, rate = sys.argv[1], float(sys.argv[2])
 producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": "all"})
 for line in sys.stdin:
@@ -256,14 +262,14 @@ def _probing(bootstrap: str) -> Iterator[Callable[[float], list[float]]]:
 
 @contextlib.contextmanager
 def _watching(address: str, case: Case) -> Iterator[None]:
-    """Browsers that look as the case says, in a process of their own."""
+    """Browsers that look as the case says, in a process of their own, which like those on other machines takes no
+    processor from the node."""
     if not (case.tails or case.searches):
         yield
         return
     words = [address, case.tailed, str(case.tails), "large", str(case.searches)]
-    watcher = subprocess.Popen(
-        [sys.executable, "-m", "bench.console_watch", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )  # fmt: skip
+    command = ["nice", "-n", "19", sys.executable, "-m", "bench.console_watch", *words]
+    watcher = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert watcher.stdin is not None and watcher.stdout is not None
     try:
         assert watcher.stdout.readline(), "the browsers have ended"

@@ -259,7 +259,7 @@ def main() -> int:
             port, pid = stack.enter_context(started(name, Path(directory)))
             sides.append(Side(name, port, pid, options.records, options.kinds))
         for name, kind, (rate, cpu_us, resident) in measure(sides, options.kinds, options.rounds, options.warm):
-            print(f"{name:6} {kind:20} {rate:10,.0f} records/s {cpu_us:8.1f} us CPU {resident:6.0f} MB", flush=True)
+            print(f"{name:6} {kind:20} {rate:10,.0f} records/s {cpu_us:8.2f} us CPU {resident:6.0f} MB", flush=True)
     print(f"load average {began:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores")
     return 0
 

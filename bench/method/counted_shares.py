@@ -29,14 +29,13 @@ DELAYED = {"ottla.share.retry.backoff.ms": "1000"}
 class ShareFetches:
     """A member that keeps up: each fetch brings 500 records, and accepts those of the one before. With `held` another
     member has the first record, whose key one record in a hundred has: these wait. With `waiting` it has that, and so
-    many records of its key wait, each between two others, before the first fetch that is counted. The first fetch of
-    `first` records decides where in a batch the others begin."""
+    many records of its key wait, each between two others, before the first fetch that is counted."""
 
     units = 1
 
     def __init__(
         self, port: int, topic: str, settings: Mapping[str, str], *, held: bool = False, waiting: int = 0,
-        first: int = FETCHED, fetches: int = FETCHES,
+        fetches: int = FETCHES,
     ) -> None:  # fmt: skip
         queue = Queue(port, topic, 1)
         fill(queue.client, topic, held=held, waiting=waiting, fetches=fetches)
@@ -50,7 +49,7 @@ class ShareFetches:
         self._holder, self._worker = queue.workers(group, 2)
         if held or waiting:
             self._first(self._holder, 1)
-        self._first(self._worker, min(first, waiting or first))
+        self._first(self._worker, min(FETCHED, waiting or FETCHED))
         left = waiting - FETCHED
         while left > 0:
             self._worker.fetch(min(FETCHED, left), mode=RECORD_LIMIT)

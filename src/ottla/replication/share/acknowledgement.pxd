@@ -4,6 +4,13 @@ cimport cython
 from ottla.replication.share.in_flight cimport InFlightBatch, Run
 from ottla.replication.share.window cimport Window
 
+# Members of an enumeration that are compared for each range: found at once, not by name.
+cdef object _ACQUIRED
+cdef object _ARCHIVING
+cdef object _ACKNOWLEDGED
+cdef object _ARCHIVED
+cdef object _DELIVERIES
+
 
 cdef _state_batch(first, last, state, count)
 

@@ -1,6 +1,12 @@
 # C types for `in_flight.py`; see there.
 cimport cython
 
+# Members of an enumeration that are compared for each run: found at once, not by name.
+cdef object _AVAILABLE
+cdef object _ACQUIRED
+cdef object _ACKNOWLEDGED
+cdef object _ARCHIVED
+
 
 cdef class Span:
     cdef public long long first

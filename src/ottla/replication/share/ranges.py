@@ -11,7 +11,7 @@ from ottla.metrics.instruments import Histogram
 from ottla.model import Offset
 
 if TYPE_CHECKING:
-    from ottla.replication.share.aborted import OffsetRange
+    from ottla.replication.share.aborted import OffsetRange, ReadBatch
     from ottla.replication.share.config import Mark
 
 Range = tuple[Offset, Offset, object]
@@ -25,6 +25,15 @@ def count_records(ranges: Sequence[Range]) -> int:
         first, last = row[0], row[1]
         found += last - first + 1
     return found
+
+
+def has_shorter(batches: Sequence[ReadBatch], records: int) -> bool:
+    """Whether a batch has at most so many records."""
+    for batch in batches:
+        base_offset, last_offset = batch.base_offset, batch.last_offset
+        if last_offset - base_offset < records:
+            return True
+    return False
 
 
 def add_lengths(histogram: Histogram, ranges: Sequence[Range]) -> None:

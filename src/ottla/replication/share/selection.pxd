@@ -6,6 +6,10 @@ from ottla.replication.share.key_order cimport KeyOrder
 from ottla.replication.share.ranges cimport index_of
 from ottla.replication.share.window cimport Window
 
+# Members of an enumeration that are compared for each run: found at once, not by name.
+cdef object _AVAILABLE
+cdef object _ARCHIVED
+
 
 cdef class Selection:
     cdef public Run _first_run

@@ -24,7 +24,7 @@ from ottla.protocol.records.record_batch import (
 from ottla.replication.replica_log import Slice
 from ottla.replication.share.aborted import OffsetRange, ReadBatch, aborted_ranges
 from ottla.replication.share.acquisition import Acquired
-from ottla.replication.share.ranges import count_records
+from ottla.replication.share.ranges import count_records, has_shorter
 from ottla.storage.log.log import ColdRead
 from ottla.storage.segments.transaction_index import AbortedTransaction
 
@@ -161,7 +161,7 @@ def sliced(reading: Reading, acquired: list[Acquired]) -> memoryview:
         return memoryview(b"")
     # A batch may be left out only if all of its records lie between what was acquired.
     left = last - first + 1 - count_records(acquired) if len(inside) > 2 else 0
-    if left and any(each.last_offset - each.base_offset < left for each in inside):
+    if left and has_shorter(inside, left):
         inside = _with_some_of(inside, acquired)
         size = sum(each.size for each in inside)
         if size < inside[-1].position + inside[-1].size - inside[0].position:
