@@ -11,7 +11,13 @@ from ottla.coordinator.effects import InTransaction, Token, Write
 from ottla.coordinator.group.classic.group import ClassicGroup, State
 from ottla.coordinator.group.kinds import kind_of
 from ottla.coordinator.group.offset_store import CommittedOffset, OffsetStore
-from ottla.coordinator.group.requests import EndTransaction, OffsetCommit, OffsetDelete, TxnOffsetCommit
+from ottla.coordinator.group.requests import (
+    EndTransaction,
+    OffsetCommit,
+    OffsetDelete,
+    OffsetsCommitted,
+    TxnOffsetCommit,
+)
 from ottla.coordinator.group.state import RECORDS_PER_PART_MAX, GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
@@ -181,6 +187,13 @@ def fetch(state: GroupState, group_id: str, wanted: Wanted | None, require_stabl
                 answers.append(FetchedOffset(partition))
         response.append(FetchedTopic(topic, topic_id, answers))
     return response
+
+
+def wait_until_committed(state: GroupState, token: Token, request: OffsetsCommitted) -> None:
+    """Reply once every write before is committed, for an OffsetFetch with require_stable: a member that takes over a
+    partition is not to begin where a commit under way has left it behind."""
+    state.write([])
+    state.reply(token, {})
 
 
 def _is_of(committed: CommittedOffset, topic_id: UUID) -> bool:

@@ -103,6 +103,12 @@ class EndTransaction(NamedTuple):
     marker: Marker
 
 
+class OffsetsCommitted(NamedTuple):
+    """Wait until what was written before is committed."""
+
+    group_id: str
+
+
 class OffsetDelete(NamedTuple):
     group_id: str
     topics: Mapping[str, Sequence[int]]
@@ -213,6 +219,7 @@ GroupRequest = (
     | LeaveGroup
     | OffsetCommit
     | TxnOffsetCommit
+    | OffsetsCommitted
     | OffsetDelete
     | DeleteGroups
     | ConsumerHeartbeat

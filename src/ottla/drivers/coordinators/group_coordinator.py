@@ -263,6 +263,13 @@ class GroupCoordinatorDriver:
         self._shards.answers.send()  # of the heartbeats that were appended first
         return found
 
+    def is_committed(self, group_id: str) -> bool:
+        """Whether nothing of the shard that a group belongs to is being written; if not, ask for OffsetsCommitted.
+        Raises KafkaError."""
+        is_committed = not self._shard_of(group_id).pending
+        self._shards.answers.send()
+        return is_committed
+
     def read_committed(
         self, look: Callable[Concatenate[GroupState, str, P], T], group_id: str, *args: P.args, **kwargs: P.kwargs
     ) -> T:

@@ -62,6 +62,8 @@ class RepeatedOffsetFetches:
         try:
             if self._groups.read(offsets.version, known.group_id) != known.version:
                 return None
+            if known.request.require_stable and not self._groups.is_committed(known.group_id):
+                return None
         except KafkaError:
             return None
         return known.head + frame[4:8] + known.rest

@@ -296,6 +296,59 @@ def test_a_commit_that_takes_too_long_is_refused_and_counts_once_it_is_committed
     play(tmp_path, scene, {**GROUPS, "offsets.commit.timeout.ms": "1"})
 
 
+def stable_values(*, require_stable: bool = True) -> dict[str, Any]:
+    asked = {"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}
+    return {"groups": [asked], "require_stable": require_stable}
+
+
+async def fetched(client: Client) -> tuple[int, int]:
+    """The error of the group, and the offset."""
+    (group,) = (await client.receive(ApiKey.OFFSET_FETCH, 8))["groups"]
+    return group["error_code"], *(row["committed_offset"] for topic in group["topics"] for row in topic["partitions"])
+
+
+@pytest.mark.parametrize("shortcut", SHORTCUT)
+def test_who_requires_stable_offsets_waits_for_the_commits_under_way(tmp_path: Path, shortcut: bool) -> None:
+    """A member that takes a partition over is not to begin before what the last one has committed."""
+
+    async def scene(node: Node, client: Client) -> None:
+        partition = await commits_ready(node, client)
+        another = await Client.connect(node)
+        for _ in range(2 * shortcut):  # the second is answered by what was learned of the first
+            assert (await another.ask(ApiKey.OFFSET_FETCH, 8, stable_values()))["groups"][0]["error_code"] == 0
+        client.send(ApiKey.OFFSET_COMMIT, 8, commit_values(10))
+        await stub.until(lambda: waiting(partition) == 1)
+        another.send(ApiKey.OFFSET_FETCH, 8, stable_values())
+        await stub.until(lambda: waiting(partition) == 2)
+        assert await offset_of(node) == 1, "who does not require it does not wait"
+        catch_up(partition)
+        assert (await committed(client), await fetched(another)) == (0, (0, 10))
+        another.send(ApiKey.OFFSET_FETCH, 8, stable_values())
+        assert await fetched(another) == (0, 10), "nothing is under way"
+        another.close()
+
+    play(tmp_path, scene, GROUPS)
+
+
+@pytest.mark.parametrize("event", ["timeout", "resign"])
+def test_who_requires_stable_offsets_looks_for_the_coordinator_if_they_do_not_come(tmp_path: Path, event: str) -> None:
+    """As Kafka: clients before 3.9 do not come again for other errors of an OffsetFetch."""
+
+    async def scene(node: Node, client: Client) -> None:
+        partition = await commits_ready(node, client)
+        another = await Client.connect(node)
+        client.send(ApiKey.OFFSET_COMMIT, 8, commit_values(10))
+        await stub.until(lambda: waiting(partition) == 1)
+        another.send(ApiKey.OFFSET_FETCH, 8, stable_values())
+        if event == "resign":
+            await stub.until(lambda: waiting(partition) == 2)
+            change(partition, partition.leader_epoch + 1, (FOLLOWER,), leader=FOLLOWER)
+        assert await fetched(another) == (ErrorCode.not_coordinator,)
+        another.close()
+
+    play(tmp_path, scene, {**GROUPS, "offsets.commit.timeout.ms": "100"} if event == "timeout" else GROUPS)
+
+
 def delete_values(offset: int, timeout_ms: int = 60_000) -> dict[str, Any]:
     partitions = [{"partition_index": 0, "offset": offset}]
     return {"topics": [{"name": "t", "partitions": partitions}], "timeout": timeout_ms}

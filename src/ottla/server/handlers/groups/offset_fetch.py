@@ -1,7 +1,8 @@
 """OffsetFetch, versions 1-10: the committed offsets of a group, or from version 8 of several (KIP-709).
 
-Null topics ask for all (since 2). Version 7 adds require_stable (KIP-447), 9 a member's epoch, which classic groups do
-not look at, 10 topic ids instead of names (KIP-848). An offset that is not there is -1, also in an unknown group.
+Null topics ask for all (since 2). Version 7 adds require_stable (KIP-447), which also waits for commits that are not
+replicated yet, 9 a member's epoch, which classic groups do not look at, 10 topic ids instead of names (KIP-848). An
+offset that is not there is -1, also in an unknown group.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.coordinator.group import offsets
 from ottla.coordinator.group.offsets import WantedTopic
+from ottla.coordinator.group.requests import OffsetsCommitted
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey, encode_response_in_steps
@@ -18,6 +20,7 @@ from ottla.protocol.wire import FetchedGroup, FetchedOffset, FetchedTopic
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import ROW_COST, EncodedResponse, Handling, RequestContext, api
 from ottla.server.connections.long_answers import RowsOf, count_failures
+from ottla.server.coordinators.coordinator_replies import AwaitedReply
 from ottla.server.coordinators.repeated_offset_fetches import learn, note
 from ottla.server.security.authorization import EVERYTHING, allowed, authorize
 from ottla.server.security.permissions import Refused, of_groups, of_topics
@@ -120,12 +123,14 @@ def _encoding(context: RequestContext, groups: Sequence[FetchedGroup]) -> Genera
     return EncodedResponse([(yield from steps)])
 
 
-def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -> Generator[int, None, FetchedGroup]:
+def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -> Handling[FetchedGroup]:
     try:
         authorize(context, Operation.DESCRIBE, ResourceType.GROUP, group.group_id)
         visible = allowed(context, Operation.DESCRIBE, log_denial=group.topics is not None)
         if group.member_id is not None or group.member_epoch >= 0:
             context.node.groups.read(offsets.check_fetch, group.group_id, group.member_id, group.member_epoch)
+        if require_stable and not context.node.groups.is_committed(group.group_id):
+            yield from _until_committed(context, group.group_id)
         if group.topics is None:
             every = context.node.groups.read(offsets.committed, group.group_id)
             if visible is not EVERYTHING:
@@ -146,6 +151,18 @@ def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -
     except KafkaError as error:
         return (yield from _refused(context, group, error.code))
     return FetchedGroup(group.group_id, topics)
+
+
+def _until_committed(context: RequestContext, group_id: str) -> Handling[None]:
+    """Raises NOT_COORDINATOR where it takes too long: clients before 3.9 do not come again for what a commit is
+    answered then."""
+    waiter = AwaitedReply()
+    context.node.groups.ask(waiter, OffsetsCommitted(group_id))
+    try:
+        yield waiter.result
+    except KafkaError as error:
+        is_late = error.code is ErrorCode.coordinator_not_available
+        raise KafkaError(ErrorCode.not_coordinator) if is_late else error from None
 
 
 def _fetched(
