@@ -240,9 +240,9 @@ def fetch_values(key: Key, position: int, bytes_max: int = 100_000) -> dict[str,
 
 
 def _of_fetch(answer: Any) -> int:
-    if answer["error_code"]:
-        return int(answer["error_code"])
-    return int(answer["responses"][0]["partitions"][0]["error_code"])
+    """A leader that is cut off and was replaced does not have the newest records: not a leader that may be asked."""
+    code = int(answer["error_code"] or answer["responses"][0]["partitions"][0]["error_code"])
+    return ErrorCode.not_leader_or_follower if code == ErrorCode.offset_out_of_range else code
 
 
 def _of_fetched_offset(answer: Any) -> int:

@@ -123,12 +123,11 @@ class NotVerified(KafkaError):
 class Verification:
     """The question about one producer."""
 
-    __slots__ = ("begins_transaction", "epoch", "guard", "lowest_sequence", "started_ms")
+    __slots__ = ("begins_transaction", "epoch", "guards", "lowest_sequence", "started_ms")
 
-    def __init__(
-        self, guard: int, sequence: Sequence, epoch: ProducerEpoch, begins_transaction: bool, now_ms: Millis
-    ) -> None:
-        self.guard = guard
+    def __init__(self, sequence: Sequence, epoch: ProducerEpoch, begins_transaction: bool, now_ms: Millis) -> None:
+        self.guards: dict[ProducerEpoch, int] = {}
+        """Of each epoch that asks: what ends the transaction of one leaves those of newer ones."""
         self.lowest_sequence = sequence
         """A batch with a higher one is not written before it: its own verification may have failed, and it comes
         again."""
@@ -157,33 +156,40 @@ class Verifications:
         self._last_guard = NO_GUARD
 
     def start(self, header: BatchHeader, begins_transaction: bool, now_ms: Millis) -> int:
-        """The guard to show when the batch is appended: the same for all batches that ask at the same time."""
+        """The guard to show when the batch is appended: the same for all batches of an epoch that ask at the same
+        time."""
         sequence, epoch = header.base_sequence, header.producer_epoch
         entry = self.entries.get(header.producer_id)
         if entry is None:
-            self._last_guard += 1
-            entry = Verification(self._last_guard, sequence, epoch, begins_transaction, now_ms)
+            entry = Verification(sequence, epoch, begins_transaction, now_ms)
             self.entries[header.producer_id] = entry
         else:
             entry.note(sequence, epoch)
-        return entry.guard
+        guard = entry.guards.get(epoch)
+        if guard is None:
+            guard = entry.guards[epoch] = self._last_guard = self._last_guard + 1
+        return guard
 
     def of(self, producer_id: ProducerId) -> Verification | None:
         return self.entries.get(producer_id)
 
     def holds(self, producer_id: ProducerId, guard: int) -> bool:
-        """Whether nothing was written to the transaction since this guard was given."""
+        """Whether nothing was written to the transaction, or to a newer one, since this guard was given."""
         entry = self.entries.get(producer_id)
-        return entry is not None and entry.guard == guard
+        return entry is not None and guard in entry.guards.values()
 
     def on_batch(self, header: BatchHeader) -> None:
-        """A transactional batch was written. The marker that ends a transaction has the epoch of the next one
-        (transaction.version 2), which may be asked about already."""
+        """A transactional batch was written. A follower that is to lead again may fetch one of an older epoch behind
+        the question, which says nothing of the transaction that was asked about. The marker that ends a transaction has
+        the epoch of the next one (transaction.version 2), which may be asked about already."""
         entry = self.entries.get(header.producer_id)
         if entry is None:
             return
-        is_of_next = entry.begins_transaction and header.is_control and header.producer_epoch == entry.epoch
-        if not is_of_next:
+        epoch = header.producer_epoch
+        is_of_next = entry.begins_transaction and header.is_control and epoch == entry.epoch
+        until = epoch - 1 if is_of_next else epoch
+        entry.guards = {each: guard for each, guard in entry.guards.items() if each > until}
+        if not entry.guards:
             del self.entries[header.producer_id]
 
     def remove_expired(self, now_ms: Millis, expiration_ms: Millis) -> None:

@@ -124,6 +124,20 @@ def test_a_marker_takes_away_the_guard_of_the_transaction_that_it_ends() -> None
     assert refused(log, data(0), guard) is ErrorCode.invalid_producer_epoch
 
 
+def test_a_late_marker_of_an_older_epoch_leaves_the_guard() -> None:
+    """A follower that becomes the leader fetches it behind the question; the transaction of the guard goes on."""
+    log = verifying()
+    guard = ask(log, 0, epoch=3)
+    end(log, epoch=1)
+    end(log, epoch=2)
+    write(log, data(0, epoch=3), guard)
+    log = verifying()
+    old, new = ask(log, 0, epoch=2), ask(log, 0, epoch=3)
+    end(log, epoch=2)
+    assert refused(log, data(0, epoch=2), old) is ErrorCode.invalid_txn_state
+    write(log, data(0, epoch=3), new)
+
+
 def test_a_stale_producer_is_not_even_asked_about() -> None:
     log = verifying()
     begin(log, 0, epoch=3)
@@ -145,9 +159,9 @@ def test_a_later_batch_does_not_overtake_one_whose_verification_failed() -> None
 def test_the_lowest_sequence_is_that_of_the_newest_epoch() -> None:
     log = verifying()
     guard = ask(log, 5, epoch=1)
-    assert ask(log, 9, epoch=2) == guard
-    assert ask(log, 1, epoch=1) == guard
-    write(log, data(9, epoch=2), guard)
+    newer = ask(log, 9, epoch=2)
+    assert ask(log, 1, epoch=1) == guard != newer
+    write(log, data(9, epoch=2), newer)
 
 
 def test_every_transaction_begins_at_zero_where_each_has_an_epoch_of_its_own() -> None:
