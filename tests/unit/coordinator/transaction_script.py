@@ -52,6 +52,8 @@ class SimulatedDriver:
         self.events: list[Any] = []
         """Committed writes, replies as (token, response) and markers to send, in their order."""
         self.timer_ms = 0
+        self.wall_start_ms = WALL_START_MS
+        """What the wall clock says, less the timer clock."""
         self.level = 2
         self.holding = False
         self.next_failure: ErrorCode | None = None
@@ -75,7 +77,7 @@ class SimulatedDriver:
 
     @property
     def now(self) -> Now:
-        return Now(self.timer_ms, WALL_START_MS + self.timer_ms)
+        return Now(self.timer_ms, self.wall_start_ms + self.timer_ms)
 
     def run(self) -> None:
         self._work(self.shard.take())

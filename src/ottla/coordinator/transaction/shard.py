@@ -75,6 +75,7 @@ class TransactionShard:
         if state.ongoing:
             state.schedule(ABORT, state.config.abort_interval_ms)
         for transactional_id, entry in state.entries.items():
+            entry.ongoing_since_ms = now.timer_ms
             if entry.transaction.state in PREPARED:
                 ending.send_markers(state, transactional_id, entry)
 

@@ -116,6 +116,8 @@ class ShardState:
         else:
             entry.transaction = transaction
         if transaction.state is State.ONGOING:
+            if transactional_id not in self.ongoing:
+                entry.ongoing_since_ms = self.now.timer_ms
             self.ongoing[transactional_id] = entry
             if self.loaded and ABORT not in self.timers:
                 self.schedule(ABORT, self.config.abort_interval_ms)

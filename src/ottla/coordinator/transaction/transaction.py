@@ -168,9 +168,11 @@ def partition_set(partitions: Iterable[TopicPartition] = ()) -> Partitions:
 class Entry:
     """A transactional id: what the log says of it, and what this coordinator is about."""
 
-    __slots__ = ("pending", "transaction", "unwritten")
+    __slots__ = ("ongoing_since_ms", "pending", "transaction", "unwritten")
 
     def __init__(self, transaction: Transaction) -> None:
+        self.ongoing_since_ms: Millis = 0
+        """Since when this coordinator knows its transaction to be ONGOING, on the timer clock."""
         self.transaction = transaction
         """Its epoch is NO_PRODUCER_EPOCH while its first record is not committed."""
         self.pending: State | None = None
