@@ -147,7 +147,7 @@ def _run(
     ]
     bootstrap = ",".join(map(address_of, configs.values()))
     client_security.use(client)
-    beside = [] if console is None else [_console(configs[min(configs)], bootstrap, client, *console)]
+    beside = [] if console is None else [_console(list(configs.values()), bootstrap, client, *console)]
     interrupts.hand_over()
 
     def ready() -> None:
@@ -168,13 +168,15 @@ def _run(
 
 
 def _console(
-    config: ServerConfig, bootstrap: str, client: Path | None, host: str, port: int, file: Path | None
+    configs: Sequence[ServerConfig], bootstrap: str, client: Path | None, host: str, port: int, file: Path | None
 ) -> Callable[[], None]:
     """Keeps a console running beside the nodes, in a process. Raises CommandFailed where it would be open."""
-    from ottla.cli.server.beside import CONSOLE, console_at, keep_running
+    from ottla.cli.server.beside import CONSOLE, console_at, ensure_other, keep_running
     from ottla.registry.port_settings import of_node
 
-    planned = console_at(host, port, of_node(config), file)
+    for each in configs:
+        ensure_other(host, port, CONSOLE, each)
+    planned = console_at(host, port, of_node(configs[0]), file)
 
     def run() -> None:
         import asyncio
