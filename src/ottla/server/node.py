@@ -74,6 +74,8 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _COORDINATORS = {TRANSACTION_TOPIC: "transactions", SHARE_STATE_TOPIC: "share_coordinator"}
 """Topics of coordinators that are made when they are needed."""
 
+COMPANIONS_SECONDS_MAX = 7.0
+"""For the programs beside the node to end, before they are killed."""
 DRAIN_SECONDS_MAX = 5.0
 """How long a stopping node waits for requests that were begun and clients that read slowly."""
 
@@ -155,6 +157,8 @@ class Node:
         """Whether `stop` was called; until others lead what this node led, it serves."""
         self.stopping = False
         self._tasks: dict[asyncio.Task[None], None] = {}
+        self.companions: list[asyncio.Task[None]] = []
+        """Programs beside the node that are its clients: they end before it stops to serve."""
         self._periodic_task: asyncio.Task[None] | None = None
         """The periodic task, while it runs."""
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
@@ -449,6 +453,8 @@ class Node:
         if self.leaving:
             return
         self.leaving = True
+        if self.companions:
+            await asyncio.wait(self.companions, timeout=COMPANIONS_SECONDS_MAX)
         await self.metadata.leave()
         self.stopping = True
         level = logging.INFO if self.serving else logging.DEBUG  # one that could not start says why itself

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("ottla.node")
 
-STOP_S = 10.0
-"""Longer than a program takes for the requests that it has begun."""
+STOP_S = 6.0
+"""Longer than a program takes for the requests that it has begun. The node waits for it, and has to have stopped itself
+in the ten seconds that Docker gives it."""
 RESTART_S = 2.0
 RESTART_S_MAX = 60.0
 """The pause doubles up to this while a program ends soon after its start."""
@@ -236,7 +237,7 @@ def attend_with(
             broker = f"[{at.host}]" if ":" in at.host else at.host
             bootstrap = f"{broker}:{at.port or node.ports[at.name]}"
             options = {**each.options, "bootstrap": bootstrap, "host": each.host, "port": each.port}
-            node.spawn(keep_running(each.program, options, stop, http=each.http))
+            node.companions.append(node.spawn(keep_running(each.program, options, stop, http=each.http)))
 
     return attend
 
