@@ -154,6 +154,10 @@ def _run(
         print(f"bootstrap: {bootstrap}", flush=True)
         if client is not None:
             print(f"secured: eval $(ottla security env {shlex.quote(str(client.parent))})", flush=True)
+            if console is not None:
+                from ottla.cli.security.secured import ADMIN
+
+                print(f"log in to the console as {ADMIN}, with the password in {client}", flush=True)
         for line in warnings(place for each in configs.values() for place in open_ports(each, {})):
             print(line, flush=True)
 
