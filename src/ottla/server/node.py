@@ -83,6 +83,8 @@ DRAIN_SECONDS_MAX = 5.0
 class Node:
     """One node. Handlers reach everything through it."""
 
+    companions: Sequence[asyncio.Task[None]] = ()
+    """Programs beside the node that are its clients: they end before it stops serving."""
     gave_up: str | None = None
     """Why the node asked to be stopped; None while it did not."""
     on_give_up: Callable[[], None] = staticmethod(lambda: None)
@@ -157,8 +159,6 @@ class Node:
         """Whether `stop` was called; until others lead what this node led, it serves."""
         self.stopping = False
         self._tasks: dict[asyncio.Task[None], None] = {}
-        self.companions: list[asyncio.Task[None]] = []
-        """Programs beside the node that are its clients: they end before it stops to serve."""
         self._periodic_task: asyncio.Task[None] | None = None
         """The periodic task, while it runs."""
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []

@@ -28,7 +28,7 @@ async def ending(directory: Path) -> None:
             client.writer.close()
             ended.append(True)
 
-        node.companions.append(node.spawn(companion()))
+        node.companions = [node.spawn(companion())]
         stop.set()
     assert ended == [True]
 
@@ -39,7 +39,7 @@ def test_a_companion_that_does_not_end_is_not_waited_for(tmp_path: Path, monkeyp
     async def test() -> None:
         async with running(str(tmp_path)) as node:
             task = node.spawn(asyncio.sleep(3600))
-            node.companions.append(task)
+            node.companions = [task]
         assert task.cancelled()
 
     asyncio.run(test())

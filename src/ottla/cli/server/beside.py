@@ -232,12 +232,14 @@ def attend_with(
 
     async def attend(node: Node, stop: asyncio.Event) -> None:
         await announce(node, stop)
+        started = []
         for each in programs:
             at = listener_for(each.program, node.config)
             broker = f"[{at.host}]" if ":" in at.host else at.host
             bootstrap = f"{broker}:{at.port or node.ports[at.name]}"
             options = {**each.options, "bootstrap": bootstrap, "host": each.host, "port": each.port}
-            node.companions.append(node.spawn(keep_running(each.program, options, stop, http=each.http)))
+            started.append(node.spawn(keep_running(each.program, options, stop, http=each.http)))
+        node.companions = started
 
     return attend
 
