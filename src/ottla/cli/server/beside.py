@@ -273,11 +273,13 @@ async def keep_running(
             stopping.cancel()
             await _stopped(process, ended)
         if not stop.is_set():
-            pause_s = RESTART_S if loop.time() - began > RESTART_S_MAX else min(2 * pause_s, RESTART_S_MAX)
+            if loop.time() - began > RESTART_S_MAX:
+                pause_s = RESTART_S
             _LOG.error("a program beside the node ended and is restarted", extra=fields(
                 program=program.what, status=process.returncode, pause_s=pause_s))  # fmt: skip
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause_s)
+            pause_s = min(2 * pause_s, RESTART_S_MAX)
 
 
 async def _announced(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from ottla.cli import client_security
 from ottla.cli.exits import MISUSED, CommandFailed
-from ottla.cli.server.beside import CONSOLE, REGISTRY, Program, listener_for, planned
+from ottla.cli.server import beside
+from ottla.cli.server.beside import CONSOLE, REGISTRY, Program, keep_running, listener_for, planned
 from ottla.client.security import PLAINTEXT
 from ottla.config.server import ServerConfig
 
@@ -127,3 +129,23 @@ def test_the_console_gets_the_address_of_the_registry() -> None:
     plans = planned({REGISTRY: "127.0.0.1:0", CONSOLE: "127.0.0.1:0"}, config())
     assert plans[1].options == {}
     assert client_security.current() == PLAINTEXT
+
+
+def test_the_first_pause_before_a_restart_is_the_shortest(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was twice that."""
+    monkeypatch.setattr(beside, "RESTART_S", 0.01)
+
+    async def test() -> list[float]:
+        stop = asyncio.Event()
+        ends_at_once = Program("nothing", "ottla.version", "--nothing", "")
+        running = asyncio.ensure_future(keep_running(ends_at_once, {}, stop))
+        while len(caplog.records) < 2:
+            assert not running.done()
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running
+        return [vars(each)["ottla_fields"]["pause_s"] for each in caplog.records[:2]]
+
+    assert asyncio.run(test()) == [0.01, 0.02]
