@@ -9,17 +9,13 @@ import base64
 import ssl
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from ipaddress import ip_address
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.client.security import Login, Security, SecurityFailure, Tls
+from ottla.http_answers import Answer, Limits, TooLong, exchange
 
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 """Limit of an answer: metrics of 100,000 partitions have a tenth of it."""
-
-
-class Answer(NamedTuple):
-    status: int
-    body: bytes
 
 
 def is_loopback(host: str) -> bool:
@@ -64,7 +60,8 @@ def context_of(security: Security) -> ssl.SSLContext:
 def get(
     host: str, port: int, path: str, security: Security, timeout_s: float, *, is_https: bool, checked: bool = True
 ) -> Answer:
-    """One request. Raises SecurityFailure for a certificate that is not trusted, HTTPException, OSError.
+    """One request; it and all of its answer have `timeout_s`. Raises SecurityFailure for a certificate that is not
+    trusted, HTTPException, OSError.
 
     Without `checked` any certificate is taken, and no login is sent: for probes on the machine itself."""
     connection = _connection(host, port, security, timeout_s, is_https=is_https, checked=checked)
@@ -73,19 +70,14 @@ def get(
         given = authorization(security.login)
         headers = {} if given is None else {"Authorization": given}
     try:
-        connection.request("GET", path, headers=headers)
-        answer = connection.getresponse()
-        body = answer.read(ANSWER_BYTES_MAX + 1)
+        return exchange(connection, "GET", path, Limits(timeout_s, ANSWER_BYTES_MAX), headers=headers)
     except ssl.SSLCertVerificationError as error:
         raise SecurityFailure(
             f"the certificate of {host}:{port} is not trusted ({error.verify_message}): set ssl.truststore.location or "
             f"ssl.ca.location to the certificate of the authority"
         ) from None
-    finally:
-        connection.close()
-    if len(body) > ANSWER_BYTES_MAX:
-        raise HTTPException(f"more than {ANSWER_BYTES_MAX} bytes")
-    return Answer(answer.status, body)
+    except TooLong as error:
+        raise HTTPException(str(error)) from None
 
 
 def _connection(

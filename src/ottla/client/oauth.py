@@ -15,9 +15,12 @@ from typing import Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from ottla.client.security import SecurityFailure, Tls, TokenEndpoint
+from ottla.http_answers import Limits, TooLong, exchange
 
 ANSWER_BYTES_MAX: Final = 256 * 1024
 """Limit of an endpoint's answer: brokers take tokens of half a megabyte at most, and few have 4 KB."""
+ANSWER_SECONDS_MAX: Final = 30.0
+"""For a request and all of its answer; or the two timeouts of the endpoint, where they are more."""
 REFRESH_FACTOR: Final = 0.8
 """The share of a token's life for which it is used, as `sasl.login.refresh.window.factor` has it."""
 UNKNOWN_LIFE_S: Final = 60.0
@@ -67,29 +70,24 @@ def _fetch(endpoint: TokenEndpoint) -> tuple[str, float]:
     parts = urlsplit(endpoint.url)
     connection = _connection(endpoint)
     place = f"the token endpoint {parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    connect_s, read_s = endpoint.connect_timeout_s, endpoint.read_timeout_s
+    limits = Limits(max(ANSWER_SECONDS_MAX, connect_s + read_s), ANSWER_BYTES_MAX, read_s)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        connection.connect()
-        if connection.sock is not None:
-            connection.sock.settimeout(endpoint.read_timeout_s)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection.request("POST", path, urlencode(form), headers)
-        answer = connection.getresponse()
-        body = answer.read(ANSWER_BYTES_MAX + 1)
+        answer = exchange(connection, "POST", path, limits, body=urlencode(form), headers=headers)
+    except TooLong:
+        raise SecurityFailure(f"{place} answers with more than {ANSWER_BYTES_MAX} bytes") from None
     except HTTPException as error:
         raise ConnectionError(f"{place} does not speak HTTP: {type(error).__name__}") from None
     except TimeoutError:
         raise ConnectionError(f"{place} does not answer in time") from None
     except OSError as error:
         raise _unreachable(place, parts.hostname or "", error) from None
-    finally:
-        connection.close()
-    if len(body) > ANSWER_BYTES_MAX:
-        raise SecurityFailure(f"{place} answers with more than {ANSWER_BYTES_MAX} bytes")
     if answer.status >= 500:
         raise ConnectionError(f"{place} answers with status {answer.status}")
     if answer.status != 200:
-        raise SecurityFailure(_refusal(place, answer.status, body))
-    return _parsed(place, body)
+        raise SecurityFailure(_refusal(place, answer.status, answer.body))
+    return _parsed(place, answer.body)
 
 
 def _connection(endpoint: TokenEndpoint) -> HTTPConnection:

@@ -267,7 +267,11 @@ class Application:
         """A page elsewhere whose name suddenly leads here (DNS rebinding) must not read what no login protects."""
         if self._hosts is None:
             return
-        host = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        given = request.headers.get("host", "")
+        try:
+            host = urlsplit(f"//{given}").hostname or ""
+        except ValueError:
+            raise Invalid(f"{given[:100]!r} is not a host") from None
         if host not in self._hosts:
             raise Invalid(f"this console is not called {host!r}; allow the name with --host-name")
 

@@ -20,7 +20,10 @@ def is_own(request: Request) -> bool:
     if site is not None and site not in ("same-origin", "none"):
         return False
     origin = request.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc == request.headers.get("host", "")
+    try:
+        return origin is None or urlsplit(origin).netloc == request.headers.get("host", "")
+    except ValueError:  # such as of http://[
+        return False
 
 
 async def body_of(request: Request, bytes_max: int) -> bytes:

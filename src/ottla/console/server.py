@@ -41,6 +41,11 @@ READS_AHEAD: Final = 4
 READ_AHEAD_S: Final = 5.0
 """How long the console waits for the cluster before it says where it is; connections are taken meanwhile."""
 _STOP_S: Final = 2
+CLIENT_FILE_HINT: Final = "secure the cluster and name its settings with --config"
+CERTIFICATE_HINT: Final = "give it a certificate with --http-config"
+PROXY_HINT: Final = "say so: --behind-proxy"
+OIDC_HINT: Final = "in the file of --config"
+"""What `ottla console` advises; a program with other options puts its own in their place."""
 _LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
 
 
@@ -206,14 +211,14 @@ def ensure_guarded(options: Options, *, is_secured: bool) -> None:
             f"everyone who reaches this machine could read every record: the cluster asks for no login, and {where} is "
             "not a loopback address\n"
             "  to serve this machine alone, listen on 127.0.0.1\n"
-            "  to ask for a login, secure the cluster and name its settings with --config (docs/console.md)"
+            f"  to ask for a login, {CLIENT_FILE_HINT} (docs/console.md)"
         )
     if not is_secured and not options.is_behind_proxy:
         raise CannotStart(
             f"passwords would be sent as they are: {where} is not a loopback address, and the console's port has no "
             "TLS\n"
-            "  give it a certificate with --http-config (docs/console.md)\n"
-            "  or, where a proxy before it speaks TLS, say so: --behind-proxy"
+            f"  {CERTIFICATE_HINT} (docs/console.md)\n"
+            f"  or, where a proxy before it speaks TLS, {PROXY_HINT}"
         )
 
 
@@ -224,7 +229,7 @@ def ensure_oidc(options: Options, oidc: Oidc | None) -> None:
     if not options.asks_for_login:
         raise CannotStart(
             "the brokers ask for no login, so they could not tell the users of an identity provider apart\n"
-            "  set security.protocol=SASL_SSL and sasl.mechanism in the file of --config (docs/console.md)"
+            f"  set security.protocol=SASL_SSL and sasl.mechanism {OIDC_HINT} (docs/console.md)"
         )
     try:
         import cryptography  # noqa: F401

@@ -16,6 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ottla.client.httpx_answers import ask, bounded
+from ottla.http_answers import TooLong
 from ottla.logs import fields
 from ottla.registry import api_errors, records
 from ottla.registry.api_errors import ApiError
@@ -44,6 +46,9 @@ FORWARDED_FOR: Final = "x-forward-user"
 """The header of such a request with the user that it is of and its address, where his certificate alone says who he is.
 It counts only where a super user has sent it."""
 FORWARD_TIMEOUT_S: Final = 60.0
+"""For the leader, and all of its answer."""
+FORWARDED_BYTES_MAX: Final = 2 * BODY_BYTES_MAX
+"""Limit of the leader's answer to a change: a schema at most, in which JSON escapes some characters."""
 DECIDED_S: Final = 20.0
 """How long a change waits for the first election."""
 CAUGHT_UP_S: Final = 5.0
@@ -99,9 +104,7 @@ class Application:
         with self._lock:
             context = self._guard.client_context
             if self._http is None or self._http[0] is not context:
-                made = httpx.Client(
-                    timeout=FORWARD_TIMEOUT_S, verify=True if context is None else context, trust_env=False
-                )
+                made = bounded(httpx.Client(verify=True if context is None else context, trust_env=False))
                 self._http = (context, made)
             return self._http[1]
 
@@ -221,10 +224,11 @@ class Application:
                 if name in call.headers}  # fmt: skip
         kept |= self._credentials(call)
         try:
-            answer = self._client().request(
-                call.method, url + call.path, content=call.content, headers={**kept, FORWARDED: "true"}
-            )
-        except httpx.HTTPError as error:
+            answer = ask(
+                self._client(), call.method, url + call.path, FORWARD_TIMEOUT_S, FORWARDED_BYTES_MAX,
+                content=call.content, headers={**kept, FORWARDED: "true"},
+            )  # fmt: skip
+        except (httpx.HTTPError, TooLong) as error:
             raise api_errors.forwarding_failed(
                 f"Error while forwarding the request to the leader {url}: {error}"
             ) from error

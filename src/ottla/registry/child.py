@@ -7,6 +7,7 @@ its port: these may hold secrets, and everyone on a machine sees arguments.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -39,7 +40,10 @@ def main(what: str, arguments: list[str], run: Run, *, needs_login: bool = True)
         print(f"ottla: {what} at {served.url}", flush=True)
 
         def watch() -> None:
-            sys.stdin.buffer.read()  # ends with the process that has the other end
+            # Ends with the process that has the other end. A thread that reads the object `sys.stdin` holds its lock,
+            # and CPython aborts where the process ends meanwhile.
+            while os.read(sys.stdin.fileno(), 4096):
+                pass
             served.stop()
 
         threading.Thread(target=watch, name="parent watch", daemon=True).start()

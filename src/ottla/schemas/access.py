@@ -158,8 +158,10 @@ def _pem(store: Store) -> str:
 
 
 def client_of(urls: str, options: Mapping[str, str], timeout_s: float) -> httpx.Client:
-    """The HTTP client for options that are `carried`. Raises SchemaError."""
+    """The HTTP client for options that are `carried`, for `httpx_answers.ask`. Raises SchemaError."""
     import httpx
+
+    from ottla.client.httpx_answers import bounded
 
     user, _, password = options.get(USER_INFO, "").partition(":")
     token = options.get(TOKEN)
@@ -170,4 +172,5 @@ def client_of(urls: str, options: Mapping[str, str], timeout_s: float) -> httpx.
         except SecurityFailure as error:
             raise SchemaError(f"{PREFIX}ssl: {error.sentence}") from None
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    return httpx.Client(auth=(user, password) if user else None, headers=headers, verify=context, timeout=timeout_s)
+    auth = (user, password) if user else None
+    return bounded(httpx.Client(auth=auth, headers=headers, verify=context, timeout=timeout_s))

@@ -6,18 +6,23 @@ registered under an id never changes, and is kept.
 
 from __future__ import annotations
 
+import functools
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 from urllib.parse import quote
 
 from ottla.formats.errors import SchemaError
+from ottla.http_answers import TooLong
 from ottla.schemas import access
 
 RETRY_S = 10.0
 REQUEST_TIMEOUT_S = 10.0
+"""For a request and all of its answer."""
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+"""A list of a million subjects has half of it."""
 PAUSE_S = 0.2
 """Between two rounds through the URLs."""
 REFERENCES_MAX = 1000
@@ -25,6 +30,9 @@ REFERENCES_MAX = 1000
 AWAY = (429, 502, 503, 504)
 """HTTP's codes for: ask again."""
 NOT_FOUND = 404
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _USER_INFO: Final = re.compile(r"(https?://)[^/\s,]*@")
 
@@ -76,9 +84,29 @@ class Registered:
 
 def _schema(answer: Mapping[str, Any]) -> Schema:
     references = tuple(
-        Reference(each["name"], each["subject"], each["version"]) for each in answer.get("references") or ()
+        Reference(str(each["name"]), str(each["subject"]), int(each["version"]))
+        for each in answer.get("references") or ()
     )
-    return Schema(answer["schema"], answer.get("schemaType") or "AVRO", references)
+    return Schema(str(answer["schema"]), str(answer.get("schemaType") or "AVRO"), references)
+
+
+def _registered(answer: Mapping[str, Any]) -> Registered:
+    return Registered(str(answer["subject"]), int(answer["version"]), int(answer["id"]), _schema(answer))
+
+
+def _formed(method: Callable[P, T]) -> Callable[P, T]:
+    """The same method, which raises RegistryError for JSON of another form than the API's."""
+
+    @functools.wraps(method)
+    def checked(*given: P.args, **named: P.kwargs) -> T:
+        try:
+            return method(*given, **named)
+        except SchemaError:
+            raise
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise RegistryError("this is no schema registry: its answer has another form", 0, 200) from error
+
+    return checked
 
 
 def shown(urls: str) -> str:
@@ -112,15 +140,21 @@ class Registry:
         import httpcore
         import httpx
 
+        from ottla.client.httpx_answers import ask
+
         end = time.monotonic() + self._retry_s
         while True:
             for url in list(self._urls):
                 try:
-                    answer = self._http.request(method, url + path, json=body, params=query, timeout=self._limit_s())
+                    answer = ask(
+                        self._http, method, url + path, self._limit_s(), ANSWER_BYTES_MAX, json=body, params=query
+                    )
                 except httpx.TransportError as error:
                     if isinstance(error.__cause__, httpcore.ConnectError) and (why := _distrust(error)):
                         raise SchemaError(f"{shown(url)}: {why}") from None
                     failure = f"{shown(url)}: {error or type(error).__name__}"
+                except (httpx.DecodingError, TooLong) as error:
+                    raise SchemaError(f"{shown(url)}: {error}") from None
                 else:
                     if answer.status_code not in AWAY:
                         return _content(answer, shown(url))
@@ -132,29 +166,34 @@ class Registry:
             time.sleep(PAUSE_S)
 
     def _limit_s(self) -> float:
-        """For a connection, and for the next byte of an answer."""
+        """For a request and all of its answer."""
         return REQUEST_TIMEOUT_S
 
+    @_formed
     def by_id(self, schema_id: int) -> Schema:
         """The schema of an id."""
         if schema_id not in self._by_id:
             self._by_id[schema_id] = _schema(self.call("GET", f"/schemas/ids/{schema_id}"))
         return self._by_id[schema_id]
 
+    @_formed
     def version(self, subject: str, version: int | str = "latest") -> Registered:
         """A version of a subject."""
         answer = self.call("GET", f"{_path(subject)}/versions/{version}")
-        return Registered(answer["subject"], answer["version"], answer["id"], _schema(answer))
+        return _registered(answer)
 
+    @_formed
     def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
         """The id of the schema, which is registered if it was not."""
         return int(self.call("POST", f"{_path(subject)}/versions", schema.body(), **_query(normalize))["id"])
 
+    @_formed
     def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> Registered:
         """The version that has this schema."""
         answer = self.call("POST", _path(subject), schema.body(), **_query(normalize))
-        return Registered(answer["subject"], answer["version"], answer["id"], _schema(answer))
+        return _registered(answer)
 
+    @_formed
     def problems(self, subject: str, schema: Schema, version: str | None = None) -> list[str]:
         """Problems that make a schema incompatible with a version of the subject, or with those of its level; empty if
         compatible."""
@@ -164,15 +203,18 @@ class Registry:
             return []
         return [str(each) for each in answer.get("messages") or ()] or ["it is not compatible"]
 
+    @_formed
     def subjects(self, start: str = "") -> list[str]:
         """Subjects whose name begins so."""
         names = self.call("GET", "/subjects", subjectPrefix=start)
         return sorted(name for name in names if name.startswith(start))
 
+    @_formed
     def versions(self, subject: str) -> list[int]:
         """The versions of a subject."""
         return [int(each) for each in self.call("GET", f"{_path(subject)}/versions")]
 
+    @_formed
     def compatibility(self, subject: str | None = None) -> str:
         """The level of a subject, or of the whole registry."""
         path = "/config" if subject is None else f"/config/{quote(subject, safe='')}"
@@ -225,7 +267,7 @@ def _distrust(error: BaseException) -> str | None:
 def _content(answer: Any, url: str) -> Any:
     try:
         content = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RegistryError(f"{url} is no schema registry: HTTP {answer.status_code}", 0, answer.status_code) from None
     if answer.is_success:
         return content

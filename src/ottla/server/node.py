@@ -74,6 +74,8 @@ RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 _COORDINATORS = {TRANSACTION_TOPIC: "transactions", SHARE_STATE_TOPIC: "share_coordinator"}
 """Topics of coordinators that are made when they are needed."""
 
+COMPANIONS_SECONDS_MAX = 7.0
+"""For the programs beside the node to end, before they are killed."""
 DRAIN_SECONDS_MAX = 5.0
 """How long a stopping node waits for requests that were begun and clients that read slowly."""
 
@@ -81,6 +83,8 @@ DRAIN_SECONDS_MAX = 5.0
 class Node:
     """One node. Handlers reach everything through it."""
 
+    companions: Sequence[asyncio.Task[None]] = ()
+    """Programs beside the node that are its clients: they end before it stops serving."""
     gave_up: str | None = None
     """Why the node asked to be stopped; None while it did not."""
     on_give_up: Callable[[], None] = staticmethod(lambda: None)
@@ -449,6 +453,8 @@ class Node:
         if self.leaving:
             return
         self.leaving = True
+        if self.companions:
+            await asyncio.wait(self.companions, timeout=COMPANIONS_SECONDS_MAX)
         await self.metadata.leave()
         self.stopping = True
         level = logging.INFO if self.serving else logging.DEBUG  # one that could not start says why itself

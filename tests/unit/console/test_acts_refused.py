@@ -28,7 +28,7 @@ __all__ = ["made", "sessions"]  # fixtures
 FORM_TAGS = TAGS | {"textarea"}
 FORM_ATTRIBUTES = ATTRIBUTES | {"rows", "max"}
 ELSEWHERE = (
-    {"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"},
+    {"origin": "http://evil.example"}, {"origin": "null"}, {"origin": "http://["}, {"sec-fetch-site": "cross-site"},
     {"sec-fetch-site": "same-site"},
 )  # fmt: skip
 
@@ -71,6 +71,15 @@ def test_the_api_takes_no_form(kind: str) -> None:
     answer = acting.ask("POST", f"{API}/acts/delete-topic", content=data, headers={"content-type": kind})
     assert answer.status_code == 400
     assert acting.changed == 0
+
+
+def test_a_name_that_no_answer_can_repeat() -> None:
+    """Half of a surrogate pair: the sentence that refused it could not be encoded."""
+    acting = Acting()
+    for act in ACTS:
+        content, kind = b'{"\\ud800": 1}', {"content-type": "application/json"}
+        answer = acting.ask("POST", API + act.path, content=content, headers=kind)
+        assert answer.status_code == 400 and "surrogate" in answer.json()["error"]
 
 
 def test_the_api_takes_no_cookie(sessions: Sessions) -> None:

@@ -495,6 +495,35 @@ def test_a_registry_that_hangs_is_waited_for_once(brokers: dict[int, WireBroker]
         assert wire.requests <= 2  # the first, and the one in the background
 
 
+class TricklingRegistry(WireRegistry):
+    """An answer of a byte at a time, without end: a timeout of each read sees nothing of it."""
+
+    closed = threading.Event()
+
+    def _serve(self, opened: socket.socket) -> None:
+        with suppress(OSError), opened:
+            opened.recv(65536)
+            self.requests += 1
+            opened.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+            while not self.closed.wait(ANSWER_S / 20):
+                opened.sendall(b" ")
+
+
+def test_a_registry_that_trickles_is_waited_for_once(brokers: dict[int, WireBroker]) -> None:
+    wire = TricklingRegistry(WELL)
+    registry = PageRegistry({access.URL: wire.url})
+    with Site3(brokers) as site:
+        site.app = Application(Site(Masks(), registry=registry), anonymous=site.user).asgi()
+        for limit_s in (PAGE_S, ANSWER_S):
+            began = time.monotonic()
+            answer = site.ask(f"{API}/schemas").json()
+            assert time.monotonic() - began < limit_s
+            assert wire.url in answer["problems"]["schemas"]["sentence"]
+    wire.closed.set()
+    registry.close()
+    wire.close()
+
+
 def test_a_registry_that_is_back_is_asked_again(
     brokers: dict[int, WireBroker], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,7 +158,7 @@ def test_no_page_is_seen_without_a_login(browser: Browser) -> None:
     "headers",
     [
         {"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"},
-        {"sec-fetch-site": "same-site"},
+        {"sec-fetch-site": "same-site"}, {"origin": "http://["},
     ],
 )  # fmt: skip
 def test_a_form_of_another_page_is_refused(browser: Browser, headers: dict[str, str]) -> None:
@@ -168,6 +168,11 @@ def test_a_form_of_another_page_is_refused(browser: Browser, headers: dict[str, 
     assert answer.status_code == 303
     assert browser.ask("POST", "/logout", headers={**cookie_of(answer), **headers}).status_code == 403
     assert browser.ask("GET", "/topics", headers=cookie_of(answer)).status_code == 200
+
+
+def test_a_host_that_is_none_is_answered(browser: Browser) -> None:
+    for path in ("/topics", "/api/v1/topics", "/login", "/unknown"):
+        assert browser.ask("GET", path, headers={"host": "["}).status_code < 500, path
 
 
 @pytest.mark.parametrize(
@@ -222,7 +227,7 @@ def test_a_name_is_no_part_of_another_password(sessions: Sessions) -> None:
     assert sessions.of_password("alice", "right") is one
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "", "127.0.0.1.evil.example"])
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "", "127.0.0.1.evil.example", "[", "[::1"])
 def test_other_names_are_refused_where_no_login_protects(host: str) -> None:
     """DNS rebinding: a page elsewhere whose name suddenly leads here."""
     application = Application(

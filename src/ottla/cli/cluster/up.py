@@ -147,13 +147,17 @@ def _run(
     ]
     bootstrap = ",".join(map(address_of, configs.values()))
     client_security.use(client)
-    beside = [] if console is None else [_console(configs[min(configs)], bootstrap, client, *console)]
+    beside = [] if console is None else [_console(list(configs.values()), bootstrap, client, *console)]
     interrupts.hand_over()
 
     def ready() -> None:
         print(f"bootstrap: {bootstrap}", flush=True)
         if client is not None:
             print(f"secured: eval $(ottla security env {shlex.quote(str(client.parent))})", flush=True)
+            if console is not None:
+                from ottla.cli.security.secured import ADMIN
+
+                print(f"log in to the console as {ADMIN}, with the password in {client}", flush=True)
         for line in warnings(place for each in configs.values() for place in open_ports(each, {})):
             print(line, flush=True)
 
@@ -168,13 +172,15 @@ def _run(
 
 
 def _console(
-    config: ServerConfig, bootstrap: str, client: Path | None, host: str, port: int, file: Path | None
+    configs: Sequence[ServerConfig], bootstrap: str, client: Path | None, host: str, port: int, file: Path | None
 ) -> Callable[[], None]:
     """Keeps a console running beside the nodes, in a process. Raises CommandFailed where it would be open."""
-    from ottla.cli.server.beside import CONSOLE, console_at, keep_running
+    from ottla.cli.server.beside import CONSOLE, console_at, ensure_other, keep_running
     from ottla.registry.port_settings import of_node
 
-    planned = console_at(host, port, of_node(config), file)
+    for each in configs:
+        ensure_other(host, port, CONSOLE, each)
+    planned = console_at(host, port, of_node(configs[0]), file)
 
     def run() -> None:
         import asyncio

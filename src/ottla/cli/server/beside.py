@@ -23,14 +23,16 @@ from ottla.errors import OttlaError
 from ottla.logs import fields
 
 if TYPE_CHECKING:
+    from ottla.config.listeners import Listener
     from ottla.config.server import ServerConfig
     from ottla.server.main import Attend
     from ottla.server.node import Node
 
 _LOG = logging.getLogger("ottla.node")
 
-STOP_S = 10.0
-"""Longer than a program takes for the requests that it has begun."""
+STOP_S = 6.0
+"""Longer than a program takes for the requests that it has begun. The node waits for it, and has to have stopped itself
+in the ten seconds that Docker gives it."""
 RESTART_S = 2.0
 RESTART_S_MAX = 60.0
 """The pause doubles up to this while a program ends soon after its start."""
@@ -74,15 +76,19 @@ def planned(
         if program is CONSOLE:
             found.append(console_at(host, port, http, console_config))
             ensure_free(host, port, program)
-            ensure_login(config, program)
+            ensure_other(host, port, program, config)
+            listener_for(program, config)
             continue
         try:
             refuse_open(config, host)
         except OttlaError as error:
             raise CommandFailed(str(error), MISUSED) from error
         ensure_free(host, port, program)
-        ensure_login(config, program)
+        ensure_other(host, port, program, config)
+        listener_for(program, config)
         found.append(Beside(program, host, port, {}, http))
+    if len({each.port for each in found if each.port}) < sum(bool(each.port) for each in found):
+        raise CommandFailed(f"{' and '.join(each.program.option for each in found)} name the same port", MISUSED)
     urls = [_url(each, config) for each in found if each.program is REGISTRY and each.port]
     return [
         Beside(each.program, each.host, each.port, {"registry": urls[0], **each.options}, each.http)
@@ -127,7 +133,7 @@ def _refuse_console(
 
     try:
         from ottla.console.__main__ import options_of
-        from ottla.console.server import rules_of
+        from ottla.console.server import CERTIFICATE_HINT, CLIENT_FILE_HINT, OIDC_HINT, PROXY_HINT, rules_of
     except ImportError as error:
         raise CommandFailed(f"{error.name} is not installed: pip install 'ottla[console]'") from error
     try:
@@ -136,26 +142,59 @@ def _refuse_console(
         )  # fmt: skip
         rules_of(options, is_secured=http.get("ottla.http.security.protocol") in OVER_TLS)
     except OttlaError as error:
-        raise CommandFailed(str(error), MISUSED) from error
+        sentence = str(error)
+        for hint, ours in (
+            (CLIENT_FILE_HINT, "add --secure, or name the settings of its clients: OTTLA_CLIENT_CONFIG=FILE"),
+            (CERTIFICATE_HINT, "give it a certificate: http_config in the file of --console-config"),
+            (PROXY_HINT, "say so there: behind_proxy = true"),
+            (OIDC_HINT, "in the file of OTTLA_CLIENT_CONFIG"),
+        ):
+            sentence = sentence.replace(hint, ours)
+        raise CommandFailed(sentence, MISUSED) from error
 
 
-def ensure_login(config: ServerConfig, program: Program) -> None:
-    """Raises CommandFailed where the node's clients need settings, and nothing says them."""
-    from ottla.config.listeners import parse_protocol_map
-
-    listener = config.advertised_listeners[0].name
-    protocol = parse_protocol_map(config.listener_security_protocol_map).get(listener, listener)
-    if protocol == "PLAINTEXT":
-        return
+def listener_for(program: Program, config: ServerConfig) -> Listener:
+    """Where a program connects to the node as a client: the first of `advertised.listeners` with the protocol of its
+    settings. Raises CommandFailed where there is none."""
     from ottla.cli import client_security
 
     known = client_security.of_users() if program is CONSOLE else client_security.current()
+    advertised = config.advertised_listeners
+    found = next((each for each in advertised if each.protocol == known.protocol), None)
+    if found is not None:
+        return found
+    first = advertised[0]
     if known.protocol == "PLAINTEXT":
         raise CommandFailed(
             f"{program.option} connects to the node as a client, and the node's clients need settings: its listener "
-            f"{listener} is {protocol}\n  name a file with them: OTTLA_CLIENT_CONFIG=client.properties",
+            f"{first.name} is {first.protocol}\n  name a file with them: OTTLA_CLIENT_CONFIG=client.properties",
             MISUSED,
         )
+    raise CommandFailed(
+        f"{program.option} connects to the node as a client, whose settings have security.protocol={known.protocol}: "
+        f"no listener of the node has it ({', '.join(f'{each.name} is {each.protocol}' for each in advertised)})\n"
+        "  change the client's settings: OTTLA_CLIENT_CONFIG",
+        MISUSED,
+    )
+
+
+def ensure_other(host: str, port: int, program: Program, config: ServerConfig) -> None:
+    """Raises CommandFailed for a port that the node itself will take."""
+    from ottla.config.checks import parse_address
+
+    listeners = (*config.listeners, *config.controller_listeners)
+    own = [("listeners", each.host, each.port) for each in listeners]
+    if http := parse_address(config.ottla_http_listener or ""):
+        own.append(("ottla.http.listener", *http))
+    for setting, taken, of_node in own:
+        if port and port == of_node and _overlap(host, taken):
+            raise CommandFailed(f"{program.option}: the node itself listens at port {port} ({setting})", MISUSED)
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two hosts may be the same address."""
+    everywhere, named = ("", "0.0.0.0", "::"), ("localhost", "127.0.0.1", "::1")
+    return one == other or one in everywhere or other in everywhere or (one in named and other in named)
 
 
 def ensure_free(host: str, port: int, program: Program) -> None:
@@ -193,12 +232,14 @@ def attend_with(
 
     async def attend(node: Node, stop: asyncio.Event) -> None:
         await announce(node, stop)
-        first = node.config.advertised_listeners[0]
-        broker = f"[{first.host}]" if ":" in first.host else first.host
-        bootstrap = f"{broker}:{first.port or node.ports[first.name]}"
+        started = []
         for each in programs:
+            at = listener_for(each.program, node.config)
+            broker = f"[{at.host}]" if ":" in at.host else at.host
+            bootstrap = f"{broker}:{at.port or node.ports[at.name]}"
             options = {**each.options, "bootstrap": bootstrap, "host": each.host, "port": each.port}
-            node.spawn(keep_running(each.program, options, stop, http=each.http))
+            started.append(node.spawn(keep_running(each.program, options, stop, http=each.http)))
+        node.companions = started
 
     return attend
 
@@ -232,11 +273,13 @@ async def keep_running(
             stopping.cancel()
             await _stopped(process, ended)
         if not stop.is_set():
-            pause_s = RESTART_S if loop.time() - began > RESTART_S_MAX else min(2 * pause_s, RESTART_S_MAX)
+            if loop.time() - began > RESTART_S_MAX:
+                pause_s = RESTART_S
             _LOG.error("a program beside the node ended and is restarted", extra=fields(
                 program=program.what, status=process.returncode, pause_s=pause_s))  # fmt: skip
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause_s)
+            pause_s = min(2 * pause_s, RESTART_S_MAX)
 
 
 async def _announced(

@@ -315,6 +315,10 @@ def _secure(options: StartOptions) -> None:
     if options.registry is not None or options.console is not None:
         os.environ.setdefault("OTTLA_CLIENT_CONFIG", str((root / secured.CLIENT).absolute()))
     print(f"ottla: secured; clients: eval $(ottla security env {shlex.quote(directory)})", flush=True)
+    if options.console is not None:
+        print(
+            f"ottla: log in to the console as {secured.ADMIN}, with the password in {root / secured.CLIENT}", flush=True
+        )
 
 
 @contextlib.contextmanager

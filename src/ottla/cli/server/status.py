@@ -21,11 +21,14 @@ from ottla.cli.server.processes import holder, listening, may_look_into, process
 from ottla.cli.units import duration
 from ottla.cli.values import Raw
 from ottla.filesystem import OsFileSystem
+from ottla.http_answers import Limits, exchange
 from ottla.storage.checkpoints.meta_properties import read_meta_properties
 from ottla.storage.log_directories import LOCK_FILE
 
 PROBE_SECONDS_MAX = 2.0
 """For a port of this machine to say what it is."""
+READY_BYTES_MAX = 1 << 20
+"""Limit of an answer of `/ready`: it has a line for each reason."""
 
 _API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """The smallest Kafka request: ApiVersions 0 without a client id."""
@@ -110,13 +113,11 @@ def _ready(addresses: Iterable[str]) -> dict[str, Any]:
     for address in addresses:
         connection = HTTPConnection(address, timeout=PROBE_SECONDS_MAX)
         try:
-            connection.request("GET", "/ready")
-            said = parse_json(connection.getresponse().read())
+            answer = exchange(connection, "GET", "/ready", Limits(PROBE_SECONDS_MAX, READY_BYTES_MAX))
+            said = parse_json(answer.body)
             return {"http": address, "ready": not said["reasons"], "not_ready_because": said["reasons"]}
-        except (OSError, ValueError, KeyError, HTTPException):
+        except (OSError, ValueError, KeyError, TypeError, HTTPException):
             continue
-        finally:
-            connection.close()
     return {}
 
 

@@ -25,7 +25,7 @@ from ottla.errors import OttlaError
 from ottla.security.sasl.jwt import InvalidToken, KeySet, Rules, Token, UnknownKey, checked, parse_keys, signed_claims
 
 TOKEN_S: Final = 10.0
-"""For the next byte of the answer to a code, which counts once, and of what the provider publishes where nothing is
+"""For the whole answer to a code, which counts once, and of what the provider publishes where nothing is
 known yet."""
 METADATA_FRESH_S: Final = 3600.0
 KEYS_FRESH_S: Final = 3600.0
@@ -192,7 +192,8 @@ class Provider:
         """Raises ProviderAway, Refusal."""
         host = urlsplit(url).netloc
         try:
-            return self._ask(Endpoint(url, ANSWER_S, read_s, self.settings.ca_file), body, headers)
+            endpoint = Endpoint(url, ANSWER_S, read_s, self.settings.ca_file, read_s)
+            return self._ask(endpoint, body, headers)
         except Refusal as error:
             if body is not None and 400 <= error.status < 500:
                 raise
@@ -312,7 +313,7 @@ class Provider:
 
 
 def _wait_s(known: object) -> float:
-    """For the next byte of what the provider publishes: pages wait no longer where there is an older one to go by."""
+    """For all of what the provider publishes: pages wait no longer where there is an older one to go by."""
     return TOKEN_S if known is None else ANSWER_S
 
 

@@ -191,6 +191,8 @@ def _body(data: bytes) -> tuple[dict[str, str], dict[str, str]]:
         raise Invalid("the body must be an object")
     values: dict[str, str] = {}
     for name, value in body.items():
+        if not all(ord(each) < 0xD800 or ord(each) > 0xDFFF for each in name):
+            raise Invalid("the name of a parameter has half of a surrogate pair")  # no answer can repeat it
         if isinstance(value, bool):
             values[name] = "true" if value else "false"
         elif isinstance(value, int) and abs(value) < 2**64:

@@ -16,10 +16,10 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from ottla.clock import elapsed_s
 from ottla.config.listener_settings import PREFIX
 from ottla.drivers.nodes.jaas_settings import in_file, jaas_name, jaas_of
 from ottla.errors import OttlaError
+from ottla.http_answers import Limits, exchange
 from ottla.security.sasl import OAUTHBEARER
 
 if TYPE_CHECKING:
@@ -27,13 +27,11 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES_MAX: Final = 1 << 20
 """A key set or a token has some kilobytes."""
-PIECE_BYTES: Final = 65_536
 ANSWER_SECONDS_MAX: Final = 30.0
-"""For all of an answer, however slowly it comes."""
-
-
+"""For a request and all of its answer, however slowly it comes; or the two timeouts of the endpoint, where they are
+more."""
 REFUSAL_BYTES_MAX: Final = 4096
-"""Limit of an answer that is a refusal: its error has a few words."""
+"""What is kept of an answer that is a refusal: its error has a few words."""
 
 
 class Refusal(ValueError):
@@ -54,6 +52,8 @@ class Endpoint(NamedTuple):
     """`sasl.login.read.timeout.ms`"""
     ca_file: str | None = None
     """Certificates that are trusted instead of the system's, PEM."""
+    whole_s: float | None = None
+    """For a request and all of its answer; None: ANSWER_SECONDS_MAX."""
 
 
 def endpoint_of(config: ServerConfig, listener: str, name: str) -> Endpoint | None:
@@ -106,7 +106,6 @@ def _is_this_machine(host: str) -> bool:
 def ask(endpoint: Endpoint, body: bytes | None = None, headers: Mapping[str, str] | None = None) -> bytes:
     """The answer to a GET, or a POST with a body. Blocks. Raises OSError or ValueError (Refusal)."""
     parts = urlsplit(endpoint.url)
-    ends_s = elapsed_s() + ANSWER_SECONDS_MAX
     host = parts.hostname or ""
     connection: HTTPConnection
     if parts.scheme == "https":
@@ -114,27 +113,19 @@ def ask(endpoint: Endpoint, body: bytes | None = None, headers: Mapping[str, str
         connection = HTTPSConnection(host, parts.port, timeout=endpoint.connect_s, context=context)
     else:
         connection = HTTPConnection(host, parts.port, timeout=endpoint.connect_s)
+    whole_s = endpoint.whole_s
+    if whole_s is None:
+        whole_s = max(ANSWER_SECONDS_MAX, endpoint.connect_s + endpoint.read_s)
+    limits = Limits(whole_s, ANSWER_BYTES_MAX, endpoint.read_s)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    known = {"Accept": "application/json", "Connection": "close", **(headers or {})}
     try:
-        connection.connect()
-        connection.sock.settimeout(endpoint.read_s)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        told = {"Accept": "application/json", "Connection": "close", **(headers or {})}
-        connection.request("GET" if body is None else "POST", path, body, told)
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise Refusal(answer.status, answer.read(REFUSAL_BYTES_MAX))
-        data = bytearray()
-        while piece := answer.read1(PIECE_BYTES):
-            data += piece
-            if len(data) > ANSWER_BYTES_MAX:
-                raise ValueError(f"answered with more than {ANSWER_BYTES_MAX} bytes")
-            if elapsed_s() > ends_s:
-                raise TimeoutError("the answer takes too long")
-        return bytes(data)
+        answer = exchange(connection, "GET" if body is None else "POST", path, limits, body=body, headers=known)
     except HTTPException as error:
         raise ValueError(f"not an answer in HTTP: {type(error).__name__}") from error
-    finally:
-        connection.close()
+    if answer.status != 200:
+        raise Refusal(answer.status, answer.body[:REFUSAL_BYTES_MAX])
+    return answer.body
 
 
 async def in_a_thread(work: Callable[[], Any]) -> Any:

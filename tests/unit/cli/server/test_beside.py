@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
 from ottla.cli import client_security
 from ottla.cli.exits import MISUSED, CommandFailed
-from ottla.cli.server.beside import CONSOLE, REGISTRY, Program, planned
+from ottla.cli.server import beside
+from ottla.cli.server.beside import CONSOLE, REGISTRY, Program, keep_running, listener_for, planned
 from ottla.client.security import PLAINTEXT
 from ottla.config.server import ServerConfig
 
@@ -64,6 +67,58 @@ def test_a_secured_node_whose_clients_settings_nobody_names(program: Program) ->
         planned({program: "127.0.0.1:0"}, secured)
 
 
+@pytest.mark.parametrize("program", [REGISTRY, CONSOLE], ids=lambda each: each.what)
+def test_a_port_of_the_node_itself(program: Program) -> None:
+    """The node took it, and the program was started again for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    at = f"127.0.0.1:{port}"
+    for setting, settings in (
+        ("listeners", {"listeners": f"PLAINTEXT://0.0.0.0:{port}", "advertised.listeners": f"PLAINTEXT://h:{port}"}),
+        ("listeners", {"listeners": f"PLAINTEXT://localhost:{port}"}),
+        ("ottla.http.listener", {"ottla.http.listener": at}),
+    ):
+        with pytest.raises(CommandFailed, match=rf"the node itself listens at port {port} \({setting}\)") as failure:
+            planned({program: at}, config(**settings))
+        assert failure.value.exit_code == MISUSED
+    assert planned({program: at}, config(listeners=f"PLAINTEXT://127.0.0.2:{port}"))
+    with pytest.raises(CommandFailed, match="--registry and --console name the same port"):
+        planned({REGISTRY: at, CONSOLE: at}, config())
+
+
+TWO: Mapping[str, str] = {
+    "listeners": "OUT://127.0.0.1:9093,IN://127.0.0.1:9092", "inter.broker.listener.name": "IN",
+    "listener.security.protocol.map": "OUT:SASL_PLAINTEXT,IN:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("program", [REGISTRY, CONSOLE], ids=lambda each: each.what)
+def test_the_listener_that_has_the_protocol_of_the_clients_settings(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the first one: refused without settings, and never reached with the settings of another."""
+    assert listener_for(program, ServerConfig.load(overrides=dict(TWO))).name == "IN"
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.username=a\nsasl.password=b\n"
+    )
+    monkeypatch.setenv(client_security.VARIABLE, str(file))
+    client_security.use(None)
+    swapped = {**TWO, "listeners": "IN://127.0.0.1:9092,OUT://127.0.0.1:9093"}
+    for each in (TWO, swapped):
+        assert listener_for(program, ServerConfig.load(overrides=dict(each))).name == "OUT"
+    with pytest.raises(CommandFailed, match=r"security.protocol=SASL_PLAINTEXT: no listener .*PLAINTEXT is PLAINTEXT"):
+        planned({program: "127.0.0.1:0"}, config())
+
+
+def test_advice_names_options_of_the_node() -> None:
+    """`--config` of `ottla server start` is the node's own file."""
+    with pytest.raises(CommandFailed, match="everyone who reaches") as failure:
+        planned({CONSOLE: "0.0.0.0:0"}, config())
+    assert "--secure" in str(failure.value) and "--config" not in str(failure.value)
+
+
 def test_the_console_gets_the_address_of_the_registry() -> None:
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
@@ -74,3 +129,23 @@ def test_the_console_gets_the_address_of_the_registry() -> None:
     plans = planned({REGISTRY: "127.0.0.1:0", CONSOLE: "127.0.0.1:0"}, config())
     assert plans[1].options == {}
     assert client_security.current() == PLAINTEXT
+
+
+def test_the_first_pause_before_a_restart_is_the_shortest(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was twice that."""
+    monkeypatch.setattr(beside, "RESTART_S", 0.01)
+
+    async def test() -> list[float]:
+        stop = asyncio.Event()
+        ends_at_once = Program("nothing", "ottla.version", "--nothing", "")
+        running = asyncio.ensure_future(keep_running(ends_at_once, {}, stop))
+        while len(caplog.records) < 2:
+            assert not running.done()
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running
+        return [vars(each)["ottla_fields"]["pause_s"] for each in caplog.records[:2]]
+
+    assert asyncio.run(test()) == [0.01, 0.02]
