@@ -179,16 +179,16 @@ class FirstJoins(_Members):
         for member, answer in self._all(members, *joining, [_joining(each.group_id, "") for each in members]):
             _require(answer, ErrorCode.member_id_required)
             member.member_id = answer.member_id
-        syncs = []
+        assigning = []
         asked = [_joining(each.group_id, each.member_id) for each in members]
         for member, answer in self._all(members, *joining, asked):
             _require(answer, ErrorCode.none)
             _require_generation(answer.generation_id)
             assignments = [{"member_id": each.member_id, "assignment": ASSIGNMENT} for each in answer.members]
-            syncs.append({
+            assigning.append({
                 **member.who(), "protocol_type": "consumer", "protocol_name": "range", "assignments": assignments,
             })  # fmt: skip
-        for _, answer in self._all(members, ApiKey.SYNC_GROUP, SYNC_VERSION, syncs):
+        for _, answer in self._all(members, ApiKey.SYNC_GROUP, SYNC_VERSION, assigning):
             _require(answer, ErrorCode.none)
         for _, answer in self._all(members, ApiKey.HEARTBEAT, BEAT_VERSION, [each.who() for each in members]):
             _require(answer, ErrorCode.none)
