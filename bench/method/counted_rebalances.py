@@ -3,6 +3,8 @@
 A burst is two rebalances of a whole group, from one settled state to the next: a member joins, another leaves. In each
 round the members that have something to say send it while the node is paused, and all answers are awaited. Between two
 rebalances each member sends one heartbeat, as members in use have sent many.
+
+A burst of `FirstJoins` is the first rebalance of many small groups at once.
 """
 
 from __future__ import annotations
@@ -50,6 +52,14 @@ class _Members:
     def new_name(self) -> str:
         self._made += 1
         return f"member-{self._made:06}"
+
+
+def _joining(group_id: str, member_id: str) -> dict[str, Any]:
+    return {
+        "group_id": group_id, "session_timeout": SESSION_MS, "rebalance_timeout": TIMEOUT_MS, "member_id": member_id,
+        "group_instance_id": None, "protocol_type": "consumer", "reason": None,
+        "protocols": [{"name": "range", "metadata": METADATA}],
+    }  # fmt: skip
 
 
 class _Classic:
@@ -101,13 +111,6 @@ class ClassicRebalances(_Members):
             "group_instance_id": None,
         }  # fmt: skip
 
-    def _joining(self, member: _Classic) -> dict[str, Any]:
-        return {
-            "group_id": self.group_id, "session_timeout": SESSION_MS, "rebalance_timeout": TIMEOUT_MS,
-            "member_id": member.member_id, "group_instance_id": None, "protocol_type": "consumer", "reason": None,
-            "protocols": [{"name": "range", "metadata": METADATA}],
-        }  # fmt: skip
-
     def _join(self, added: list[_Classic]) -> None:
         """A rebalance: those added begin it, if there are any, or else one that has left has begun it."""
         for member, answer in zip(added, self._asked_to_join(added), strict=True):
@@ -117,7 +120,8 @@ class ClassicRebalances(_Members):
         self.members += added
         if old and added:  # newcomers wait for the others, who are told
             for member in added:
-                body = messages.encode_request(ApiKey.JOIN_GROUP, JOIN_VERSION, 1, "bench", self._joining(member))
+                values = _joining(self.group_id, member.member_id)
+                body = messages.encode_request(ApiKey.JOIN_GROUP, JOIN_VERSION, 1, "bench", values)
                 member.client.socket.sendall(frame(body))
             self._wait_until_preparing(old[0])
             self._beat(old[1:], ErrorCode.rebalance_in_progress)
@@ -142,7 +146,8 @@ class ClassicRebalances(_Members):
         self._beat(self.members, ErrorCode.none)
 
     def _asked_to_join(self, members: Sequence[_Classic]) -> list[Any]:
-        return self._ask(members, ApiKey.JOIN_GROUP, JOIN_VERSION, [self._joining(member) for member in members])
+        values = [_joining(self.group_id, member.member_id) for member in members]
+        return self._ask(members, ApiKey.JOIN_GROUP, JOIN_VERSION, values)
 
     def _answer(self, member: _Classic) -> Any:
         return messages.decode_response(ApiKey.JOIN_GROUP, JOIN_VERSION, member.client.receive_frame())[1]
@@ -154,6 +159,67 @@ class ClassicRebalances(_Members):
             if answer.error_code:
                 return _require(answer, ErrorCode.rebalance_in_progress)
         raise RuntimeError("no rebalance begins")
+
+
+class FirstJoins(_Members):
+    """First rebalances of small groups, which are new in each burst; their members keep their connections. Each member
+    learns its id, joins, gets its assignment and sends a heartbeat."""
+
+    def __init__(self, node: CountedOttla, groups: int, members: int) -> None:
+        super().__init__(node, "", groups * members)
+        self.units = groups * members
+        self._clients = [[Client(node.port) for _ in range(members)] for _ in range(groups)]
+
+    def burst(self) -> None:
+        groups = [(self.new_name(), clients) for clients in self._clients]
+        self._steps([_FirstJoin(group_id, client) for group_id, clients in groups for client in clients])
+
+    def _steps(self, members: list[_FirstJoin]) -> None:
+        joining = (ApiKey.JOIN_GROUP, JOIN_VERSION)
+        for member, answer in self._all(members, *joining, [_joining(each.group_id, "") for each in members]):
+            _require(answer, ErrorCode.member_id_required)
+            member.member_id = answer.member_id
+        assigning = []
+        asked = [_joining(each.group_id, each.member_id) for each in members]
+        for member, answer in self._all(members, *joining, asked):
+            _require(answer, ErrorCode.none)
+            _require_generation(answer.generation_id)
+            assignments = [{"member_id": each.member_id, "assignment": ASSIGNMENT} for each in answer.members]
+            assigning.append({
+                **member.who(), "protocol_type": "consumer", "protocol_name": "range", "assignments": assignments,
+            })  # fmt: skip
+        for _, answer in self._all(members, ApiKey.SYNC_GROUP, SYNC_VERSION, assigning):
+            _require(answer, ErrorCode.none)
+        for _, answer in self._all(members, ApiKey.HEARTBEAT, BEAT_VERSION, [each.who() for each in members]):
+            _require(answer, ErrorCode.none)
+
+    def close(self) -> None:
+        for clients in self._clients:
+            for client in clients:
+                client.close()
+
+    def _all(
+        self, members: Sequence[_FirstJoin], api: ApiKey, version: int, values: Sequence[dict[str, Any]]
+    ) -> list[tuple[_FirstJoin, Any]]:
+        asked = [(member.client, (api, version, each)) for member, each in zip(members, values, strict=True)]
+        return [*zip(members, self.exchange(asked), strict=True)]
+
+
+class _FirstJoin:
+    def __init__(self, group_id: str, client: Client) -> None:
+        self.group_id = group_id
+        self.client = client
+        self.member_id = ""
+
+    def who(self) -> dict[str, Any]:
+        return {
+            "group_id": self.group_id, "generation_id": 1, "member_id": self.member_id, "group_instance_id": None,
+        }  # fmt: skip
+
+
+def _require_generation(generation: int) -> None:
+    if generation != 1:
+        raise RuntimeError(f"generation {generation} where the members of a new group were to join together")
 
 
 class _Consumer:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from bench.method.brokers import Side
 from bench.method.counted import Burst, CountedOttla, Requests
-from bench.method.counted_rebalances import ClassicRebalances, ConsumerRebalances
+from bench.method.counted_rebalances import ClassicRebalances, ConsumerRebalances, FirstJoins
 from bench.method.counted_shares import DELAYED, ORDERED, ShareFetches
 from bench.method.load import Client, batch_of, fetch_frame, frame, produce_frame
 from bench.method.members import Group, Member, Swarm
@@ -48,6 +48,8 @@ COMMIT_TURNS = 4
 REBALANCING = "rebalancing"
 REBALANCED = (10, 100, 1000, 5000)
 """Members of groups, as in the table of rebalances."""
+SMALL_GROUPS = 50, 3
+"""Groups and members of each that join at once."""
 REBALANCED_MEMBERS = 100
 """Members of the group whose figure is kept; those of the others say whether work grows with the group."""
 
@@ -304,6 +306,10 @@ def _consumer_rebalances(members: int, broker: Broker) -> Burst:
     return ConsumerRebalances(broker.side, members, topic, partitions)
 
 
+def _first_joins(broker: Broker) -> Burst:
+    return FirstJoins(broker.side, *SMALL_GROUPS)
+
+
 def loads() -> list[Load]:
     found = []
     batches = {
@@ -347,6 +353,10 @@ def loads() -> list[Load]:
                  is_kept=members == REBALANCED_MEMBERS, by_name=members > REBALANCED_MEMBERS)
             for members in REBALANCED
         ]  # fmt: skip
+    groups, members = SMALL_GROUPS
+    found.append(
+        Load(f"first join of {groups} groups of {members} members", _first_joins, is_large=True, is_kept=False)
+    )
     found.append(Load("share fetch of 500 records", _share_fetches, in_suite=True))
     for number, (what, settings, held) in enumerate(
         (("", {}, False), (", back-off", DELAYED, False), (", in order by key", ORDERED, False),

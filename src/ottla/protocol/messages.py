@@ -210,7 +210,8 @@ def read_header(frame: Buffer) -> RequestHeader:
             position = skip_tagged_fields(frame, position) if frame[position] else position + 1
     except (struct.error, IndexError) as error:
         raise MalformedRequest(f"truncated or garbled request header: {error}") from error
-    return RequestHeader(api_key, version, correlation_id, client_id, position)
+    # RequestHeader() is a function of Python's.
+    return tuple.__new__(RequestHeader, (api_key, version, correlation_id, client_id, position))
 
 
 @cache

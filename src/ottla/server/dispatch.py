@@ -24,6 +24,7 @@ from ottla.server.api import (
     LONG_REQUEST_BYTES,
     Call,
     CloseConnection,
+    Deferred,
     EncodedResponse,
     Handling,
     InOrder,
@@ -83,11 +84,13 @@ def begin(node: NodePorts, connection: Session, frame: memoryview) -> tuple[Call
         raise _unsupported(context) from None
     try:
         outcome = loaded.handle(context, call.request)
-        if isinstance(outcome, Generator):
+        if type(outcome) is EncodedResponse or isinstance(outcome, Deferred):
+            pass  # most of what is asked often; `isinstance` of an abstract class is slow
+        elif isinstance(outcome, Generator):
             outcome = cooperative.begin(outcome)
             if isinstance(outcome, Coroutine):
                 return call, InOrder(_encoded_later(call, outcome))
-        elif type(outcome) is CoroutineType and not loaded.pipelined:  # `isinstance` of an abstract class is slow
+        elif type(outcome) is CoroutineType and not loaded.pipelined:
             return call, _encoded_if_long(call, outcome)
     except Exception as error:
         return call, failure(call, error)

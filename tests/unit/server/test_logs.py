@@ -29,9 +29,12 @@ TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
 def own_logging() -> Iterator[None]:
     """The process's logging is put back afterwards."""
     handlers, level = list(logging.root.handlers), logging.root.level
+    factory, source = logging.getLogRecordFactory(), logging._srcfile
     yield
     logging.root.handlers[:] = handlers
     logging.root.setLevel(level)
+    logging.setLogRecordFactory(factory)
+    logging._srcfile = source
 
 
 def test_text(own_logging: None, capsys: Any) -> None:
@@ -56,6 +59,22 @@ def test_json_one_object_a_line_whatever_happens(own_logging: None, capsys: Any)
     assert (event["level"], event["logger"], event["event"], event["topic"]) == ("INFO", "ottla.test", "a\nline", '"\n')
     assert re.fullmatch(TIME, event["timestamp"])
     assert failed["level"] == "ERROR" and "ValueError: lines\nof trouble" in failed["exception"]
+
+
+def test_records_have_what_formats_of_others_name(own_logging: None) -> None:
+    """A library of the process may bring a handler of its own."""
+    attributes = set(vars(logging.makeLogRecord({})))
+    logs.configure("text", "INFO")
+    found: list[logging.LogRecord] = []
+    keeper = logging.Handler()
+    keeper.emit = found.append  # type: ignore[method-assign]
+    logging.root.addHandler(keeper)
+    LOG.warning("%(left)d of %(all)d left", {"left": 2, "all": 3})
+    LOG.warning("%d left", 2)
+    (by_name, record) = found
+    assert attributes <= vars(record).keys()
+    assert (by_name.getMessage(), record.getMessage(), record.levelname) == ("2 of 3 left", "2 left", "WARNING")
+    logging.Formatter("%(asctime)s %(filename)s:%(lineno)d %(threadName)s %(process)s %(message)s").format(record)
 
 
 def test_a_reader_that_went_away_does_no_harm(own_logging: None, monkeypatch: Any) -> None:

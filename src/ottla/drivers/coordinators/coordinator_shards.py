@@ -572,8 +572,8 @@ class Shards(Generic[S]):
             self._kind.before_timer(shard)
             try:
                 # 1.011 s are 1010.99... ms: the deadline that the timer was set to is reached, whatever rounding says.
-                now = self.now()
-                shard.core.advance(now._replace(timer_ms=max(now.timer_ms, shard.timer_deadline_ms)))
+                timer_ms, wall_ms = self.now()
+                shard.core.advance(Now(max(timer_ms, shard.timer_deadline_ms), wall_ms))
             except Exception:
                 where = fields(partition=shard.partition.topic_partition)
                 self._logger.exception("a timer of %s failed", self._kind.what, extra=where)

@@ -23,6 +23,7 @@ cdef class ClassicGroup:
     cdef public object subscribed
 
     cpdef check_member(self, member_id, instance_id)
+    cpdef _count(self, protocols, change)
     cpdef set_waiter(self, Member member, waiter)
     cpdef update(self, Member member, protocols, rebalance_timeout_ms, session_timeout_ms)
     cpdef can_become(self, state)

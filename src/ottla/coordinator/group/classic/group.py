@@ -175,7 +175,7 @@ class ClassicGroup:
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
-        self._support.update([*member.protocols])
+        self._count(member.protocols, 1)
         self.pending_members.discard(member.member_id)
         self.set_waiter(member, waiter)
 
@@ -183,7 +183,7 @@ class ClassicGroup:
         """Drop a member or a pending id. Another member becomes leader if need be. Answer its waiters first."""
         member = self.members.pop(member_id, None)
         if member is not None:
-            self._support.subtract([*member.protocols])
+            self._count(member.protocols, -1)
             self.set_waiter(member, None)
             if member.instance_id is not None:
                 del self.static_members[member.instance_id]
@@ -212,11 +212,16 @@ class ClassicGroup:
         self, member: Member, protocols: dict[str, bytes], rebalance_timeout_ms: Millis, session_timeout_ms: Millis
     ) -> None:
         if member.protocols.keys() != protocols.keys():  # most members have what they had
-            self._support.subtract([*member.protocols])
-            self._support.update([*protocols])
+            self._count(member.protocols, -1)
+            self._count(protocols, 1)
         member.protocols = protocols
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
+
+    def _count(self, protocols: Iterable[str], change: int) -> None:
+        """Count a member that supports these, or that no longer does."""
+        for name in protocols:
+            self._support[name] += change
 
     def set_waiter(self, member: Member, waiter: Token | None) -> Token | None:
         """Set the waiter for this member's JoinGroup response; returns the one before."""

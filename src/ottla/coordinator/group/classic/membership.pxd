@@ -9,5 +9,6 @@ from ottla.coordinator.group.state cimport GroupState
 @cython.locals(member=Member)
 cpdef sync(GroupState state, token, request)
 cpdef _checked_for_sync(ClassicGroup group, request)
+cpdef bint _differ(asked, actual)
 @cython.locals(member=Member)
 cpdef heartbeat(GroupState state, group_id, member_id, instance_id, generation)

@@ -58,15 +58,16 @@ def _checked_for_sync(group: ClassicGroup | None, request: SyncGroup) -> Member:
     member = group.check_member(request.member_id, request.instance_id)
     if request.generation != group.generation:
         raise KafkaError(ErrorCode.illegal_generation)
-    for asked, actual in (
-        (request.protocol_type, group.protocol_type),
-        (request.protocol_name, group.protocol_name),
-    ):
-        if None not in (asked, actual) and asked != actual:
-            raise KafkaError(ErrorCode.inconsistent_group_protocol)
+    if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol_name, group.protocol_name):
+        raise KafkaError(ErrorCode.inconsistent_group_protocol)
     if group.state is State.PREPARING_REBALANCE:
         raise KafkaError(ErrorCode.rebalance_in_progress)
     return member
+
+
+def _differ(asked: str | None, actual: str | None) -> bool:
+    """Whether both are known and not the same."""
+    return asked is not None and actual is not None and asked != actual
 
 
 def _store(state: GroupState, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
