@@ -238,7 +238,7 @@ def met_first(key: Callable[[Any], str] = kind_of) -> dict[str, str]:
 
 
 def values_for(name: str, argument: Any, dice: random.Random) -> tuple[str, ...]:
-    """Of a type that no command before had the most: its check is the same code for all names."""
+    """Hostile values for an option. Most where its type is met first: the check of a type is one code for all names."""
     if EVERYTHING:
         return (*ALWAYS, *SOMETIMES)
     if name == met_first(type_of)[type_of(argument)]:
