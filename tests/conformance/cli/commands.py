@@ -42,7 +42,12 @@ LOADED_LONG = (
     "encodings.idna", "tomllib", "ottla.config.describe", "ottla.server.http.server", "ottla.testing.broker",
     "uvloop", "uvicorn.protocols.http.h11_impl", "ottla.registry.app", "ottla.registry.http_server",
     "ottla.console.app", "ottla.console.server",
-    "cyclopts.help", "docstring_parser", "rich.markdown", "rich.panel", "rich.rule",
+    "cyclopts.help", "docstring_parser", "rich.markdown", "rich.panel", "rich.rule", "rich._emoji_codes",
+    "httpcore", "certifi", "cryptography.x509", "ottla.pipelines.activity", "ottla.tail.agent", "ottla.cli.streams",
+    "ottla.cli.sql.formats", "ottla.cli.sql.output", "ottla.sql.names", "ottla.cli.share.redrive",
+    "ottla.cli.spark.archive", "ottla.cli.pipeline.view", "ottla.cli.pipeline.feed", "ottla.cli.pipeline.options",
+    "ottla.cli.pipeline.new_tests", "ottla.mirror.mirror", "ottla.mirror.failback", "ottla.client.producer",
+    "ottla.drivers.metadata.formatting", "ottla.protocol.internal.transaction_records",
 )  # fmt: skip
 """Extras and what stands on them: it takes longer to load than most commands to run."""
 END_S = 30.0

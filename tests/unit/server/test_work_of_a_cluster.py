@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -72,7 +71,7 @@ class Member:
             self.started.set()
             await self._stop.wait()
         finally:
-            sys.setprofile(None)
+            self.loop.end()
             await self.node.stop()
 
     def stop(self) -> None:
@@ -82,7 +81,7 @@ class Member:
         done = threading.Event()
 
         def begin() -> None:
-            sys.setprofile(self.loop.count)
+            self.loop.begin()
             done.set()
 
         self.loop.call_soon_threadsafe(begin)
