@@ -127,7 +127,7 @@ class Verification:
 
     def __init__(self, sequence: Sequence, epoch: ProducerEpoch, begins_transaction: bool, now_ms: Millis) -> None:
         self.guards: dict[ProducerEpoch, int] = {}
-        """Of each epoch that asks: what ends the transaction of one leaves those of newer ones."""
+        """By the epoch that asks: what ends the transaction of one leaves those of newer ones."""
         self.lowest_sequence = sequence
         """A batch with a higher one is not written before it: its own verification may have failed, and it comes
         again."""
