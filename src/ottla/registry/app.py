@@ -16,8 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ottla.client.httpx_answers import ask, bounded
 from ottla.http_answers import TooLong
+from ottla.httpx_answers import ask, bounded
 from ottla.logs import fields
 from ottla.registry import api_errors, records
 from ottla.registry.api_errors import ApiError

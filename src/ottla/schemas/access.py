@@ -161,7 +161,7 @@ def client_of(urls: str, options: Mapping[str, str], timeout_s: float) -> httpx.
     """The HTTP client for options that are `carried`, for `httpx_answers.ask`. Raises SchemaError."""
     import httpx
 
-    from ottla.client.httpx_answers import bounded
+    from ottla.httpx_answers import bounded
 
     user, _, password = options.get(USER_INFO, "").partition(":")
     token = options.get(TOKEN)

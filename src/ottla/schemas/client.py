@@ -140,7 +140,7 @@ class Registry:
         import httpcore
         import httpx
 
-        from ottla.client.httpx_answers import ask
+        from ottla.httpx_answers import ask
 
         end = time.monotonic() + self._retry_s
         while True:

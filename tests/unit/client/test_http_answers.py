@@ -12,8 +12,9 @@ from typing import Any, Final
 import httpx
 import pytest
 
+from ottla import httpx_answers
 from ottla.cli.server import status
-from ottla.client import http, httpx_answers, oauth
+from ottla.client import http, oauth
 from ottla.client.security import PLAINTEXT, SecurityFailure, TokenEndpoint
 from ottla.config.secret import Secret
 from ottla.console.access import provider as console_provider

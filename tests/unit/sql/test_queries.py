@@ -22,7 +22,7 @@ pytest.importorskip("duckdb")
 COUNT = 3000
 FORMATS = {"key.format": "string", "value.format": "json", "bad.records": "column"}
 SECRET = "4111222233334444"
-ENDLESS = "select sum(a.range * b.range) from range(100000000) a, range(100000000) b"
+ENDLESS = "select sum(a.range * b.range) from range(1000000) a, range(1000000) b"
 
 
 @pytest.fixture(scope="module")

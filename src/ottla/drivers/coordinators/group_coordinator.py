@@ -263,12 +263,15 @@ class GroupCoordinatorDriver:
         self._shards.answers.send()  # of the heartbeats that were appended first
         return found
 
-    def is_committed(self, group_id: str) -> bool:
-        """Whether nothing of the shard that a group belongs to is being written; if not, ask for OffsetsCommitted.
-        Raises KafkaError."""
-        is_committed = not self._shard_of(group_id).pending
+    def read_settled(
+        self, look: Callable[Concatenate[GroupState, str, P], T], group_id: str, *args: P.args, **kwargs: P.kwargs
+    ) -> T | None:
+        """The same; None while something of the shard that the group belongs to is being written: ask for
+        OffsetsCommitted. Raises KafkaError."""
+        shard = self._shard_of(group_id)
+        found = None if shard.pending else look(shard.core.state, group_id, *args, **kwargs)
         self._shards.answers.send()
-        return is_committed
+        return found
 
     def read_committed(
         self, look: Callable[Concatenate[GroupState, str, P], T], group_id: str, *args: P.args, **kwargs: P.kwargs

@@ -59,10 +59,9 @@ class RepeatedOffsetFetches:
         known = self._known.get(bytes(frame[_AFTER_CORRELATION:]))
         if known is None:
             return None
+        read = self._groups.read_settled if known.request.require_stable else self._groups.read
         try:
-            if self._groups.read(offsets.version, known.group_id) != known.version:
-                return None
-            if known.request.require_stable and not self._groups.is_committed(known.group_id):
+            if read(offsets.version, known.group_id) != known.version:
                 return None
         except KafkaError:
             return None

@@ -129,7 +129,7 @@ def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -
         visible = allowed(context, Operation.DESCRIBE, log_denial=group.topics is not None)
         if group.member_id is not None or group.member_epoch >= 0:
             context.node.groups.read(offsets.check_fetch, group.group_id, group.member_id, group.member_epoch)
-        if require_stable and not context.node.groups.is_committed(group.group_id):
+        if require_stable and context.node.groups.read_settled(offsets.version, group.group_id) is None:
             yield from _until_committed(context, group.group_id)
         if group.topics is None:
             every = context.node.groups.read(offsets.committed, group.group_id)
