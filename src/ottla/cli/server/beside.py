@@ -75,18 +75,15 @@ def planned(
         host, port = address(listen, program.option, program.example)
         if program is CONSOLE:
             found.append(console_at(host, port, http, console_config))
-            ensure_free(host, port, program)
-            ensure_other(host, port, program, config)
-            listener_for(program, config)
-            continue
-        try:
-            refuse_open(config, host)
-        except OttlaError as error:
-            raise CommandFailed(str(error), MISUSED) from error
+        else:
+            try:
+                refuse_open(config, host)
+            except OttlaError as error:
+                raise CommandFailed(str(error), MISUSED) from error
+            found.append(Beside(program, host, port, {}, http))
         ensure_free(host, port, program)
         ensure_other(host, port, program, config)
         listener_for(program, config)
-        found.append(Beside(program, host, port, {}, http))
     if len({each.port for each in found if each.port}) < sum(bool(each.port) for each in found):
         raise CommandFailed(f"{' and '.join(each.program.option for each in found)} name the same port", MISUSED)
     urls = [_url(each, config) for each in found if each.program is REGISTRY and each.port]

@@ -190,8 +190,8 @@ def fetch(state: GroupState, group_id: str, wanted: Wanted | None, require_stabl
 
 
 def wait_until_committed(state: GroupState, token: Token, request: OffsetsCommitted) -> None:
-    """Reply once every write before is committed, for an OffsetFetch with require_stable: a member that takes over a
-    partition is not to begin where a commit under way has left it behind."""
+    """Reply once every write before is committed. An OffsetFetch with require_stable needs it: a member that takes a
+    partition over must not begin before a commit that is under way."""
     state.write([])
     state.reply(token, {})
 

@@ -47,7 +47,7 @@ def _abort_if_late(state: ShardState, transactional_id: str) -> bool:
     if entry is None or entry.pending is not None:
         return False
     now = entry.transaction
-    # Clocks of nodes differ, and are set: a transaction that began in this one's future does not wait for that.
+    # Clocks differ between nodes and may be set back: a start in the future of this clock does not delay the timeout.
     took_ms = max(state.now.wall_ms - now.start_ms, state.now.timer_ms - entry.ongoing_since_ms)
     if now.timeout_ms == NO_TIMEOUT or took_ms <= now.timeout_ms:
         return False

@@ -240,7 +240,7 @@ def fetch_values(key: Key, position: int, bytes_max: int = 100_000) -> dict[str,
 
 
 def _of_fetch(answer: Any) -> int:
-    """A leader that is cut off and was replaced does not have the newest records: not a leader that may be asked."""
+    """The error. A leader that was replaced while it was cut off lacks the newest records: another node is asked."""
     code = int(answer["error_code"] or answer["responses"][0]["partitions"][0]["error_code"])
     return ErrorCode.not_leader_or_follower if code == ErrorCode.offset_out_of_range else code
 

@@ -179,9 +179,9 @@ class Verifications:
         return entry is not None and guard in entry.guards.values()
 
     def on_batch(self, header: BatchHeader) -> None:
-        """A transactional batch was written. A follower that is to lead again may fetch one of an older epoch behind
-        the question, which says nothing of the transaction that was asked about. The marker that ends a transaction has
-        the epoch of the next one (transaction.version 2), which may be asked about already."""
+        """A transactional batch was written. It ends the questions of its epoch and of older ones: a node that followed
+        meanwhile, and leads again, may have fetched the end of an older transaction. The marker that ends a transaction
+        has the epoch of the next one (transaction.version 2), which may be asked about already."""
         entry = self.entries.get(header.producer_id)
         if entry is None:
             return

@@ -154,8 +154,8 @@ def _fetch(context: RequestContext, require_stable: bool, group: GroupToFetch) -
 
 
 def _until_committed(context: RequestContext, group_id: str) -> Handling[None]:
-    """Raises NOT_COORDINATOR where it takes too long: clients before 3.9 do not come again for what a commit is
-    answered then."""
+    """Wait for the writes under way. Raises NOT_COORDINATOR if they take too long, as Kafka does: consumers before 3.9
+    do not retry an OffsetFetch for every error, and for this one they look for the coordinator again."""
     waiter = AwaitedReply()
     context.node.groups.ask(waiter, OffsetsCommitted(group_id))
     try:
