@@ -313,14 +313,15 @@ class Brokers:
                     failures.append(str(error))
         raise ConnectionError(f"no broker answers: {'; '.join(failures)}")
 
-    def fetch(self, node_id: int, request: fetch.FetchRequest) -> fetch.FetchResponse:
-        """One Fetch to one node. Raises NodeAway, KafkaError."""
+    def fetch(self, node_id: int, request: fetch.FetchRequest, into: bytearray | None = None) -> fetch.FetchResponse:
+        """One Fetch to one node. The answer's records are views of `into` if they fit there. Raises NodeAway,
+        KafkaError."""
         with self._lock:
             at = self._nodes.get(node_id)
         if at is None:
             raise NodeAway(node_id, "its address is not known")
         try:
-            return self._on(at, None, lambda connection: _fetched(connection, self.config.client_id, request))
+            return self._on(at, None, lambda connection: _fetched(connection, self.config.client_id, request, into))
         except OSError as error:
             raise NodeAway(node_id, str(error)) from error
 
@@ -504,13 +505,15 @@ def _asked(connection: Connection, key: ApiKey, values: Mapping[str, Any]) -> di
     return connection.ask(key, connection.version(key, *VERSIONS[key]), values)
 
 
-def _fetched(connection: Connection, client_id: str, request: fetch.FetchRequest) -> fetch.FetchResponse:
+def _fetched(
+    connection: Connection, client_id: str, request: fetch.FetchRequest, into: bytearray | None
+) -> fetch.FetchResponse:
     has_ids = all(each.topic_id is not None and each.topic_id.int for each in request.topics)
     version = connection.version(
         ApiKey.FETCH, fetch.VERSION_MIN, fetch.TOPIC_IDS_SINCE + 3 if has_ids else fetch.TOPIC_IDS_SINCE - 1
     )
     asked = connection.send_frame(fetch.encode_request(version, connection.following_id, client_id, request))
-    return decoded(connection, version, asked, connection.receive_frame())
+    return decoded(connection, version, asked, connection.receive_frame(into))
 
 
 def _produced(connection: Connection, client_id: str, request: produce.ProduceRequest) -> produce.ProduceResponse:

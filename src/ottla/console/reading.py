@@ -5,6 +5,8 @@ Nothing is read for ever: a search ends at its limits and says how far it came, 
 
 from __future__ import annotations
 
+import os
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,8 +20,8 @@ from typing import Any, Final, NamedTuple
 from ottla.console.brokers import Brokers, failure
 from ottla.console.cluster import Cluster, Topic, leader_of
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import TopicPartition
-from ottla.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
+from ottla.model import Buffer, TopicPartition
+from ottla.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic, records_length
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.aborted_transactions import Aborted
 from ottla.protocol.records.record_batch import iterate_batches, iterate_records, records_section
@@ -30,6 +32,13 @@ SEARCH_FETCH_BYTES: Final = 64 * 1024
 PAUSE_PART: Final = 4.0
 """Pause after a Fetch of a search, as a part of the time that it took."""
 PAUSE_MAX_S: Final = 0.05
+KEPT_MAX: Final = 4 * 1024 * 1024
+"""Bytes of memory that a thread of a search keeps for its following answers."""
+BESIDE_BYTES: Final = 4096
+"""More than an answer has beside its records, but for one with many aborted transactions."""
+PIECE_BYTES: Final = 64 * 1024
+"""What a search looks through before it offers its processor to those that wait for one, such as a broker on the same
+machine: Linux lets them wait for milliseconds otherwise."""
 WAIT_MS: Final = 100
 WINDOW_MAX: Final = 20_000
 """Offsets that are gone through at once when reading backward."""
@@ -232,7 +241,7 @@ class Reader:
             part.reached = max(part.reached, header.next_offset)
             if header.is_control or is_aborted or header.last_offset < start:
                 continue
-            if self.sieve and self.sieve not in bytes(records_section(batch, header)):
+            if self.sieve and not _has(records_section(batch, header), self.sieve):
                 inside = min(stop, header.next_offset) - max(start, header.base_offset)
                 part.scanned += max(0, min(header.count, inside))
                 passed, passed_size = passed + header.count, passed_size + header.size
@@ -259,7 +268,7 @@ class Reader:
             WAIT_MS, 1, size, [FetchTopic(self.topic.name, self.topic.id, rows)], int(self.is_committed)
         )
         with nullcontext() if self.turns is None else self.turns.turn():
-            response = self.brokers.fetch(leader, request)
+            response = self.brokers.fetch(leader, request, None if self.turns is None else _kept.memory)
         if response.error_code:
             raise failure(ApiKey.FETCH, response.error_code, self.topic.name)
         if not response.topics or not response.topics[0].partitions:
@@ -267,7 +276,34 @@ class Reader:
         row = response.topics[0].partitions[0]
         if row.error_code:
             raise failure(ApiKey.FETCH, row.error_code, self.topic.name)
+        if self.turns is not None:
+            _kept.make_room(records_length(row.records))
+            os.sched_yield()
         return row
+
+
+class _Kept(threading.local):
+    """Memory of a thread that searches, for one answer after the other: new memory costs more than to read into it."""
+
+    def __init__(self) -> None:
+        self.memory = bytearray()
+
+    def make_room(self, size: int) -> None:
+        """For following answers with records of this size. The memory before stays that of the last answer."""
+        if len(self.memory) - BESIDE_BYTES < size <= KEPT_MAX:
+            self.memory = bytearray(max(size, SEARCH_FETCH_BYTES) + BESIDE_BYTES)
+
+
+_kept = _Kept()
+
+
+def _has(section: Buffer, sought: bytes) -> bool:
+    pattern = re.compile(re.escape(sought))
+    for begin in range(0, len(section), PIECE_BYTES):
+        if pattern.search(section, begin, begin + PIECE_BYTES + len(sought) - 1):
+            return True
+        os.sched_yield()
+    return False
 
 
 def _name(name: Any) -> str:

@@ -185,7 +185,7 @@ class FakeBrokers(Brokers):
                  "values": [{"key": f"k{self.word}", "value": 1.0}]}  # fmt: skip
         return {"error_code": 0, "entries": [entry]}
 
-    def fetch(self, node_id: int, request: FetchRequest) -> FetchResponse:
+    def fetch(self, node_id: int, request: FetchRequest, into: bytearray | None = None) -> FetchResponse:
         topic = request.topics[0]
         begin = topic.partitions[0].fetch_offset
         data = build_batch(self.records[begin:], base_offset=begin) if self.records[begin:] else b""

@@ -42,7 +42,7 @@ class Aged(FakeBrokers):
                     each["committed_offset"] = self.committed.get(row["group_id"], each["committed_offset"])
         return {"groups": rows}
 
-    def fetch(self, node_id: int, request: FetchRequest) -> FetchResponse:
+    def fetch(self, node_id: int, request: FetchRequest, into: bytearray | None = None) -> FetchResponse:
         self.fetches.append(request)
         if self.is_refused:
             return FetchResponse([])

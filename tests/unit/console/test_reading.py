@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ottla.console.cluster import Cluster, Partition, Topic
-from ottla.console.reading import Limits, Match, Part, Reader, Record, merged
+from ottla.console.reading import PIECE_BYTES, Limits, Match, Part, Reader, Record, Turns, merged
 from ottla.protocol.fetch import FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from tests.unit.console.fake_cluster import ID, FakeBrokers
@@ -25,7 +25,7 @@ class Log(FakeBrokers):
         self.lengths, self.gap = lengths, gap
         self.fetched = 0
 
-    def fetch(self, node_id: int, request: FetchRequest) -> FetchResponse:
+    def fetch(self, node_id: int, request: FetchRequest, into: bytearray | None = None) -> FetchResponse:
         asked = request.topics[0].partitions[0]
         begin = asked.fetch_offset // PER_BATCH * PER_BATCH
         length = self.lengths[asked.partition]
@@ -160,6 +160,43 @@ def test_what_is_passed_over_has_no_match(is_backward: bool, codec: int) -> None
     assert quick.limits.records_left > plain.limits.records_left  # nothing was decoded, so it may go further
 
 
+@pytest.mark.parametrize("begin", range(PIECE_BYTES - 20, PIECE_BYTES))
+def test_what_is_sought_may_lie_in_two_pieces(begin: int) -> None:
+    class Long(Log):
+        def batch(self, rows: list[SimpleRecord], begin: int) -> bytes:
+            return bytes(build_batch([each._replace(value=value) for each in rows], base_offset=begin))
+
+    value = b"-" * begin + b"needle"
+    read = dataclasses.replace(reader(Long(1), lambda record: True), sieve=b"needle")
+    (part,) = read.forward({0: (0, 1)}, 1)
+    assert [each.value for each in part.found] == [value]
+
+
+def test_a_search_reads_its_answers_into_the_same_memory() -> None:
+    """What was found stays as it was when the next answer comes."""
+    used: list[bytearray] = []
+
+    class Kept(Log):
+        def fetch(self, node_id: int, request: FetchRequest, into: bytearray | None = None) -> FetchResponse:
+            response = super().fetch(node_id, request)
+            row = response.topics[0].partitions[0]
+            assert into is not None
+            assert isinstance(row.records, bytes)
+            if len(into) >= len(row.records):
+                used.append(into)
+                view = memoryview(into)[: len(row.records)]
+                view[:] = row.records
+                row.records = view
+            return response
+
+    read = dataclasses.replace(reader(Kept(90), lambda record: record.key == b"k7"), turns=Turns())
+    (part,) = read.forward({0: (0, 90)}, 100)
+    assert [each.offset for each in part.found] == [*range(7, 90, 10)]
+    assert {each.key for each in part.found} == {b"k7"}
+    assert len(used) == 29  # all but the first
+    assert len(set(map(id, used))) == 1
+
+
 def test_what_is_not_committed_yet_is_the_end() -> None:
     log = Log(5)
     (part,) = reader(log).forward({0: (0, 9)}, 50)
@@ -181,7 +218,7 @@ def test_merging_keeps_each_partitions_order() -> None:
 
 def test_failures_stand_beside_what_was_read() -> None:
     class Failing(Log):
-        def fetch(self, node_id: int, request: FetchRequest) -> FetchResponse:
+        def fetch(self, node_id: int, request: FetchRequest, into: bytearray | None = None) -> FetchResponse:
             if request.topics[0].partitions[0].partition == 1:
                 raise ConnectionError("away")
             return super().fetch(node_id, request)

@@ -51,7 +51,7 @@ class Growing(FakeBrokers):
         self.fetched: list[int] = []
         """Offsets from which records were fetched."""
 
-    def fetch(self, node_id: int, request: FetchRequest) -> FetchResponse:
+    def fetch(self, node_id: int, request: FetchRequest, into: bytearray | None = None) -> FetchResponse:
         self.fetched.append(request.topics[0].partitions[0].fetch_offset)
         return super().fetch(node_id, request)
 
@@ -251,7 +251,7 @@ def test_records_that_are_gone_before_they_are_read(monkeypatch: pytest.MonkeyPa
     )  # fmt: skip
     fetch = brokers.fetch
 
-    def fetched(node_id: int, request: FetchRequest) -> FetchResponse:
+    def fetched(node_id: int, request: FetchRequest, into: bytearray | None = None) -> FetchResponse:
         if request.topics[0].partitions[0].fetch_offset < 8:
             raise failure(ApiKey.FETCH, ErrorCode.offset_out_of_range, "t")
         return fetch(node_id, request)
@@ -432,7 +432,7 @@ class Endless(FakeBrokers):
                 each["offset"] = 0 if row["timestamp"] == -2 else 10**9
         return answer
 
-    def fetch(self, node_id: int, request: FetchRequest) -> FetchResponse:
+    def fetch(self, node_id: int, request: FetchRequest, into: bytearray | None = None) -> FetchResponse:
         self.fetches += 1
         self.fetched.set()
         begin = request.topics[0].partitions[0].fetch_offset
