@@ -113,17 +113,7 @@ class Node:
         self.metrics = NodeMetrics()
         self.metadata = self._metadata(controllers)
         self.log_settings = LogSettings(config)
-        self.logs = LogManager(
-            fs, config.log_dirs, self.log_settings.defaults, clock, random,
-            topic_config=lambda topic: self.log_settings.of_topic(self.image, topic),
-            producers=self.log_settings.producers,
-            producer_expiry_interval_ms=config.producer_id_expiration_check_interval_ms,
-            retention_check_interval_ms=config.log_retention_check_interval_ms,
-            flush_scheduler_interval_ms=config.log_flush_scheduler_interval_ms,
-            recovery_point_checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
-            high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
-            log_start_checkpoint_interval_ms=config.log_flush_start_offset_checkpoint_interval_ms,
-        )  # fmt: skip
+        self.logs = self._log_manager()
         self.logs.flush_seconds = self.metrics.flush_seconds
         self.directories = DirectoryEvents(self)
         self.replicas = ReplicaManager(
@@ -175,6 +165,24 @@ class Node:
         from ottla.drivers.zookeeper.services import ZooKeeperServices  # few clusters live there
 
         return ZooKeeperServices(self.fs, self.clock, self.random, self.config, controllers, self.plain_network)
+
+    def _log_manager(self) -> LogManager:
+        config = self.config
+        return LogManager(
+            self.fs,
+            config.log_dirs,
+            self.log_settings.defaults,
+            self.clock,
+            self.random,
+            topic_config=lambda topic: self.log_settings.of_topic(self.image, topic),
+            producers=self.log_settings.producers,
+            producer_expiry_interval_ms=config.producer_id_expiration_check_interval_ms,
+            retention_check_interval_ms=config.log_retention_check_interval_ms,
+            flush_scheduler_interval_ms=config.log_flush_scheduler_interval_ms,
+            recovery_point_checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
+            high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
+            log_start_checkpoint_interval_ms=config.log_flush_start_offset_checkpoint_interval_ms,
+        )
 
     @property
     def image(self) -> MetadataImage:
