@@ -14,7 +14,7 @@ from ottla.metadata.image import PartitionRegistration
 from ottla.model import OFFSETS_TOPIC
 from ottla.network import SocketSender
 from ottla.protocol.messages import ApiKey
-from ottla.replication.partition import Partition
+from ottla.replication.partition import FOLLOWED_MS, Partition
 from ottla.server import dispatch
 from ottla.server.node import Node
 from tests.unit.server import stub
@@ -38,9 +38,10 @@ def change(partition: Partition, epoch: int, isr: tuple[int, ...], leader: int |
     partition.update(PartitionRegistration(replicas, isr, leader, epoch, partition.partition_epoch + 1, ids))
 
 
-def catch_up(partition: Partition, end: int | None = None) -> None:
+def catch_up(partition: Partition, end: int | None = None, *, ago_ms: int = 0) -> None:
     end = partition.log.log_end_offset if end is None else end
-    partition.on_follower_fetch(FOLLOWER, end, partition.leader_epoch, 0)
+    now_ms = int(asyncio.get_running_loop().time() * 1000)
+    partition.on_follower_fetch(FOLLOWER, end, partition.leader_epoch, now_ms - ago_ms)
 
 
 def waiting(partition: Partition) -> int:
@@ -318,6 +319,7 @@ def test_who_requires_stable_offsets_waits_for_the_commits_under_way(tmp_path: P
 
     async def scene(node: Node, client: Client) -> None:
         partition = await commits_ready(node, client)
+        catch_up(partition)
         another = await Client.connect(node)
         for _ in range(2 * shortcut):  # the second is answered by what was learned of the first
             assert (await another.ask(ApiKey.OFFSET_FETCH, 8, stable_values()))["groups"][0]["error_code"] == 0
@@ -341,6 +343,7 @@ def test_who_requires_stable_offsets_looks_for_the_coordinator_if_they_do_not_co
 
     async def scene(node: Node, client: Client) -> None:
         partition = await commits_ready(node, client)
+        catch_up(partition)
         another = await Client.connect(node)
         client.send(ApiKey.OFFSET_COMMIT, 8, commit_values(10))
         await stub.until(lambda: waiting(partition) == 1)
@@ -352,6 +355,23 @@ def test_who_requires_stable_offsets_looks_for_the_coordinator_if_they_do_not_co
         another.close()
 
     play(tmp_path, scene, {**GROUPS, "offsets.commit.timeout.ms": "100"} if event == "timeout" else GROUPS)
+
+
+def test_a_coordinator_that_no_follower_asks_does_not_say_that_offsets_are_stable(tmp_path: Path) -> None:
+    """It may be cut off and replaced: a copier that began at its offsets would copy records twice in transactions
+    (`ottla sim --kind transactions --seed 6017`)."""
+
+    async def scene(node: Node, client: Client) -> None:
+        partition = await commits_ready(node, client)
+        for ago_ms, expected in ((0, (0, 1)), (FOLLOWED_MS, (ErrorCode.not_coordinator,)), (0, (0, 1))):
+            catch_up(partition, ago_ms=ago_ms)
+            for _ in range(2):  # the second is answered by what was learned of the first
+                client.send(ApiKey.OFFSET_FETCH, 8, stable_values())
+                assert await fetched(client) == expected
+        catch_up(partition, ago_ms=FOLLOWED_MS)
+        assert await offset_of(node) == 1, "others are answered"
+
+    play(tmp_path, scene, GROUPS)
 
 
 def delete_values(offset: int, timeout_ms: int = 60_000) -> dict[str, Any]:
