@@ -225,9 +225,9 @@ def complete(state: ShardState, transactional_id: str) -> None:
         return
 
     def again(entry: Entry, error: ErrorCode) -> None:
+        # A full disk is NOT_COORDINATOR too, and may have room again while this node still coordinates.
         entry.pending = OUTCOMES[entry.transaction.state is State.PREPARE_COMMIT][1]
-        if error is not ErrorCode.not_coordinator:
-            state.schedule(("complete", transactional_id), RETRY_MS)
+        state.schedule(("complete", transactional_id), RETRY_MS)
 
     following = completed(entry.transaction, state.now.wall_ms)
     state.write(
