@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,17 @@ def test_crashes_at_awaits_come_where_there_was_none_yet(monkeypatch: Any) -> No
     tally = reports.Tally()
     tally.add(outcome)
     assert f"crashes at awaits: {crashes}, at {len(outcome.crashed_at)} different places" in str(tally)
+
+
+def test_a_run_that_met_little_violated_nothing() -> None:
+    outcome = scenario.Outcome(1, "calm", "", 1, "", [], Counter(), ["it met no kill"], 1.0, 1.0)
+    tally = reports.Tally()
+    for each in (outcome, replace(outcome, met_little=True)):
+        tally.add(each)
+    assert tally.failed == [(1, "calm")]
+    assert tally.met_little == 1
+    assert "FAILED" in reports.summary(outcome)
+    assert reports.summary(replace(outcome, met_little=True)).endswith("not met: it met no kill")
 
 
 OF_CLIENTS = ("acknowledged", "read", "checked", "commits", "offset fetches", "rebalanced", "group commits")

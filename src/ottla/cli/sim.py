@@ -46,7 +46,7 @@ def sim(
         if all_lines or not reports.is_detail(line):
             print(visible(line))
     print(reports.summary(outcome))
-    return FAILED if outcome.failures else OK
+    return FAILED if outcome.failures and not outcome.met_little else OK
 
 
 def _range(text: str) -> range:
@@ -69,7 +69,7 @@ def _many(seeds: range | Iterator[int], kind: str | None, jobs: int) -> int:
     tally = reports.Tally()
     for outcome in reports.play_many(seeds, kind, jobs):
         tally.add(outcome)
-        if outcome.failures:
+        if outcome.failures and not outcome.met_little:
             print(reports.summary(outcome), flush=True)
     print(tally)
     return FAILED if tally.failed else OK
