@@ -65,7 +65,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
             _ended[:] = [spent()]
             of_shared = sum(map(_spent_of, shared))
             item.user_properties += [
-                ("cpu", f"{_ended[0] - before:.2f}"),
+                ("cpu", f"{max(_ended[0] - before, 0.0):.2f}"),  # less, where living ones were lost with their parent
                 ("began", f"{began:.2f}"),
                 ("worker", os.environ.get("PYTEST_XDIST_WORKER", "")),
             ]
