@@ -92,9 +92,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _pytest(arguments: Sequence[str], environment: dict[str, str]) -> int:
     _adopt()
-    with subprocess.Popen(
-        [sys.executable, "-m", "pytest", *arguments], env={**os.environ, **environment}
-    ) as run:  # fmt: skip
+    with subprocess.Popen([sys.executable, "-m", "pytest", *arguments], env={**os.environ, **environment}) as run:
         while run.returncode is None:
             pid, status = os.waitpid(-1, 0)  # at once: tests wait for the end of what is nobody's child
             if pid == run.pid:

@@ -25,8 +25,18 @@ class Command:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
         if "PYSPARK_PYTHON" in os.environ:  # Spark plans, and reads where streams are, with the Python of the driver
             environment["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"]
-        command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "run", pipeline,
-                   "--directory", str(work / "state"), "--json", *arguments]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "ottla.cli.main",
+            "pipeline",
+            "run",
+            pipeline,
+            "--directory",
+            str(work / "state"),
+            "--json",
+            *arguments,
+        ]
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

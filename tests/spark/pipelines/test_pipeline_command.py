@@ -71,13 +71,19 @@ def test_stopped_killed_and_gone_on_with(standalone: StandaloneCluster, bootstra
 
     feed(bootstrap, settings["input"], numbers(3000, 4000))
     spark = (
-        "spark.executor.memory=512m", "spark.driver.host=127.0.0.1",
+        "spark.executor.memory=512m",
+        "spark.driver.host=127.0.0.1",
         f"spark.executorEnv.PYTHONPATH={ROOT / 'src'}{os.pathsep}{ROOT}",
-    )  # fmt: skip
+    )
     command = Command(
-        str(work / "mine.py"), work, *arguments, "--master", standalone.url, "--once",
+        str(work / "mine.py"),
+        work,
+        *arguments,
+        "--master",
+        standalone.url,
+        "--once",
         *(word for each in spark for word in ("--spark", each)),
-    )  # fmt: skip
+    )
     last = command.until(lambda status: status["state"] == "done")
     assert command.ended() == 0
     ensure_exact(bootstrap, settings, 4000)

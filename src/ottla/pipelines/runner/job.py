@@ -61,9 +61,13 @@ class Job:
     """One run of a pipeline. `job["name"]` is the value of a setting."""
 
     def __init__(
-        self, pipeline: Named, options: Options, settings: dict[str, Value], spark: Callable[[], SparkSession],
+        self,
+        pipeline: Named,
+        options: Options,
+        settings: dict[str, Value],
+        spark: Callable[[], SparkSession],
         checkpoints: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.pipeline = pipeline
         self.bootstrap = options.bootstrap
         self.security = options.security
@@ -129,9 +133,16 @@ class Job:
         self._ensured.add(name)
 
     def read(
-        self, setting: str, schema: str | None = None, *, format: str | None = None, key_format: str = "string",
-        group: str | None = None, dead_letters: bool = True, **options: str,
-    ) -> DataFrame:  # fmt: skip
+        self,
+        setting: str,
+        schema: str | None = None,
+        *,
+        format: str | None = None,
+        key_format: str = "string",
+        group: str | None = None,
+        dead_letters: bool = True,
+        **options: str,
+    ) -> DataFrame:
         """A stream of the topic that a setting names, from its beginning: the source's columns, `value` by `format`.
 
         `schema` is DDL for json (the default where there is one), Avro's JSON for avro. With a schema registry that has
@@ -180,9 +191,17 @@ class Job:
         return format_of(self.registry, topic) if format in (None, *FORMATS) else None
 
     def write(
-        self, query: str, frame: DataFrame, setting: str, *, key: str | None = None, mode: str = "append",
-        format: str | None = None, delivery: str = EXACTLY_ONCE, **options: str,
-    ) -> None:  # fmt: skip
+        self,
+        query: str,
+        frame: DataFrame,
+        setting: str,
+        *,
+        key: str | None = None,
+        mode: str = "append",
+        format: str | None = None,
+        delivery: str = EXACTLY_ONCE,
+        **options: str,
+    ) -> None:
         """Start a query that writes the columns of `frame` as values, exactly once, to the topic that a setting names.
         The format is JSON, or what the run says; with a schema registry its schema is registered.
 
@@ -194,21 +213,39 @@ class Job:
         value = F.struct(*[F.col(f"`{name}`") for name in frame.columns]).alias("value")
         columns = [value] if key is None else [F.expr(f"cast({key} as string)").alias("key"), value]
         self.write_records(
-            query, frame.select(*columns), setting, mode=mode, format=format or self.format, delivery=delivery,
+            query,
+            frame.select(*columns),
+            setting,
+            mode=mode,
+            format=format or self.format,
+            delivery=delivery,
             **options,
-        )  # fmt: skip
+        )
 
     def write_records(
-        self, query: str, frame: DataFrame, setting: str, *, mode: str = "append", format: str = "binary",
-        delivery: str = EXACTLY_ONCE, **options: str,
-    ) -> None:  # fmt: skip
+        self,
+        query: str,
+        frame: DataFrame,
+        setting: str,
+        *,
+        mode: str = "append",
+        format: str = "binary",
+        delivery: str = EXACTLY_ONCE,
+        **options: str,
+    ) -> None:
         """The same for a frame that has the columns of the sink: `value`, and `key`, `headers`, `partition`, ..."""
         self.write_to(query, frame, mode=mode, format=format, delivery=delivery, topic=self.topic(setting), **options)
 
     def write_to(
-        self, query: str, frame: DataFrame, *, mode: str = "append", format: str = "binary",
-        delivery: str = EXACTLY_ONCE, **options: str,
-    ) -> None:  # fmt: skip
+        self,
+        query: str,
+        frame: DataFrame,
+        *,
+        mode: str = "append",
+        format: str = "binary",
+        delivery: str = EXACTLY_ONCE,
+        **options: str,
+    ) -> None:
         """The same where the column `topic` says for each row where it goes; `topic` has made those that are missing.
         A batch is one transaction, whatever it writes to."""
         frame = _no_null_headers(frame)
@@ -260,9 +297,15 @@ class Job:
         self.queries.append(Started(query, writer.start, writer.start(), groups))
 
     def step(
-        self, name: str, function: Callable[[], None], *, every_s: float, query: Callable[[], Any] | None = None,
-        bootstrap: str | None = None, security: Security | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        function: Callable[[], None],
+        *,
+        every_s: float,
+        query: Callable[[], Any] | None = None,
+        bootstrap: str | None = None,
+        security: Security | None = None,
+    ) -> None:
         """Have the driver call a function again and again, between looks at the queries; once at least, and once more
         at the end of a run. What it raises ends the run, as a query does that fails for good.
 
