@@ -1,7 +1,10 @@
 """What each test costs, as properties of its case in the JUnit XML; `python -m tools.durations` makes tables of it.
 
 `cpu` is the processor time of the worker and of all below it (nodes, JVMs, consumers), which hangs little on what
-else the machine does; `worker` and `began` tell what ran beside it.
+else the machine does; `worker` and `began` tell what ran beside it. `shared` is what the processes of the whole run
+spent meanwhile, of those that this worker has started: tests of every worker use them.
+
+A process whose parent ends before it, as the JVM of a driver of Spark, is lost here: `tests/suite.py` tells of all.
 """
 
 from __future__ import annotations
@@ -16,12 +19,16 @@ import pytest
 _BEGUN = pytest.StashKey[tuple[float, float]]()
 _ended: list[float] = []
 """What was spent when the last test had ended, where the next one begins."""
+shared: set[str] = set()
+"""Processes of the whole run, as Apache Kafka that tests of all workers compare with: children that are no test's."""
+_of_shared: list[float] = [0.0]
+"""What they had spent when the last test had ended."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def spent() -> float:
     """Seconds of processor time of this process, of its living descendants, and of those that they have waited for."""
-    return sum(os.times()[:4]) + sum(_spent_of(pid) for pid in _children("self"))
+    return sum(os.times()[:4]) + sum(_spent_of(pid) for pid in _children("self") if pid not in shared)
 
 
 def _spent_of(pid: str) -> float:
@@ -56,8 +63,12 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         if _BEGUN in item.stash:
             began, before = item.stash[_BEGUN]
             _ended[:] = [spent()]
+            of_shared = sum(map(_spent_of, shared))
             item.user_properties += [
-                ("cpu", f"{_ended[0] - before:.2f}"),
+                ("cpu", f"{max(_ended[0] - before, 0.0):.2f}"),  # less, where living ones were lost with their parent
                 ("began", f"{began:.2f}"),
                 ("worker", os.environ.get("PYTEST_XDIST_WORKER", "")),
             ]
+            if shared:
+                item.user_properties.append(("shared", f"{of_shared - _of_shared.pop():.2f}"))
+                _of_shared.append(of_shared)

@@ -52,6 +52,9 @@ def _start(directory: Path, controller: int) -> str:
             stderr=log,
             start_new_session=True,  # an interrupt from the keyboard is for pytest
         )
+    from tests import costs  # here: the keeper, which is this module too, needs no pytest
+
+    costs.shared.add(str(keeper.pid))
     assert keeper.stdout is not None
     with keeper.stdout:
         return keeper.stdout.readline().decode().strip()

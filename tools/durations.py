@@ -25,6 +25,8 @@ LAST = ROOT / ".cache" / "test.xml"
 KEPT = ROOT / "tests" / "durations.json"
 KEPT_FROM_S = 2.0
 """Files that take less are not worth a place in an order."""
+SHARED = "(shared)"
+"""The row of what is no test's: processes of the whole run."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ def read(path: Path) -> list[Test]:
         file = module.replace(".", "/") + ".py"
         name = "::".join((file, *classes, case.get("name", "")))
         tests.append(Test(file, name, kept.get("worker", ""), float(kept.get("began") or 0), cost))
+        if shared := float(kept.get("shared") or 0):
+            tests.append(Test(SHARED, SHARED, kept.get("worker", ""), 0.0, Cost(cpu_s=shared)))
     return tests
 
 
@@ -127,7 +131,7 @@ def compared(before: Sequence[Test], after: Sequence[Test]) -> str:
 
 def kept(tests: Sequence[Test]) -> dict[str, float]:
     """What `tests/order.py` reads: seconds of each file that takes some, by the clock, but the processor's if more."""
-    costs = by(lambda test: test.file, tests)
+    costs = by(lambda test: test.file, (test for test in tests if test.file != SHARED))
     seconds = {file: max(cost.clock_s, cost.cpu_s) for file, cost in sorted(costs.items())}
     return {file: round(each, 1) for file, each in seconds.items() if each >= KEPT_FROM_S}
 

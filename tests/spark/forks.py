@@ -3,8 +3,8 @@
 Spark starts a Python for each query, planner and daemon; most of what those cost in the tests is imports. `python()`
 gives the program to name in `PYSPARK_PYTHON`: it asks a server for a fork that has its descriptors, environment and
 arguments, passes a SIGTERM on and ends as the fork ends; a fork is killed when its program is. That a worker of a
-Python of its own finds and imports all is seen where drivers and clusters run (`test_standalone.py`,
-`test_pipeline_command.py`, `test_kills.py`).
+Python of its own finds and imports all is seen where drivers and clusters run (`test_standalone.py`, `test_kills.py`,
+the demo).
 """
 
 from __future__ import annotations

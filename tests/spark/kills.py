@@ -40,6 +40,7 @@ PARTITIONS = 3
 STARTS_MAX = 8
 """Starts in one round: Spark stops a query at its first failure, and each kill causes at most one."""
 PATIENCE_S = 240.0
+LOOK_EVERY_S = 0.05
 _REPLICATED = {
     **QUICK, "transaction.state.log.replication.factor": "3", "transaction.state.log.min.isr": "2",
     "offsets.topic.replication.factor": "3", "min.insync.replicas": "2", "default.replication.factor": "3",
@@ -124,11 +125,10 @@ def fill(bootstrap: str, count: int, replicas: int) -> None:
     assert producer.flush(120) == 0
 
 
-def copied(bootstrap: str) -> int:
+def copied(cluster: Cluster) -> int:
     """Records that have come to the sink, committed or not."""
-    with contextlib.closing(Cluster(ClientConfig(parse_addresses(bootstrap), request_timeout_s=60))) as cluster:
-        ends = cluster.offsets({TopicPartition(SINK, at): LATEST for at in range(PARTITIONS)})
-        return sum(one.offset for one in ends.values())
+    ends = cluster.offsets({TopicPartition(SINK, at): LATEST for at in range(PARTITIONS)})
+    return sum(one.offset for one in ends.values())
 
 
 def wait_for(condition: Callable[[], bool], what: str) -> None:
@@ -136,12 +136,16 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         if time.monotonic() > deadline:
             raise RuntimeError(f"{what}: not in {PATIENCE_S:.0f} s")
-        time.sleep(0.02)
+        time.sleep(LOOK_EVERY_S)
+
+
+def client(bootstrap: str) -> contextlib.closing[Cluster]:
+    return contextlib.closing(Cluster(ClientConfig(parse_addresses(bootstrap), request_timeout_s=60)))
 
 
 def check_readers_go_on(bootstrap: str) -> None:
     """Raises AssertionError with the transactions that hold readers of committed records back."""
-    with contextlib.closing(Cluster(ClientConfig(parse_addresses(bootstrap), request_timeout_s=60))) as cluster:
+    with client(bootstrap) as cluster:
         open_transactions = list_transactions(cluster, PREFIX)
         assert not open_transactions, f"left open: {open_transactions}"
 
@@ -179,10 +183,12 @@ def play(
     marks = [round(count * (number + rng.random()) / (len(victims) + 0.5)) for number in range(len(victims))]
     try:
         for victim, mark in zip(victims, marks, strict=True):
-            wait_for(lambda mark=mark: copied(bootstrap) >= mark or job.process.poll() is not None, "the job")  # type: ignore[misc, union-attr]
+            with client(bootstrap) as cluster:
+                wait_for(lambda mark=mark: copied(cluster) >= mark or job.process.poll() is not None, "the job")  # type: ignore[misc, union-attr]
             time.sleep(rng.random() / 4)  # anywhere in a batch
             did = kill(victim, job)
-            told.append(f"{victim} at {copied(bootstrap)} of {count}" + ("" if did else " (none there)"))
+            with client(bootstrap) as cluster:
+                told.append(f"{victim} at {copied(cluster)} of {count}" + ("" if did else " (none there)"))
             if job.process is not None and victim == "driver":
                 job.start()
         while job.end() != 0:

@@ -64,6 +64,23 @@ def test_a_run_says_what_each_test_cost(tmp_path: Path) -> None:
     assert nothing.cpu_s < 0.3 and here.tests == 1
 
 
+def test_what_serves_the_whole_run_is_no_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    burns = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
+    before = costs.spent()
+    with subprocess.Popen([sys.executable, "-c", burns], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        monkeypatch.setattr(costs, "shared", {*costs.shared, str(process.pid)})
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert costs.spent() - before < 0.4
+        process.communicate(b"\n")
+    path = write(tmp_path / "run.xml", ("tests.unit.test_a", "test_one", 5.0, 2.0))
+    path.write_text(path.read_text().replace("</properties>", '<property name="shared" value="9.5"/></properties>'))
+    tests = durations.read(path)
+    folders = durations.by(lambda test: test.folder, tests)
+    assert folders == {"tests/unit": Cost(1, 5.0, 2.0), durations.SHARED: Cost(0, 0.0, 9.5)}
+    assert durations.kept(tests) == {"tests/unit/test_a.py": 5.0}
+
+
 def test_what_still_runs_counts_as_well() -> None:
     before = costs.spent()
     burns = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"

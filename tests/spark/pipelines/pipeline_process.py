@@ -23,6 +23,8 @@ class Command:
 
     def __init__(self, pipeline: str, work: Path, *arguments: str) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        if "PYSPARK_PYTHON" in os.environ:  # Spark plans, and reads where streams are, with the Python of the driver
+            environment["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"]
         command = [
             sys.executable,
             "-m",

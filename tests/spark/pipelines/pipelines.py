@@ -18,6 +18,8 @@ from ottla.pipelines.runner.topics import Topics
 
 _numbers = itertools.count()
 PATIENCE_S = 120.0
+LOOK_EVERY_S = 0.1
+"""Most looks read a topic: closer together they took the processor that the pipeline waited for."""
 
 
 def feed(bootstrap: str, topic: str, rows: Iterable[Mapping[str, Any] | bytes], key: str | None = None) -> None:
@@ -46,7 +48,7 @@ def wait_for(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline
-        time.sleep(0.02)
+        time.sleep(LOOK_EVERY_S)
 
 
 def names(*topics: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""`ottla pipeline run` in a process of its own: stopped, killed, gone on with; on a standalone cluster."""
+"""`ottla pipeline run` in a process of its own: stopped, killed, gone on with, also on a standalone cluster."""
 
 from __future__ import annotations
 
@@ -49,17 +49,20 @@ def ensure_exact(bootstrap: str, settings: dict[str, str], count: int) -> None:
 
 
 @pytest.mark.usefixtures("spark")
-def test_stopped_killed_and_gone_on_with(bootstrap: str, work: Path) -> None:
+def test_stopped_killed_and_gone_on_with(standalone: StandaloneCluster, bootstrap: str, work: Path) -> None:
+    """By local drivers, whose state a standalone cluster goes on with: a driver of its own would take 20 s of a
+    processor."""
     settings = names("input", "halves", "counts")
     feed(bootstrap, settings["input"], [*numbers(0, 1000), b"{", b"null", *numbers(1000, 2000)])
-    arguments = ["-b", bootstrap, "--master", "local[2]", "--batch-records", "1000", *set_(settings)]
-    command = Command(str(work / "mine.py"), work, *arguments)
+    arguments = ["-b", bootstrap, "--batch-records", "1000", *set_(settings)]
+    local = ["--master", "local[2]"]
+    command = Command(str(work / "mine.py"), work, *arguments, *local)
     command.until(has_read(1))
     assert command.end(signal.SIGKILL) == -signal.SIGKILL
     directory = ["--directory", str(work / "state")]
     assert [each["state"] for each in ottla("pipeline", "status", *directory)] == ["died"]
 
-    command = Command(str(work / "mine.py"), work, *arguments)
+    command = Command(str(work / "mine.py"), work, *arguments, *local)
     command.until(is_done)
     feed(bootstrap, settings["input"], numbers(2000, 3000))
     command.until(lambda status: is_done(status) and has_read(1000)(status))
@@ -67,7 +70,20 @@ def test_stopped_killed_and_gone_on_with(bootstrap: str, work: Path) -> None:
     assert command.ended() == 0
 
     feed(bootstrap, settings["input"], numbers(3000, 4000))
-    command = Command(str(work / "mine.py"), work, *arguments, "--once")
+    spark = (
+        "spark.executor.memory=512m",
+        "spark.driver.host=127.0.0.1",
+        f"spark.executorEnv.PYTHONPATH={ROOT / 'src'}{os.pathsep}{ROOT}",
+    )
+    command = Command(
+        str(work / "mine.py"),
+        work,
+        *arguments,
+        "--master",
+        standalone.url,
+        "--once",
+        *(word for each in spark for word in ("--spark", each)),
+    )
     last = command.until(lambda status: status["state"] == "done")
     assert command.ended() == 0
     ensure_exact(bootstrap, settings, 4000)
@@ -107,29 +123,3 @@ def test_a_signal_ends_it_between_two_batches(bootstrap: str, work: Path) -> Non
     assert command.errors == []
     assert [each["state"] for each in ottla("pipeline", "status", "--directory", str(work / "state"))] == ["stopped"]
     ensure_exact(bootstrap, settings, 100)
-
-
-@pytest.mark.usefixtures("spark")
-def test_on_a_standalone_cluster(standalone: StandaloneCluster, bootstrap: str, work: Path) -> None:
-    settings = names("input", "halves", "counts")
-    feed(bootstrap, settings["input"], numbers(0, 1000))
-    spark = (
-        "spark.executor.memory=512m",
-        "spark.driver.host=127.0.0.1",
-        "spark.sql.shuffle.partitions=2",
-        f"spark.executorEnv.PYTHONPATH={ROOT / 'src'}{os.pathsep}{ROOT}",
-    )
-    command = Command(
-        str(work / "mine.py"),
-        work,
-        "-b",
-        bootstrap,
-        "--master",
-        standalone.url,
-        "--once",
-        *set_(settings),
-        *(word for each in spark for word in ("--spark", each)),
-    )
-    command.until(lambda status: status["state"] == "done")
-    assert command.ended() == 0
-    ensure_exact(bootstrap, settings, 1000)
