@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import bytecode, costs, message_keys, order, orphans, skips, suite
+from tests import costs, message_keys, order, orphans, skips, suite
 from tests import oracle as oracle_of_the_run
 from tests.conformance import compatibility
 from tools import compiled
@@ -44,8 +44,6 @@ def pytest_configure(config: pytest.Config) -> None:
             pytest.exit(f"run `make setup`: compiled before the last change were {', '.join(old)}", 4)
         if failed := os.environ.pop(suite.FAILED, None):  # workers, and runs that tests start, have none
             config.pluginmanager.register(suite.Failures(failed))
-        if config.getoption("dist", "no") != "no":
-            bytecode.keep(config)
         os.environ[_CONTROLLER] = str(os.getpid())  # workers of xdist inherit it
         # A shell starts background jobs with SIGINT ignored, nohup with SIGHUP; what the tests start would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
