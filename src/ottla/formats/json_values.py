@@ -21,7 +21,6 @@ from typing import Any
 import pyarrow as pa
 
 from ottla.formats.errors import SchemaError
-from ottla.formats.json_texts import texts
 from ottla.formats.nested import Bad, Build, array, integer, mapping, scalars, struct, utf8
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -61,6 +60,8 @@ class JsonValues:
 
     def encode(self, column: pa.Array) -> pa.Array:
         """JSON bytes of each row; null stays null."""
+        from ottla.formats.json_texts import texts  # what only reads does without pyarrow.compute
+
         return texts(column).cast(pa.binary())
 
 
