@@ -61,9 +61,15 @@ def records(acls: int, users: int) -> Iterator[r.AccessControlEntryRecord]:
         if content not in seen:
             seen.add(content)
             yield r.AccessControlEntryRecord(
-                UUID(int=random.getrandbits(128), version=4), kind, name, pattern, user, "*", OPERATIONS[number % 3],
+                UUID(int=random.getrandbits(128), version=4),
+                kind,
+                name,
+                pattern,
+                user,
+                "*",
+                OPERATIONS[number % 3],
                 Permission.ALLOW,
-            )  # fmt: skip
+            )
 
 
 def loaded(frames: list[bytes]) -> tuple[MetadataImage, float]:
@@ -120,9 +126,14 @@ def measure(acls: int, users: int) -> None:
     any_topic = each_us(lambda number: authorizer.is_allowed_for_any("User:service-1", HOST, write, topic))
     print(f"  any topic: {any_topic:.2f} us")
     creation = {
-        "resource_type": 2, "resource_name": "new", "resource_pattern_type": 3, "principal": "User:new", "host": "*",
-        "operation": 3, "permission_type": 3,
-    }  # fmt: skip
+        "resource_type": 2,
+        "resource_name": "new",
+        "resource_pattern_type": 3,
+        "principal": "User:new",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
     for which in ("first", "next"):
         began_s = time.perf_counter()
         decision = at_once(create_acls(image, {"creations": [creation]}, random_module.Random(3)))
@@ -140,17 +151,19 @@ async def starts(acls: int, users: int) -> None:
         config = {"log.dirs": directory, "listeners": "PLAINTEXT://127.0.0.1:0", **SETTINGS}
         rows = [
             {
-                "resource_type": each.resource_type, "resource_name": each.resource_name,
-                "resource_pattern_type": each.pattern_type, "principal": each.principal, "host": each.host,
-                "operation": each.operation, "permission_type": each.permission_type,
+                "resource_type": each.resource_type,
+                "resource_name": each.resource_name,
+                "resource_pattern_type": each.pattern_type,
+                "principal": each.principal,
+                "host": each.host,
+                "operation": each.operation,
+                "permission_type": each.permission_type,
             }
             for each in records(acls, users)
-        ]  # fmt: skip
+        ]
         for creations in (rows, []):
             random = random_module.Random(len(creations))
-            node = Node(
-                ServerConfig.load(None, config, {}), OsFileSystem(), SystemClock(), random, SystemNetwork()
-            )  # fmt: skip
+            node = Node(ServerConfig.load(None, config, {}), OsFileSystem(), SystemClock(), random, SystemNetwork())
             await node.start()
             had = len(node.image.acls)
             print(f"  start with {had} ACLs: {node.start_seconds:.2f} s, {resident_bytes() / 1e6:.0f} MB in all")

@@ -212,16 +212,24 @@ def attacks(size: float = 1.0) -> dict[str, Callable[[], Attack]]:
             for number in range(count)
         ]
         return request(
-            key.OFFSET_COMMIT, 8, group_id="g", generation_id_or_member_epoch=-1, member_id="",
+            key.OFFSET_COMMIT,
+            8,
+            group_id="g",
+            generation_id_or_member_epoch=-1,
+            member_id="",
             topics=[{"name": TOPIC, "partitions": listed}],
-        )  # fmt: skip
+        )
 
     def configs(count: int, api: ApiKey, version: int) -> bytes:
         listed = [
-            {"resource_type": 2, "resource_name": TOPIC if api is key.DESCRIBE_CONFIGS else f"none-{number}",
-             "configs": [], "configuration_keys": None}
+            {
+                "resource_type": 2,
+                "resource_name": TOPIC if api is key.DESCRIBE_CONFIGS else f"none-{number}",
+                "configs": [],
+                "configuration_keys": None,
+            }
             for number in range(count)
-        ]  # fmt: skip
+        ]
         return request(api, version, resources=listed, validate_only=False)
 
     metadata = request(key.METADATA, 12, topics=None, allow_auto_topic_creation=False)
@@ -364,8 +372,11 @@ def memory_mb(pid: int) -> tuple[float, float]:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         lines = []
-    sizes = {name: int(rest.split()[0]) / 1024 for name, _, rest in (line.partition(":") for line in lines)
-             if name in ("VmHWM", "VmRSS")}  # fmt: skip
+    sizes = {
+        name: int(rest.split()[0]) / 1024
+        for name, _, rest in (line.partition(":") for line in lines)
+        if name in ("VmHWM", "VmRSS")
+    }
     return sizes.get("VmHWM", math.nan), sizes.get("VmRSS", math.nan)
 
 
@@ -432,9 +443,18 @@ def measure(name: str, side: str, make_attack: Callable[[], Attack], base: Path,
             except Unanswered as error:
                 note = f"no answer after the attack ({error})"
         return Row(
-            name, side, len(watch.waits), watch.percentile(0.5), watch.percentile(0.99), watch.percentile(0.999),
-            max(watch.waits), seconds, before, *memory_mb(broker.pid), note,
-        )  # fmt: skip
+            name,
+            side,
+            len(watch.waits),
+            watch.percentile(0.5),
+            watch.percentile(0.99),
+            watch.percentile(0.999),
+            max(watch.waits),
+            seconds,
+            before,
+            *memory_mb(broker.pid),
+            note,
+        )
     finally:
         broker.stop()
 

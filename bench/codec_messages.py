@@ -69,35 +69,55 @@ def _join_group() -> Values:
         for n in range(MEMBERS)
     ]
     return {
-        "throttle_time": 0, "error_code": 0, "generation_id": 7, "protocol_type": "consumer", "protocol_name": "range",
-        "leader": members[0]["member_id"], "skip_assignment": False, "member_id": members[0]["member_id"],
+        "throttle_time": 0,
+        "error_code": 0,
+        "generation_id": 7,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "leader": members[0]["member_id"],
+        "skip_assignment": False,
+        "member_id": members[0]["member_id"],
         "members": members,
-    }  # fmt: skip
+    }
 
 
 def _sync_group() -> Values:
     rows = [{"member_id": f"consumer-{n}-{UUID(int=n)}", "assignment": b"partitions" * 5} for n in range(MEMBERS)]
     return {
-        "group_id": "group", "generation_id": 7, "member_id": rows[0]["member_id"], "group_instance_id": None,
-        "protocol_type": "consumer", "protocol_name": "range", "assignments": rows,
-    }  # fmt: skip
+        "group_id": "group",
+        "generation_id": 7,
+        "member_id": rows[0]["member_id"],
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": rows,
+    }
 
 
 def _metadata() -> Values:
     partitions = [
         {
-            "error_code": 0, "partition_index": n, "leader_id": 1 + n % 3, "leader_epoch": 5,
-            "replica_nodes": REPLICAS, "isr_nodes": REPLICAS, "offline_replicas": (),
+            "error_code": 0,
+            "partition_index": n,
+            "leader_id": 1 + n % 3,
+            "leader_epoch": 5,
+            "replica_nodes": REPLICAS,
+            "isr_nodes": REPLICAS,
+            "offline_replicas": (),
         }
         for n in range(PARTITIONS)
-    ]  # fmt: skip
+    ]
     topics = [
         {
-            "error_code": 0, "name": f"topic-{n}", "topic_id": UUID(int=n + 1), "is_internal": False,
-            "partitions": partitions, "topic_authorized_operations": -(2**31),
+            "error_code": 0,
+            "name": f"topic-{n}",
+            "topic_id": UUID(int=n + 1),
+            "is_internal": False,
+            "partitions": partitions,
+            "topic_authorized_operations": -(2**31),
         }
         for n in range(TOPICS)
-    ]  # fmt: skip
+    ]
     brokers = [{"node_id": n, "host": f"broker-{n}.example", "port": 9092, "rack": f"rack-{n}"} for n in REPLICAS]
     return {"brokers": brokers, "cluster_id": "a cluster's id in base64", "controller_id": 1, "topics": topics}
 
@@ -105,18 +125,23 @@ def _metadata() -> Values:
 def _commits(rows: int) -> list[Values]:
     partitions = [
         {
-            "partition_index": n, "committed_offset": 10_000_000 + n, "committed_leader_epoch": 4,
+            "partition_index": n,
+            "committed_offset": 10_000_000 + n,
+            "committed_leader_epoch": 4,
             "committed_metadata": "",
         }
         for n in range(rows // 10)
-    ]  # fmt: skip
+    ]
     return [{"name": f"topic-{n}", "partitions": partitions} for n in range(10)]
 
 
 def _member(group_id: str = "group") -> Values:
     return {
-        "group_id": group_id, "generation_id": 7, "member_id": f"consumer-1-{UUID(int=1)}", "group_instance_id": None,
-    }  # fmt: skip
+        "group_id": group_id,
+        "generation_id": 7,
+        "member_id": f"consumer-1-{UUID(int=1)}",
+        "group_instance_id": None,
+    }
 
 
 def _offset_commit() -> Values:
@@ -130,10 +155,14 @@ def _txn_offset_commit() -> Values:
 
 def _fetch_snapshot() -> Values:
     row = {
-        "index": 0, "error_code": 0, "snapshot_id": {"end_offset": 100_000, "epoch": 5},
-        "current_leader": {"leader_id": 1, "leader_epoch": 5}, "size": 1 << 20, "position": 0,
+        "index": 0,
+        "error_code": 0,
+        "snapshot_id": {"end_offset": 100_000, "epoch": 5},
+        "current_leader": {"leader_id": 1, "leader_epoch": 5},
+        "size": 1 << 20,
+        "position": 0,
         "unaligned_records": bytes(SNAPSHOT_BYTES),
-    }  # fmt: skip
+    }
     endpoint = {"node_id": 1, "host": "controller-1.example", "port": 9093}
     return {"topics": [{"name": "__cluster_metadata", "partitions": [row]}], "node_endpoints": [endpoint]}
 
@@ -142,11 +171,14 @@ def _alter_partition() -> Values:
     isr = [{"broker_id": n, "broker_epoch": 100 + n} for n in REPLICAS]
     rows = [
         {
-            "partition_index": n, "leader_epoch": 5, "new_isr_with_epochs": isr, "leader_recovery_state": 0,
+            "partition_index": n,
+            "leader_epoch": 5,
+            "new_isr_with_epochs": isr,
+            "leader_recovery_state": 0,
             "partition_epoch": 9,
         }
         for n in range(100)
-    ]  # fmt: skip
+    ]
     topics = [{"topic_id": UUID(int=n + 1), "partitions": rows} for n in range(10)]
     return {"broker_id": 1, "broker_epoch": 101, "topics": topics}
 
@@ -154,10 +186,17 @@ def _alter_partition() -> Values:
 def _consumer_heartbeat() -> Values:
     owned = [{"topic_id": UUID(int=n + 1), "partitions": [*range(5)]} for n in range(2)]
     return {
-        "group_id": "group", "member_id": str(UUID(int=1)), "member_epoch": 7, "instance_id": None, "rack_id": None,
-        "rebalance_timeout": 300_000, "subscribed_topic_names": ["topic-1", "topic-2"], "server_assignor": "uniform",
-        "subscribed_topic_regex": None, "topic_partitions": owned,
-    }  # fmt: skip
+        "group_id": "group",
+        "member_id": str(UUID(int=1)),
+        "member_epoch": 7,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": 300_000,
+        "subscribed_topic_names": ["topic-1", "topic-2"],
+        "server_assignor": "uniform",
+        "subscribed_topic_regex": None,
+        "topic_partitions": owned,
+    }
 
 
 def _partition_change() -> Any:

@@ -47,11 +47,13 @@ def answer(kind: Kind) -> tuple[bytes, int]:
     for batch in range(count):
         records = [
             SimpleRecord(
-                TIME + at // 100, b"key-%06d" % at if kind.keyed else None,
-                source.randbytes(kind.value_bytes // 2).ljust(kind.value_bytes, b"."), headers,
+                TIME + at // 100,
+                b"key-%06d" % at if kind.keyed else None,
+                source.randbytes(kind.value_bytes // 2).ljust(kind.value_bytes, b"."),
+                headers,
             )
             for at in range(kind.per_batch)
-        ]  # fmt: skip
+        ]
         batches += build_batch(records, base_offset=batch * kind.per_batch, codec=kind.codec)
     return bytes(batches), count * kind.per_batch
 

@@ -69,9 +69,12 @@ class Mirror:
         self.name = name
         with log.open("wb") as file:
             self.process = subprocess.Popen(
-                command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, **environment},
+                command,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
                 start_new_session=True,
-            )  # fmt: skip
+            )
         self.tree = Tree(self.process.pid)
 
     def signal(self, number: int) -> None:
@@ -160,9 +163,12 @@ def clusters(base: Path) -> Iterator[tuple[brokers.Side, brokers.Side]]:
 
 
 def measured(
-    side: Callable[[str, str, Path], Mirror], source: brokers.Side, destination: brokers.Side, work: Path,
+    side: Callable[[str, str, Path], Mirror],
+    source: brokers.Side,
+    destination: brokers.Side,
+    work: Path,
     options: argparse.Namespace,
-) -> tuple[str, dict[str, float]]:  # fmt: skip
+) -> tuple[str, dict[str, float]]:
     """The name of a side, and its figures."""
     there, here = (f"127.0.0.1:{broker.port}" for broker in (source, destination))
     admin = AdminClient({"bootstrap.servers": there})
@@ -198,11 +204,15 @@ def measured(
         mirror.stop()
     gigabytes = options.megabytes / 1000
     return mirror.name, {
-        "MB/s": options.megabytes / took, "CPU-s per GB": spent / gigabytes,
-        "CPU-s per GB, brokers": of_brokers / gigabytes, **halves(memory_mb),
-        "lag p50 ms": lags[len(lags) // 2], "lag p99 ms": lags[int(len(lags) * 0.99)],
-        "cores meanwhile": cores[0], "brokers": cores[1],
-    }  # fmt: skip
+        "MB/s": options.megabytes / took,
+        "CPU-s per GB": spent / gigabytes,
+        "CPU-s per GB, brokers": of_brokers / gigabytes,
+        **halves(memory_mb),
+        "lag p50 ms": lags[len(lags) // 2],
+        "lag p99 ms": lags[int(len(lags) * 0.99)],
+        "cores meanwhile": cores[0],
+        "brokers": cores[1],
+    }
 
 
 def fill(bootstrap: str, topic: str, records: int, size: int) -> None:
@@ -244,10 +254,15 @@ def steady(source: str, destination: str, rate: int, seconds: int, size: int, le
     """Lags in ms, sorted."""
     found: list[float] = []
     total = rate * (seconds + left_out_s)
-    consumer = Consumer({
-        "bootstrap.servers": destination, "group.id": "lag", "isolation.level": "read_committed",
-        "enable.auto.commit": False, "fetch.wait.max.ms": 10,
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": destination,
+            "group.id": "lag",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 10,
+        }
+    )
     consumer.assign([TopicPartition("steady", number, 0) for number in range(PARTITIONS)])
 
     def receive() -> None:

@@ -104,10 +104,11 @@ def run(bench: Bench, kind: type[Job], name: str, options: argparse.Namespace) -
 def row(found: list[float], spent_s: float, batches: int, options: argparse.Namespace) -> dict[str, str]:
     """Median and p99 of sorted latencies in ms."""
     return {
-        "p50 ms": f"{statistics.median(found):,.0f}", "p99 ms": f"{found[int(len(found) * 0.99)]:,.0f}",
+        "p50 ms": f"{statistics.median(found):,.0f}",
+        "p99 ms": f"{found[int(len(found) * 0.99)]:,.0f}",
         "batches": str(batches),
         "CPU-s per M events, Spark": f"{spent_s / options.seconds / options.rate * 1e6:.1f}",
-    }  # fmt: skip
+    }
 
 
 def run_rows(bench: Bench, options: argparse.Namespace) -> dict[str, str]:

@@ -111,9 +111,12 @@ def check_metrics(ran: Ran) -> None:
     windows = rows.groupBy("host", "name", f.window("at", "1 minute").alias("window"))
     names = ("host", "name", "start", "count", "min", "max")
     expected = windows.agg(
-        f.count("*").alias("count"), f.min("value").alias("min"), f.max("value").alias("max"),
-        f.col("window.start").alias("start"), f.col("window.end").alias("ends"),
-    )  # fmt: skip
+        f.count("*").alias("count"),
+        f.min("value").alias("min"),
+        f.max("value").alias("max"),
+        f.col("window.start").alias("start"),
+        f.col("window.end").alias("ends"),
+    )
     found = ran.values("rollups", "host STRING, name STRING, start TIMESTAMP, count BIGINT, min DOUBLE, max DOUBLE")
     exactly(found.select(*names), expected.where(f.col("ends") <= over("at", rows)).select(*names))
     high = f.col("value") >= RULE_LIMIT
@@ -145,11 +148,15 @@ def check_ticks(ran: Ran) -> None:
     place = f.struct("value.at", "partition", "offset")
     windows = read.groupBy("value.symbol", f.window("value.at", "1 minute").alias("window"))
     expected = windows.agg(
-        f.min_by("value.price", place).alias("open"), f.max("value.price").alias("high"),
-        f.min("value.price").alias("low"), f.max_by("value.price", place).alias("close"),
-        f.sum("value.size").alias("volume"), f.count("*").alias("ticks"),
-        f.col("window.start").alias("start"), f.col("window.end").alias("ends"),
-    )  # fmt: skip
+        f.min_by("value.price", place).alias("open"),
+        f.max("value.price").alias("high"),
+        f.min("value.price").alias("low"),
+        f.max_by("value.price", place).alias("close"),
+        f.sum("value.size").alias("volume"),
+        f.count("*").alias("ticks"),
+        f.col("window.start").alias("start"),
+        f.col("window.end").alias("ends"),
+    )
     names = ("symbol", "start", "open", "high", "low", "close", "volume", "ticks")
     schema = "symbol STRING, start TIMESTAMP, open DOUBLE, high DOUBLE, low DOUBLE, close DOUBLE, volume BIGINT,"
     found = ran.values("candles", f"{schema} ticks BIGINT")

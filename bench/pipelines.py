@@ -64,9 +64,16 @@ class ByConnector(Job):
     """A job whose topics are read and written by Spark's Kafka connector."""
 
     def _source(
-        self, topics: tuple[str, ...], schema: str | None = None, *, format: str | None = None,
-        key_format: str = "string", group: str | None = None, dead_letters: bool = True, **options: str,
-    ) -> DataFrame:  # fmt: skip
+        self,
+        topics: tuple[str, ...],
+        schema: str | None = None,
+        *,
+        format: str | None = None,
+        key_format: str = "string",
+        group: str | None = None,
+        dead_letters: bool = True,
+        **options: str,
+    ) -> DataFrame:
         chosen = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": ",".join(topics), **options}
         chosen |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(BATCH_RECORDS)}
         frame = self.spark.readStream.format("kafka").options(**chosen).load()
@@ -77,9 +84,15 @@ class ByConnector(Job):
         )
 
     def write_to(
-        self, query: str, frame: DataFrame, *, mode: str = "append", format: str = "binary", delivery: str = "",
+        self,
+        query: str,
+        frame: DataFrame,
+        *,
+        mode: str = "append",
+        format: str = "binary",
+        delivery: str = "",
         **options: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if format == "json":
             frame = frame.withColumn("value", f.to_json("value"))
         chosen = {"kafka.bootstrap.servers": self.bootstrap, "kafka.compression.type": "lz4", **options}
@@ -147,9 +160,10 @@ class Bench:
                 pipeline.build(job)
                 progress = {started.name: ended(started, job) for started in job.queries}
             cost = Cost(
-                time.monotonic() - began, self._tree.cpu_seconds() - spark,
+                time.monotonic() - began,
+                self._tree.cpu_seconds() - spark,
                 brokers.cpu_seconds(self.broker.pid) - broker,
-            )  # fmt: skip
+            )
             found = state(progress, events, memory_mb)
             files = [each for each in Path(work, "checkpoints").rglob("*") if each.is_file()]
             found["checkpoints MB"] = sum(each.stat().st_size for each in files) / 1e6
@@ -243,12 +257,14 @@ def measured(
             for side, kind in sides.items():
                 cost, state = bench.run(kind, load, made, events)
                 millions = events / 1e6
-                found[side].append({
-                    "K events/s": events / cost.seconds / 1e3,
-                    "CPU-s per M events, Spark": cost.spark_cpu_s / millions,
-                    "CPU-s per M events, broker": cost.broker_cpu_s / millions,
-                    **state,
-                })  # fmt: skip
+                found[side].append(
+                    {
+                        "K events/s": events / cost.seconds / 1e3,
+                        "CPU-s per M events, Spark": cost.spark_cpu_s / millions,
+                        "CPU-s per M events, broker": cost.broker_cpu_s / millions,
+                        **state,
+                    }
+                )
                 print(f"{name} {side}: {found[side][-1]}", flush=True)
     return found
 

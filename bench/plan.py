@@ -133,8 +133,15 @@ def steps_of(names: Sequence[str], *, extra: bool = False) -> list[Step]:
 class Runner:
     """Makes the steps that are not done, and keeps what they found."""
 
-    def __init__(self, run: Run, tables: Mapping[str, Table], path: Path, *, quick: bool = False,
-                 clock: Callable[[], float] = time.monotonic) -> None:  # fmt: skip
+    def __init__(
+        self,
+        run: Run,
+        tables: Mapping[str, Table],
+        path: Path,
+        *,
+        quick: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.run, self.tables, self.path, self.quick, self._clock = run, tables, path, quick, clock
         self.commit = results.commit()
         self.failed: list[str] = []
@@ -265,7 +272,7 @@ def describe(steps: Sequence[Step], left: Sequence[Step], path: Path, commit: st
         f"Commit {commit}; results go to {path}.",
         f"{len(steps) - len(left)} of {len(steps)} steps are done at this commit; the others take about "
         f"{sum(step.minutes for step in left):.0f} minutes:",
-    ]  # fmt: skip
+    ]
     lines += [f"  {'     ' if step in left else 'done '}{step.name:<30}{step.minutes:g} min" for step in steps]
     return "\n".join(lines)
 

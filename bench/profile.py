@@ -41,11 +41,22 @@ class ProfiledOttla(Ottla):
         overrides = [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
         self.stats = self.data.with_name("profile.stats")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cProfile", "-o", str(self.stats), "-m", "ottla.cli.main", "server", "start",
-             str(self.data), *overrides],
+            [
+                sys.executable,
+                "-m",
+                "cProfile",
+                "-o",
+                str(self.stats),
+                "-m",
+                "ottla.cli.main",
+                "server",
+                "start",
+                str(self.data),
+                *overrides,
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         return wait_until_answering("127.0.0.1", self.port, 60, self.process)
 
 

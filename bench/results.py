@@ -50,9 +50,7 @@ def commit() -> str:
 
 def _git(*arguments: str) -> str:
     command = ["git", *arguments]
-    found = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-    )  # fmt: skip
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
     return found.stdout.strip()
 
 
@@ -90,9 +88,14 @@ def how(rule: str, windows: str, busy_cores: float | None = None, missing: str =
     their length), busy (cores that the machine used before the measurement, brokers at rest included) and missing
     (counters that this machine does not have)."""
     return {
-        "date": f"{datetime.now(UTC):%Y-%m-%d}", "commit": commit(), "machine": machine(), "rule": rule,
-        "windows": windows, "busy": "" if busy_cores is None else f"{busy_cores:.2f}", "missing": missing,
-    }  # fmt: skip
+        "date": f"{datetime.now(UTC):%Y-%m-%d}",
+        "commit": commit(),
+        "machine": machine(),
+        "rule": rule,
+        "windows": windows,
+        "busy": "" if busy_cores is None else f"{busy_cores:.2f}",
+        "missing": missing,
+    }
 
 
 def rounds(count: int) -> str:

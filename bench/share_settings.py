@@ -75,11 +75,18 @@ class Rejecting(Worker):
             for number, ranges in (self._taken() if self._epoch else {each: [] for each in self._partitions}).items()
         ]
         values = {
-            **self._names, "share_session_epoch": self._epoch, "max_wait": wait_ms, "min_bytes": 1,
-            "max_bytes": 1 << 20, "max_records": records_max, "batch_size": records_max, "share_acquire_mode": mode,
-            "is_renew_ack": False, "topics": [{"topic_id": self._topic_id, "partitions": rows}] if rows else [],
+            **self._names,
+            "share_session_epoch": self._epoch,
+            "max_wait": wait_ms,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "max_records": records_max,
+            "batch_size": records_max,
+            "share_acquire_mode": mode,
+            "is_renew_ack": False,
+            "topics": [{"topic_id": self._topic_id, "partitions": rows}] if rows else [],
             "forgotten_topics_data": [],
-        }  # fmt: skip
+        }
         self._epoch += 1
         self.client.send(ApiKey.SHARE_FETCH, 2, values)
 
@@ -180,9 +187,10 @@ def _take_all(workers: Sequence[Worker]) -> tuple[int, float]:
 def started(side: str, base: Path) -> Iterator[tuple[int, int]]:
     """The port and the process of a broker that knows dead letters."""
     settings = {
-        "share.coordinator.state.topic.num.partitions": "1", "offsets.topic.num.partitions": "1",
+        "share.coordinator.state.topic.num.partitions": "1",
+        "offsets.topic.num.partitions": "1",
         "log.segment.bytes": str(256 << 20),
-    }  # fmt: skip
+    }
     if side == "kafka":
         with KafkaPeer(base / side, settings=settings, release="4.4") as peer:
             assert peer.process is not None

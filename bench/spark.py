@@ -187,8 +187,10 @@ class Bench:
             return run
 
         sides = {
-            KAFKA: writing("kafka"), OTTLA: writing("ottla"), EXACTLY_ONCE: writing("ottla", delivery="exactly-once"),
-        }  # fmt: skip
+            KAFKA: writing("kafka"),
+            OTTLA: writing("ottla"),
+            EXACTLY_ONCE: writing("ottla", delivery="exactly-once"),
+        }
         if self.with_ceiling:
             sides[CEILING] = writing("ceiling")
         return self.measure("sink", sides, rows, size)
@@ -209,8 +211,10 @@ class Bench:
                 return run
 
             sides = {
-                KAFKA: query("kafka"), OTTLA: query("ottla"), EXACTLY_ONCE: query("ottla", delivery="exactly-once")
-            }  # fmt: skip
+                KAFKA: query("kafka"),
+                OTTLA: query("ottla"),
+                EXACTLY_ONCE: query("ottla", delivery="exactly-once"),
+            }
             return self.measure("stream", sides, rows, size)
 
     def _read(self, name: str, topic: str, *, is_stream: bool = False) -> DataFrame:
@@ -275,9 +279,11 @@ def session(cores: int, jars: Iterable[Path] | None = None, settings: Mapping[st
     jars = JARS.glob("*.jar") if jars is None else jars
     os.environ["PYSPARK_PYTHON"] = sys.executable
     chosen: dict[str, bool | float | int | str | None] = {
-        "spark.jars": ",".join(map(str, sorted(jars))), "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false", **(settings or {}),
-    }  # fmt: skip
+        "spark.jars": ",".join(map(str, sorted(jars))),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **(settings or {}),
+    }
     spark = SparkSession.builder.master(f"local[{cores}]").config(map=chosen).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(Ceiling)

@@ -56,12 +56,16 @@ class Batches(DataSourceReader):
         numbers = pa.repeat(pa.scalar(partition.value, pa.int64()), count)
         batch = pa.record_batch(
             [
-                pa.nulls(count, pa.binary()), pa.repeat(pa.scalar(bytes(self.size)), count),
-                pa.repeat(self.topic, count), numbers.cast(pa.int32()), numbers,
-                numbers.cast(SCHEMA.field("timestamp").type), numbers.cast(pa.int32()),
+                pa.nulls(count, pa.binary()),
+                pa.repeat(pa.scalar(bytes(self.size)), count),
+                pa.repeat(self.topic, count),
+                numbers.cast(pa.int32()),
+                numbers,
+                numbers.cast(SCHEMA.field("timestamp").type),
+                numbers.cast(pa.int32()),
             ],
             schema=SCHEMA,
-        )  # fmt: skip
+        )
         while left > 0:
             yield batch.slice(0, left)
             left -= count

@@ -57,8 +57,9 @@ class Line:
     def ratio(self, kept: Kept) -> float:
         """The median of the ratios of the pairs, Ottla's to the other's."""
         ours, theirs = self.rounds(kept)
-        return statistics.median(compare.ratios([each[self.figure] for each in ours],
-                                                [each[self.figure] for each in theirs]))  # fmt: skip
+        return statistics.median(
+            compare.ratios([each[self.figure] for each in ours], [each[self.figure] for each in theirs])
+        )
 
     def ahead(self, kept: Kept) -> str:
         """Which side is better, and how many times: "Ottla 2.7 x"."""
@@ -358,8 +359,11 @@ def failover_summary(results: Results) -> str:
         return ""
     medians = [statistics.median(each) for each in (ours, theirs)]
     cells = [f"{compare.short(each)} ms" for each in medians]
-    ahead = f"Ottla {times(medians[1] / medians[0])}" if medians[0] < medians[1] else (
-        f"**Kafka {times(medians[0] / medians[1])}**")  # fmt: skip
+    ahead = (
+        f"Ottla {times(medians[1] / medians[0])}"
+        if medians[0] < medians[1]
+        else (f"**Kafka {times(medians[0] / medians[1])}**")
+    )
     return f"{KILLED} {' | '.join([*cells, ahead])} |"
 
 

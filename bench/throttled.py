@@ -112,9 +112,12 @@ def beside(side: Side, name: str, seconds: float) -> dict[str, float]:
             moved = int(other.communicate(timeout=60)[0])
     client.close()
     return {
-        "p50 ms": result.percentile(0.5), "p99 ms": result.percentile(0.99), "p99.9 ms": result.percentile(0.999),
-        "longest ms": max(result.latencies_ms), "the other one MB/s": moved / 1e6 / seconds,
-    }  # fmt: skip
+        "p50 ms": result.percentile(0.5),
+        "p99 ms": result.percentile(0.99),
+        "p99.9 ms": result.percentile(0.999),
+        "longest ms": max(result.latencies_ms),
+        "the other one MB/s": moved / 1e6 / seconds,
+    }
 
 
 @table("throttled", "produce beside a client that a quota holds back")

@@ -141,9 +141,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="ottla-bench-") as base:
             secured = free_port()
             settings = {
-                "log.retention.check.interval.ms": "2000", "log.segment.delete.delay.ms": "1000",
+                "log.retention.check.interval.ms": "2000",
+                "log.segment.delete.delay.ms": "1000",
                 **ssl_settings(Path(base) / "tls", authority, authority.issue("node")),
-            }  # fmt: skip
+            }
             side: Side
             if name == "ottla":
                 side = Ottla(Path(base) / "data", settings)

@@ -166,8 +166,10 @@ def _compare(bootstrap: str, registry: Registry, feeder: Feeder) -> None:
         wrong.append("windows are not what the metrics come to")
     alerts = answers.rows(bootstrap, "alerts")
     busy = max((row for row in found if row["name"] == "cpu0"), key=lambda row: row["mean"], default=None)
-    _say(f"metrics:  {len(feeder.acknowledged['metrics']):,} metrics, {len(found):,} windows, {len(alerts)} alerts"
-         + (f"; cpu0 at most {busy['mean']:.0f} % over {WINDOW_S} s" if busy else ""))  # fmt: skip
+    _say(
+        f"metrics:  {len(feeder.acknowledged['metrics']):,} metrics, {len(found):,} windows, {len(alerts)} alerts"
+        + (f"; cpu0 at most {busy['mean']:.0f} % over {WINDOW_S} s" if busy else "")
+    )
 
     entries, refused = (answers.rows(bootstrap, topic) for topic in ("ledger-entries", "ledger-refused"))
     wrong += answers.ledger_mistakes(feeder.acknowledged["transactions"], entries, refused)

@@ -34,8 +34,15 @@ def page_views(repository: Path) -> list[Event]:
 
     None outside of a git repository.
     """
-    command = ["git", "-C", str(repository), "log", f"--max-count={COMMITS_MAX}", "--name-only",
-               "--format=%x1e%at%x1f%an"]  # fmt: skip
+    command = [
+        "git",
+        "-C",
+        str(repository),
+        "log",
+        f"--max-count={COMMITS_MAX}",
+        "--name-only",
+        "--format=%x1e%at%x1f%an",
+    ]
     result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     found = []
     for entry in result.stdout.split("\x1e")[1:]:

@@ -24,10 +24,16 @@ class Feeder:
         self._serializers = serializers
         self.acknowledged: defaultdict[str, list[Event]] = defaultdict(list)
         self.failures: list[str] = []
-        self._producer = Producer({
-            "bootstrap.servers": bootstrap, "client.id": "demo-feeder", "enable.idempotence": True,
-            "compression.codec": "lz4", "linger.ms": 20, "log_level": 0,
-        })  # fmt: skip
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": "demo-feeder",
+                "enable.idempotence": True,
+                "compression.codec": "lz4",
+                "linger.ms": 20,
+                "log_level": 0,
+            }
+        )
 
     def feed(self, topic: str, events: Iterable[Event]) -> None:
         serialize = self._serializers.get(topic, lambda value: json.dumps(value, ensure_ascii=False).encode())

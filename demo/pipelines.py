@@ -43,9 +43,11 @@ class Pipelines:
 
     def __enter__(self) -> Pipelines:
         environment = {
-            **start_fast(), **os.environ,
-            "OTTLA_BOOTSTRAP": self._bootstrap, "OTTLA_PIPELINES": str(self.directory),
-        }  # fmt: skip
+            **start_fast(),
+            **os.environ,
+            "OTTLA_BOOTSTRAP": self._bootstrap,
+            "OTTLA_PIPELINES": str(self.directory),
+        }
         small = [word for name, value in CONFIGS.items() for word in ("--spark", f"{name}={value}")]
         for name in self.settings:
             command = [sys.executable, "-m", "ottla.cli.main", *self.command(name)[1:], "--master", "local[1]", *small]

@@ -38,8 +38,11 @@ class Registry:
     def __enter__(self) -> Registry:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "ottla.cli.main", *self.command[1:], "--bootstrap", self._bootstrap],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
         assert self._process.stdout is not None
         greeting = self._process.stdout.readline().rstrip()
         words = [word.rstrip(",") for word in greeting.split() if word.startswith("http://")]

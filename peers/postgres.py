@@ -50,10 +50,25 @@ class Postgres:
             if self.as_user:
                 shutil.chown(self.directory, "postgres", "postgres")
             done = subprocess.run(
-                [self.bin / "initdb", "--pgdata", "data", "--username", "postgres", "--auth", "trust", "--no-sync",
-                 "--encoding", "UTF8", "--locale", "C"],
-                cwd=self.directory, capture_output=True, text=True, **self.as_user,
-            )  # fmt: skip
+                [
+                    self.bin / "initdb",
+                    "--pgdata",
+                    "data",
+                    "--username",
+                    "postgres",
+                    "--auth",
+                    "trust",
+                    "--no-sync",
+                    "--encoding",
+                    "UTF8",
+                    "--locale",
+                    "C",
+                ],
+                cwd=self.directory,
+                capture_output=True,
+                text=True,
+                **self.as_user,
+            )
             assert done.returncode == 0, done.stderr
             self.start()
         except BaseException:
@@ -69,10 +84,25 @@ class Postgres:
         """Returns when it takes connections: after a kill, when it has recovered."""
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.bin / "postgres", "-D", "data", "-p", str(self.port), "-c", "listen_addresses=127.0.0.1",
-                 "-c", "unix_socket_directories=", "-c", "max_prepared_transactions=4"],
-                cwd=self.directory, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self.as_user,
-            )  # fmt: skip
+                [
+                    self.bin / "postgres",
+                    "-D",
+                    "data",
+                    "-p",
+                    str(self.port),
+                    "-c",
+                    "listen_addresses=127.0.0.1",
+                    "-c",
+                    "unix_socket_directories=",
+                    "-c",
+                    "max_prepared_transactions=4",
+                ],
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                **self.as_user,
+            )
         deadline = time.monotonic() + START_S
         while True:
             try:

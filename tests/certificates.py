@@ -128,7 +128,10 @@ def ssl_settings(
     keys.write_text(identity.pem())
     trust.write_text(authority.pem)
     settings = {
-        "ssl.keystore.type": "PEM", "ssl.keystore.location": str(keys),
-        "ssl.truststore.type": "PEM", "ssl.truststore.location": str(trust), "ssl.client.auth": client_auth,
-    }  # fmt: skip
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(keys),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(trust),
+        "ssl.client.auth": client_auth,
+    }
     return {prefix + each: value for each, value in settings.items()}

@@ -160,9 +160,12 @@ class Realm:
             f"  acl_file = {directory}/kadm5.acl\n  max_life = {life}\n }}\n{modules}"
         )
         self.environ = {
-            **os.environ, **found, "KRB5_CONFIG": str(self.configuration), "KRB5_KDC_PROFILE": f"{directory}/kdc.conf",
+            **os.environ,
+            **found,
+            "KRB5_CONFIG": str(self.configuration),
+            "KRB5_KDC_PROFILE": f"{directory}/kdc.conf",
             "KRB5CCNAME": f"FILE:{directory}/tickets",
-        }  # fmt: skip
+        }
         self._ask("kdb5_util", "create", "-s", "-P", PASSWORD)
         self._output = (directory / "kdc.out").open("ab")
         self._process = subprocess.Popen(

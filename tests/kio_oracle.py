@@ -79,9 +79,15 @@ def _own(found: Sequence[schemas.FieldSchema], kind: str, api_key: int) -> Any:
     from kio.static.primitive import i8, i16, i32, i64
 
     types: dict[str, Any] = {
-        "string": str, "int8": i8, "int32": i32, "int64": i64, "error": KioErrorCode, "uuid": UUID | None,
-        "bytes": bytes, "bool": bool,
-    }  # fmt: skip
+        "string": str,
+        "int8": i8,
+        "int32": i32,
+        "int64": i64,
+        "error": KioErrorCode,
+        "uuid": UUID | None,
+        "bytes": bytes,
+        "bool": bool,
+    }
     names = {"error": "error_code"}
     members: list[Any] = []
     for each in found:
@@ -93,9 +99,12 @@ def _own(found: Sequence[schemas.FieldSchema], kind: str, api_key: int) -> Any:
         members.append((each.name, type_, field(metadata={"kafka_type": names.get(each.type, each.type)})))
     header = RequestHeader if kind == "request" else ResponseHeader
     namespace = {
-        "__type__": EntityType[kind], "__version__": i16(0), "__flexible__": True, "__api_key__": i16(api_key),
+        "__type__": EntityType[kind],
+        "__version__": i16(0),
+        "__flexible__": True,
+        "__api_key__": i16(api_key),
         "__header_schema__": header,
-    }  # fmt: skip
+    }
     made = make_dataclass("Own", members, namespace=namespace, frozen=True, slots=True, kw_only=True)
     made.__annotations__.update(dict.fromkeys(namespace, ClassVar))
     return made
@@ -111,10 +120,18 @@ def _newer(found: Sequence[schemas.FieldSchema], kind: str, api_key: int, versio
     from kio.static.primitive import f64, i8, i16, i32, i64, u16
 
     types: dict[str, Any] = {
-        "float64": f64, "string": str, "uint16": u16,
-        "int8": i8, "int16": i16, "int32": i32, "int64": i64, "bool": bool, "bytes": bytes,
-        "error": KioErrorCode, "uuid": UUID | None,
-    }  # fmt: skip
+        "float64": f64,
+        "string": str,
+        "uint16": u16,
+        "int8": i8,
+        "int16": i16,
+        "int32": i32,
+        "int64": i64,
+        "bool": bool,
+        "bytes": bytes,
+        "error": KioErrorCode,
+        "uuid": UUID | None,
+    }
     members: list[Any] = []
     for each in found:
         if not each.versions[0] <= version <= each.versions[1]:
@@ -134,9 +151,12 @@ def _newer(found: Sequence[schemas.FieldSchema], kind: str, api_key: int, versio
         RequestHeader if kind == "request" else OldHeader if api_key == ApiKey.API_VERSIONS else ResponseHeader
     )
     namespace = {
-        "__type__": EntityType[kind], "__version__": i16(version), "__flexible__": True, "__api_key__": i16(api_key),
+        "__type__": EntityType[kind],
+        "__version__": i16(version),
+        "__flexible__": True,
+        "__api_key__": i16(api_key),
         "__header_schema__": header,
-    }  # fmt: skip
+    }
     made = make_dataclass("Newer", members, namespace=namespace, frozen=True, slots=True, kw_only=True)
     made.__annotations__.update(dict.fromkeys(namespace, ClassVar))
     return made

@@ -99,8 +99,10 @@ def records() -> Iterator[str]:
     yield "| record | kind | number | versions |"
     yield "|---|---|---|---|"
     kinds = {
-        "metadata": "`__cluster_metadata`", "coordinator-key": "key of a coordinator", "coordinator-value": "its value",
-    }  # fmt: skip
+        "metadata": "`__cluster_metadata`",
+        "coordinator-key": "key of a coordinator",
+        "coordinator-value": "its value",
+    }
     for line in MESSAGES.splitlines():
         name, kind, number, versions, *_ = [*line.partition(":")[0].split(), "", "", "", ""]
         if kind in kinds and "@" not in name:

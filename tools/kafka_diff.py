@@ -111,8 +111,9 @@ def message_changes(old: Row | None, new: Row | None) -> Iterator[str]:
         else:
             changes = [
                 f"{label} {was[name].get(key)} -> {now[name].get(key)}"
-                for key, label in _OF_A_FIELD.items() if was[name].get(key) != now[name].get(key)
-            ]  # fmt: skip
+                for key, label in _OF_A_FIELD.items()
+                if was[name].get(key) != now[name].get(key)
+            ]
             if changes:
                 yield f"`{name}`: {', '.join(changes)}"
             elif was[name].get("about") != now[name].get("about"):
@@ -142,8 +143,9 @@ def settings(old: Release, new: Release, kind: str) -> Iterator[Sequence[object]
         elif changes := [each for each in _COMPARED if was[name].get(each) != now[name].get(each)]:
             texts = [
                 f"{each} {shown(was[name].get(each))} -> {shown(now[name].get(each))}"
-                for each in changes if each != "documentation"
-            ]  # fmt: skip
+                for each in changes
+                if each != "documentation"
+            ]
             said = "documentation" in changes
             yield f"`{name}`", "; ".join(texts) or "documentation", new_words(was[name], now[name]) if said else ""
 

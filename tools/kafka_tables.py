@@ -66,9 +66,13 @@ class Release:
             if message["type"] == "request":
                 first, _, last = message["validVersions"].partition("-")
                 found[message["apiKey"]] = Api(
-                    message["apiKey"], message["name"].removesuffix("Request"), int(first), int(last or first),
-                    bool(message.get("latestVersionUnstable")), tuple(sorted(message.get("listeners", ()))),
-                )  # fmt: skip
+                    message["apiKey"],
+                    message["name"].removesuffix("Request"),
+                    int(first),
+                    int(last or first),
+                    bool(message.get("latestVersionUnstable")),
+                    tuple(sorted(message.get("listeners", ()))),
+                )
         return found
 
 
@@ -116,8 +120,11 @@ def release(where: str) -> Release:
     messages = {each["name"]: each for each in protocol_schemas.definitions(of_it) if each["validVersions"] != "none"}
     done = subprocess.run(
         ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{of_it[0].parent}/*", str(PROGRAM)],
-        capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     if done.returncode:
         raise SystemExit(f"{PROGRAM.name} failed on the jars of {name}:\n{done.stderr.strip()}")
     return Release(

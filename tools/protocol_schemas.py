@@ -70,8 +70,13 @@ _SHARED: Final = [
 
 def _own(key: int, kind: str, name: str, fields: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
-        "apiKey": key, "type": kind, "name": name, "validVersions": "0", "flexibleVersions": "0+", "fields": fields,
-    }  # fmt: skip
+        "apiKey": key,
+        "type": kind,
+        "name": name,
+        "validVersions": "0",
+        "flexibleVersions": "0+",
+        "fields": fields,
+    }
 
 
 OWN: Final = [
@@ -182,14 +187,15 @@ def marked(
                 continue  # what brokers with ZooKeeper had, and early access
             last = _ends(known)[0] - 1
         yield {
-            **message, "name": f"{message['name']}@{release}",
+            **message,
+            "name": f"{message['name']}@{release}",
             "validVersions": str(first) if first == last else f"{first}-{last}",
             "fields": _of_versions(message.get("fields", ()), first, last),
             "commonStructs": [
                 {**each, "fields": _of_versions(each["fields"], first, last)}
                 for each in message.get("commonStructs", ())
             ],
-        }  # fmt: skip
+        }
 
 
 def rendered(jars: Sequence[Path], others: Mapping[str, Sequence[Path]] | None = None) -> str:

@@ -45,9 +45,13 @@ def main() -> int:
 
 
 def release(
-    root: Path, version: str, *, dry: bool = False, today: str | None = None,
+    root: Path,
+    version: str,
+    *,
+    dry: bool = False,
+    today: str | None = None,
     build: Callable[[Path, Path], None] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Make it. `build` writes the packages of a tree into a directory. Raises Refused."""
     check(root, version)
     texts = planned(root, version, today or datetime.now(UTC).date().isoformat())

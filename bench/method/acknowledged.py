@@ -58,8 +58,9 @@ class Librdkafka(Acknowledged):
         number, began = 0, time.monotonic()
         while not self._ended.is_set():
             try:
-                self._producer.produce(self._topic, b"x" * 100, partition=number % self._partitions,
-                                       on_delivery=self._delivered)  # fmt: skip
+                self._producer.produce(
+                    self._topic, b"x" * 100, partition=number % self._partitions, on_delivery=self._delivered
+                )
                 number += 1
             except BufferError:
                 self._producer.poll(0.1)
@@ -89,10 +90,22 @@ class Java(Acknowledged):
         self.values: dict[tuple[int, int], str] = {}
         """Acknowledged values by partition and offset."""
         self._command = java(
-            "org.apache.kafka.tools.VerifiableProducer", "--bootstrap-server", bootstrap, "--topic", topic,
-            "--throughput", str(RATE), "--acks", "-1", "--repeating-keys", "60", "--command-config", self._config.name,
-            heap="256m", flags=START_FAST,
-        )  # fmt: skip
+            "org.apache.kafka.tools.VerifiableProducer",
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            topic,
+            "--throughput",
+            str(RATE),
+            "--acks",
+            "-1",
+            "--repeating-keys",
+            "60",
+            "--command-config",
+            self._config.name,
+            heap="256m",
+            flags=START_FAST,
+        )
 
     def __enter__(self) -> Java:
         self._process = subprocess.Popen(

@@ -48,9 +48,16 @@ def produce_window(topic: Topic, batch: bytes) -> Callable[[float, Meter], Resul
 
     def window(seconds: float, meter: Meter) -> Result:
         return uniform_load(
-            topic.ports, frames, ApiKey.PRODUCE, PRODUCE_VERSION, in_flight=IN_FLIGHT, seconds=seconds, meter=meter,
-            payload_bytes=len(batch), fixed=produce_answer,
-        )  # fmt: skip
+            topic.ports,
+            frames,
+            ApiKey.PRODUCE,
+            PRODUCE_VERSION,
+            in_flight=IN_FLIGHT,
+            seconds=seconds,
+            meter=meter,
+            payload_bytes=len(batch),
+            fixed=produce_answer,
+        )
 
     return window
 

@@ -37,9 +37,13 @@ class CountedOttla(Ottla):
     a tenth of a percent."""
 
     def __init__(
-        self, directory: Path, settings: dict[str, str] | None = None, source: Path | None = None,
-        *, function: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        directory: Path,
+        settings: dict[str, str] | None = None,
+        source: Path | None = None,
+        *,
+        function: str | None = None,
+    ) -> None:
         super().__init__(directory, {**SLOW, **(settings or {})}, source)
         self._only = () if function is None else (f"--toggle-collect={function}",)
 
@@ -47,11 +51,25 @@ class CountedOttla(Ottla):
         overrides = [part for name, value in self.settings.items() for part in ("--set", f"{name}={value}")]
         self.out = self.data.with_name(self.data.name + ".callgrind")
         self.process = subprocess.Popen(
-            ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={self.out}", *self._only,
-             sys.executable, "-m", "ottla.cli.main", "server", "start", str(self.data), *overrides],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            [
+                "valgrind",
+                "--tool=callgrind",
+                "--instr-atstart=no",
+                f"--callgrind-out-file={self.out}",
+                *self._only,
+                sys.executable,
+                "-m",
+                "ottla.cli.main",
+                "server",
+                "start",
+                str(self.data),
+                *overrides,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env={**self.environment, "PYTHONHASHSEED": "0"},
-        )  # fmt: skip
+        )
         begin = time.perf_counter()
         wait_until_answering("127.0.0.1", self.port, 300, self.process)
         return time.perf_counter() - begin

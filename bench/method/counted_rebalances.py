@@ -56,10 +56,15 @@ class _Members:
 
 def _joining(group_id: str, member_id: str) -> dict[str, Any]:
     return {
-        "group_id": group_id, "session_timeout": SESSION_MS, "rebalance_timeout": TIMEOUT_MS, "member_id": member_id,
-        "group_instance_id": None, "protocol_type": "consumer", "reason": None,
+        "group_id": group_id,
+        "session_timeout": SESSION_MS,
+        "rebalance_timeout": TIMEOUT_MS,
+        "member_id": member_id,
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "reason": None,
         "protocols": [{"name": "range", "metadata": METADATA}],
-    }  # fmt: skip
+    }
 
 
 class _Classic:
@@ -96,9 +101,9 @@ class ClassicRebalances(_Members):
     def _ask(
         self, members: Sequence[_Classic], api: ApiKey, version: int, values: Iterable[dict[str, Any]]
     ) -> list[Any]:
-        return self.exchange([
-            (member.client, (api, version, each)) for member, each in zip(members, values, strict=True)
-        ])  # fmt: skip
+        return self.exchange(
+            [(member.client, (api, version, each)) for member, each in zip(members, values, strict=True)]
+        )
 
     def _beat(self, members: Sequence[_Classic], due: ErrorCode) -> None:
         values = [self._who(member) for member in members]
@@ -107,9 +112,11 @@ class ClassicRebalances(_Members):
 
     def _who(self, member: _Classic) -> dict[str, Any]:
         return {
-            "group_id": self.group_id, "generation_id": member.generation, "member_id": member.member_id,
+            "group_id": self.group_id,
+            "generation_id": member.generation,
+            "member_id": member.member_id,
             "group_instance_id": None,
-        }  # fmt: skip
+        }
 
     def _join(self, added: list[_Classic]) -> None:
         """A rebalance: those added begin it, if there are any, or else one that has left has begun it."""
@@ -137,10 +144,14 @@ class ClassicRebalances(_Members):
                 assignments = [{"member_id": each.member_id, "assignment": ASSIGNMENT} for each in answer.members]
                 leader = member
         values = [
-            {**self._who(member), "protocol_type": "consumer", "protocol_name": "range",
-             "assignments": assignments if member is leader else []}
+            {
+                **self._who(member),
+                "protocol_type": "consumer",
+                "protocol_name": "range",
+                "assignments": assignments if member is leader else [],
+            }
             for member in self.members
-        ]  # fmt: skip
+        ]
         for answer in self._ask(self.members, ApiKey.SYNC_GROUP, SYNC_VERSION, values):
             _require(answer, ErrorCode.none)
         self._beat(self.members, ErrorCode.none)
@@ -185,9 +196,14 @@ class FirstJoins(_Members):
             _require(answer, ErrorCode.none)
             _require_generation(answer.generation_id)
             assignments = [{"member_id": each.member_id, "assignment": ASSIGNMENT} for each in answer.members]
-            assigning.append({
-                **member.who(), "protocol_type": "consumer", "protocol_name": "range", "assignments": assignments,
-            })  # fmt: skip
+            assigning.append(
+                {
+                    **member.who(),
+                    "protocol_type": "consumer",
+                    "protocol_name": "range",
+                    "assignments": assignments,
+                }
+            )
         for _, answer in self._all(members, ApiKey.SYNC_GROUP, SYNC_VERSION, assigning):
             _require(answer, ErrorCode.none)
         for _, answer in self._all(members, ApiKey.HEARTBEAT, BEAT_VERSION, [each.who() for each in members]):
@@ -213,8 +229,11 @@ class _FirstJoin:
 
     def who(self) -> dict[str, Any]:
         return {
-            "group_id": self.group_id, "generation_id": 1, "member_id": self.member_id, "group_instance_id": None,
-        }  # fmt: skip
+            "group_id": self.group_id,
+            "generation_id": 1,
+            "member_id": self.member_id,
+            "group_instance_id": None,
+        }
 
 
 def _require_generation(generation: int) -> None:
@@ -306,12 +325,17 @@ class ConsumerRebalances(_Members):
                 by_topic.setdefault(topic_id, []).append(number)
             owned = [{"topic_id": topic_id, "partitions": numbers} for topic_id, numbers in by_topic.items()]
         return {
-            "group_id": self.group_id, "member_id": member.member_id,
-            "member_epoch": member.epoch if epoch is None else epoch, "instance_id": None, "rack_id": None,
+            "group_id": self.group_id,
+            "member_id": member.member_id,
+            "member_epoch": member.epoch if epoch is None else epoch,
+            "instance_id": None,
+            "rack_id": None,
             "rebalance_timeout": TIMEOUT_MS if is_new else -1,
-            "subscribed_topic_names": [self.topic] if is_new else None, "subscribed_topic_regex": None,
-            "server_assignor": None, "topic_partitions": owned,
-        }  # fmt: skip
+            "subscribed_topic_names": [self.topic] if is_new else None,
+            "subscribed_topic_regex": None,
+            "server_assignor": None,
+            "topic_partitions": owned,
+        }
 
 
 def _require(answer: Any, due: ErrorCode) -> None:

@@ -187,9 +187,15 @@ def _follower_session(partitions: int, broker: Broker) -> Requests:
 
     def request(session_id: int, session_epoch: int, wanted: list[FetchPartition]) -> bytes:
         body = FetchRequest(
-            500, 1, 50 << 20, [FetchTopic(None, answer["topic_id"], wanted)], replica_id=FOLLOWER, replica_epoch=epoch,
-            session_id=session_id, session_epoch=session_epoch,
-        )  # fmt: skip
+            500,
+            1,
+            50 << 20,
+            [FetchTopic(None, answer["topic_id"], wanted)],
+            replica_id=FOLLOWER,
+            replica_epoch=epoch,
+            session_id=session_id,
+            session_epoch=session_epoch,
+        )
         return frame(bytes(fetch.encode_request(SESSION_VERSION, 1, "bench", body)))
 
     with closing(Client(broker.side.port)) as follower:
@@ -219,17 +225,26 @@ def register_follower(side: Side) -> int:
         ]
         listeners = [{"name": "PLAINTEXT", "host": "127.0.0.1", "port": 1, "security_protocol": 0}]
         registration = {
-            "broker_id": FOLLOWER, "cluster_id": cluster_id, "incarnation_id": UUID(int=FOLLOWER), "rack": None,
-            "listeners": listeners, "features": supported, "is_migrating_zk_broker": False,
-            "log_dirs": [UUID(int=1000)], "previous_broker_epoch": -1,
-        }  # fmt: skip
+            "broker_id": FOLLOWER,
+            "cluster_id": cluster_id,
+            "incarnation_id": UUID(int=FOLLOWER),
+            "rack": None,
+            "listeners": listeners,
+            "features": supported,
+            "is_migrating_zk_broker": False,
+            "log_dirs": [UUID(int=1000)],
+            "previous_broker_epoch": -1,
+        }
         registered = controller.call(ApiKey.BROKER_REGISTRATION, 4, registration)
         assert not registered["error_code"], registered
         epoch: int = registered["broker_epoch"]
         beat = {
-            "broker_id": FOLLOWER, "broker_epoch": epoch, "current_metadata_offset": 1 << 40, "want_fence": False,
+            "broker_id": FOLLOWER,
+            "broker_epoch": epoch,
+            "current_metadata_offset": 1 << 40,
+            "want_fence": False,
             "want_shut_down": False,
-        }  # fmt: skip
+        }
         while controller.call(ApiKey.BROKER_HEARTBEAT, 1, beat)["is_fenced"]:
             time.sleep(0.05)
     return epoch
@@ -244,11 +259,15 @@ def _share_fetches(broker: Broker) -> Requests:
     group = queue.group()
     requests = [
         share_fetch_values(
-            group, "counted", queue.topic_id, epoch, SHARED_RECORDS,
+            group,
+            "counted",
+            queue.topic_id,
+            epoch,
+            SHARED_RECORDS,
             {0: [((epoch - 1) * records, epoch * records - 1)] if epoch else []},
         )
         for epoch in range(SHARED_REQUESTS + 1)
-    ]  # fmt: skip
+    ]
     while not broker.client.call(ApiKey.SHARE_FETCH, FETCH_VERSION, requests[0])["responses"]:
         pass  # the share-partition is being loaded
     frames = [frame(_encode(ApiKey.SHARE_FETCH, FETCH_VERSION, values=each)) for each in requests[1:]]
@@ -257,7 +276,7 @@ def _share_fetches(broker: Broker) -> Requests:
 
 def _keyed_share_fetches(
     topic: str, settings: Mapping[str, str], broker: Broker, *, held: bool = False, waiting: int = 0
-) -> Burst:  # fmt: skip
+) -> Burst:
     return ShareFetches(broker.side.port, topic, settings, held=held, waiting=waiting)
 
 
@@ -349,19 +368,28 @@ def loads() -> list[Load]:
     found.append(Load("heartbeat of a consumer group", _consumer_heartbeats))
     for protocol, rebalances in (("classic", _classic_rebalances), ("KIP-848", _consumer_rebalances)):
         found += [
-            Load(f"rebalance of {members:,} members, {protocol}", partial(rebalances, members), is_large=True,
-                 is_kept=members == REBALANCED_MEMBERS, by_name=members > REBALANCED_MEMBERS)
+            Load(
+                f"rebalance of {members:,} members, {protocol}",
+                partial(rebalances, members),
+                is_large=True,
+                is_kept=members == REBALANCED_MEMBERS,
+                by_name=members > REBALANCED_MEMBERS,
+            )
             for members in REBALANCED
-        ]  # fmt: skip
+        ]
     groups, members = SMALL_GROUPS
     found.append(
         Load(f"first join of {groups} groups of {members} members", _first_joins, is_large=True, is_kept=False)
     )
     found.append(Load("share fetch of 500 records", _share_fetches, in_suite=True))
     for number, (what, settings, held) in enumerate(
-        (("", {}, False), (", back-off", DELAYED, False), (", in order by key", ORDERED, False),
-         (", in order by key, one key held", ORDERED, True))
-    ):  # fmt: skip
+        (
+            ("", {}, False),
+            (", back-off", DELAYED, False),
+            (", in order by key", ORDERED, False),
+            (", in order by key, one key held", ORDERED, True),
+        )
+    ):
         requests_ = partial(_keyed_share_fetches, f"keyed-{number}", settings, held=held)
         found.append(Load(f"share fetch of 500 keyed records{what}", requests_, is_kept=False))
     for waiting in (1, 10_000):

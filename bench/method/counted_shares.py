@@ -34,9 +34,15 @@ class ShareFetches:
     units = 1
 
     def __init__(
-        self, port: int, topic: str, settings: Mapping[str, str], *, held: bool = False, waiting: int = 0,
+        self,
+        port: int,
+        topic: str,
+        settings: Mapping[str, str],
+        *,
+        held: bool = False,
+        waiting: int = 0,
         fetches: int = FETCHES,
-    ) -> None:  # fmt: skip
+    ) -> None:
         queue = Queue(port, topic, 1)
         fill(queue.client, topic, held=held, waiting=waiting, fetches=fetches)
         group = queue.group()

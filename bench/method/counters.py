@@ -67,14 +67,25 @@ class Perf:
         control, self._control = os.pipe()
         self._acknowledged, acknowledge = os.pipe()
         self._process = subprocess.Popen(
-            ["perf", "stat", "-x,", "-D", "-1", "--control", f"fd:{control},{acknowledge}", "-e", ",".join(available()),
-             "-p", ",".join(map(str, pids))],
+            [
+                "perf",
+                "stat",
+                "-x,",
+                "-D",
+                "-1",
+                "--control",
+                f"fd:{control},{acknowledge}",
+                "-e",
+                ",".join(available()),
+                "-p",
+                ",".join(map(str, pids)),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
             pass_fds=(control, acknowledge),
-        )  # fmt: skip
+        )
         os.close(control)
         os.close(acknowledge)
 

@@ -54,11 +54,22 @@ class Client:
 
     def create_topic(self, name: str, partitions: int = 1, configs: dict[str, str] | None = None) -> None:
         answer = self.call(
-            ApiKey.CREATE_TOPICS, 7,
-            {"topics": [{"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": (),
-                         "configs": [{"name": k, "value": v} for k, v in (configs or {}).items()]}],
-             "timeout": 120_000, "validate_only": False},
-        )  # fmt: skip
+            ApiKey.CREATE_TOPICS,
+            7,
+            {
+                "topics": [
+                    {
+                        "name": name,
+                        "num_partitions": partitions,
+                        "replication_factor": 1,
+                        "assignments": (),
+                        "configs": [{"name": k, "value": v} for k, v in (configs or {}).items()],
+                    }
+                ],
+                "timeout": 120_000,
+                "validate_only": False,
+            },
+        )
         code = answer["topics"][0]["error_code"]
         if code not in (0, 36):
             raise RuntimeError(f"create {name}: {code!r}")
@@ -103,21 +114,44 @@ def batch_of(size: int, record_size: int = 100) -> tuple[bytes, int]:
 def produce_frame(topic: str, partition: int, batch: bytes, acks: int = -1, *, client_id: str = "bench") -> bytes:
     return frame(
         messages.encode_request(
-            ApiKey.PRODUCE, PRODUCE_VERSION, 1, client_id,
-            {"transactional_id": None, "acks": acks, "timeout": 30_000,
-             "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]},
+            ApiKey.PRODUCE,
+            PRODUCE_VERSION,
+            1,
+            client_id,
+            {
+                "transactional_id": None,
+                "acks": acks,
+                "timeout": 30_000,
+                "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
+            },
         )
-    )  # fmt: skip
+    )
 
 
 def fetch_values(topic: str, partition: int, offset: int, max_bytes: int, *, wait_ms: int = 500) -> dict[str, Any]:
     return {
-        "max_wait": wait_ms, "min_bytes": 1, "max_bytes": max_bytes, "isolation_level": 0, "session_id": 0,
-        "session_epoch": -1, "rack_id": "",
-        "topics": [{"topic": topic, "partitions": [
-            {"partition": partition, "fetch_offset": offset, "partition_max_bytes": max_bytes,
-             "current_leader_epoch": -1, "log_start_offset": -1}]}],
-    }  # fmt: skip
+        "max_wait": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": max_bytes,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "rack_id": "",
+        "topics": [
+            {
+                "topic": topic,
+                "partitions": [
+                    {
+                        "partition": partition,
+                        "fetch_offset": offset,
+                        "partition_max_bytes": max_bytes,
+                        "current_leader_epoch": -1,
+                        "log_start_offset": -1,
+                    }
+                ],
+            }
+        ],
+    }
 
 
 def fetch_frame(topic: str, partition: int, offset: int, max_bytes: int, *, client_id: str = "bench") -> bytes:

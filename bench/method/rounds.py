@@ -167,9 +167,13 @@ def data(measured: Mapping[str, Measured], figures: Callable[[Result], dict[str,
 
 
 def section(
-    title: str, key: str, measured: Mapping[str, Measured], figures: Callable[[Result], dict[str, float]] = figures,
-    ranged: tuple[str, ...] = RANGED, note: str = "",
-) -> Section:  # fmt: skip
+    title: str,
+    key: str,
+    measured: Mapping[str, Measured],
+    figures: Callable[[Result], dict[str, float]] = figures,
+    ranged: tuple[str, ...] = RANGED,
+    note: str = "",
+) -> Section:
     """The table of one load: medians and spread of each side, the ratio pair by pair, and what stands beside."""
     rounds = {side: [figures(result) for result in each.rounds] for side, each in measured.items()}
     extra = {side: beside(each) for side, each in measured.items()}

@@ -80,9 +80,7 @@ def build(directory: Path) -> None:
     A compiler that fails does not fail `setup.py`, and what is interpreted would be measured.
     """
     command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
-    done = subprocess.run(
-        command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )  # fmt: skip
+    done = subprocess.run(command, cwd=directory, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     missing = [path.name for path in compiled.typed_modules(directory / "src") if compiled.built(path) is None]
     if done.returncode or missing:
         what = f"not compiled: {', '.join(missing)}" if missing else f"exit code {done.returncode}"
@@ -92,9 +90,13 @@ def build(directory: Path) -> None:
 def require_own(tree: SourceTree) -> None:
     """Raise RuntimeError unless this interpreter, told where the tree is, runs its package and no other."""
     done = subprocess.run(
-        [sys.executable, "-c", _WHERE], env=environment(tree.source), stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", _WHERE],
+        env=environment(tree.source),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode or Path(done.stdout.strip()) != tree.source.resolve():
         raise RuntimeError(f"{tree.source} is not what runs: {done.stdout.strip() or done.stderr.strip()}")
 
@@ -103,4 +105,4 @@ def _git(repository: Path, *arguments: str) -> subprocess.CompletedProcess[bytes
     outside = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return subprocess.run(
         ["git", *arguments], cwd=repository, env=outside, stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )  # fmt: skip
+    )

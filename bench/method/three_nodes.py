@@ -52,8 +52,17 @@ class OttlaNodes(Nodes):
         self.directory = directory
         sets = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         self._command = [
-            sys.executable, "-m", "ottla.cli.main", "cluster", "up", str(NODES), str(directory), "--port", "0", *sets
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "ottla.cli.main",
+            "cluster",
+            "up",
+            str(NODES),
+            str(directory),
+            "--port",
+            "0",
+            *sets,
+        ]
         self._process: subprocess.Popen[str] | None = None
 
     def launch(self) -> None:
@@ -169,9 +178,12 @@ class Topic:
         """Port of the leader of each partition."""
         rows = [{"partition_index": number, "broker_ids": each} for number, each in enumerate(assignments)]
         topic = {
-            "name": name, "num_partitions": -1, "replication_factor": -1, "assignments": rows,
+            "name": name,
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "assignments": rows,
             "configs": [{"name": key, "value": value} for key, value in configs.items()],
-        }  # fmt: skip
+        }
         answer = self._client.call(
             ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 60_000, "validate_only": False}
         )

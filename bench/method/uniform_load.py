@@ -109,9 +109,18 @@ class _Connection:
 
 
 def uniform_load(
-    port: int | Sequence[int], frames: Sequence[Sequence[bytes]], api: int | None, version: int, *, in_flight: int,
-    seconds: float, meter: Meter, settle_s: float = 0.3, payload_bytes: int = 0, fixed: Fixed | None = None,
-) -> Result:  # fmt: skip
+    port: int | Sequence[int],
+    frames: Sequence[Sequence[bytes]],
+    api: int | None,
+    version: int,
+    *,
+    in_flight: int,
+    seconds: float,
+    meter: Meter,
+    settle_s: float = 0.3,
+    payload_bytes: int = 0,
+    fixed: Fixed | None = None,
+) -> Result:
     """`in_flight` requests on a connection for each of `frames`, to the port beside it where there are several.
 
     All bytes of an answer must be those of the first, or those at the positions that `fixed` names. Without an API

@@ -71,10 +71,23 @@ def java_producer(side: Side, records: int) -> Result:
     from peers import kafka
 
     cpu_start = cpu_seconds(side.pid)
-    out = kafka.tool(
-        "org.apache.kafka.tools.ProducerPerformance", "--topic", "java", "--num-records", str(records),
-        "--record-size", "100", "--throughput", "-1", "--bootstrap-server", f"127.0.0.1:{side.port}",
-    ).stdout.strip().splitlines()[-1]  # fmt: skip
+    out = (
+        kafka.tool(
+            "org.apache.kafka.tools.ProducerPerformance",
+            "--topic",
+            "java",
+            "--num-records",
+            str(records),
+            "--record-size",
+            "100",
+            "--throughput",
+            "-1",
+            "--bootstrap-server",
+            f"127.0.0.1:{side.port}",
+        )
+        .stdout.strip()
+        .splitlines()[-1]
+    )
     rate = float(out.split(",")[1].split()[0])
     result = Result(requests=records, bytes=records * 100, seconds=records / rate)
     result.cpu_seconds = cpu_seconds(side.pid) - cpu_start

@@ -121,9 +121,11 @@ def measured(partitions: int, count: int) -> dict[str, dict[str, Any]]:
     topic = image.topics_by_name["topic-0"]
     first = topic.partitions[0]
     row = {
-        "partition_index": 0, "leader_epoch": first.leader_epoch, "partition_epoch": first.partition_epoch,
+        "partition_index": 0,
+        "leader_epoch": first.leader_epoch,
+        "partition_epoch": first.partition_epoch,
         "new_isr_with_epochs": [{"broker_id": each, "broker_epoch": each} for each in first.isr[:2]],
-    }  # fmt: skip
+    }
     asked: dict[str, Any] = {"broker_id": first.leader, "broker_epoch": first.leader}
     asked |= {"topics": [{"topic_id": topic.id, "partitions": [row]}]}
     decisions: Mapping[str, tuple[MetadataImage, Callable[[], Steps[Any]]]] = {
@@ -143,10 +145,12 @@ def measured(partitions: int, count: int) -> dict[str, dict[str, Any]]:
         with Calls() as calls:
             at_once(steps())
         found[name] = {
-            "records": len(decision.records), "CPU ms to decide": round(decided_ms, 1),
-            "CPU ms to apply": round(applied_ms, 1), "calls": calls.count,
+            "records": len(decision.records),
+            "CPU ms to decide": round(decided_ms, 1),
+            "CPU ms to apply": round(applied_ms, 1),
+            "calls": calls.count,
             "most calls between yields": longest(steps()),
-        }  # fmt: skip
+        }
     found["memory"] = {"image MB": round(bare / 1e6, 1), "index MB": round(indexed / 1e6, 1)}
     return found
 

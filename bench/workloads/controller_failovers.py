@@ -93,15 +93,21 @@ class OttlaControllers(Controllers):
     def launch(self, node: int) -> None:
         voters = ",".join(f"{each}@127.0.0.1:{port}" for each, port in self.ports.items())
         settings = {
-            "process.roles": "controller", "node.id": node, "controller.listener.names": "CONTROLLER",
-            "listeners": f"CONTROLLER://127.0.0.1:{self.ports[node]}", "controller.quorum.voters": voters, **SETTINGS,
-        }  # fmt: skip
+            "process.roles": "controller",
+            "node.id": node,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"CONTROLLER://127.0.0.1:{self.ports[node]}",
+            "controller.quorum.voters": voters,
+            **SETTINGS,
+        }
         sets = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
         with open(self._directory / f"{node}.out", "ab") as output:
             self._processes[node] = subprocess.Popen(
                 [sys.executable, "-m", "ottla.cli.main", "server", "start", str(self._directory / str(node)), *sets],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=output,
+            )
 
     def process(self, node: int) -> subprocess.Popen[bytes] | None:
         return self._processes.get(node)
@@ -117,11 +123,15 @@ class KafkaControllers(Controllers):
         cluster_id = new_cluster_id()
         self._peers = {
             node: KafkaPeer(
-                directory / str(node), heap=HEAP, roles="controller", node_id=node, cluster_id=cluster_id,
+                directory / str(node),
+                heap=HEAP,
+                roles="controller",
+                node_id=node,
+                cluster_id=cluster_id,
                 settings=SETTINGS,
             )
             for node in NODES
-        }  # fmt: skip
+        }
         self.ports = {node: peer.controller_port for node, peer in self._peers.items()}
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in self.ports.items())
         for peer in self._peers.values():

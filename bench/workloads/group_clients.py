@@ -28,9 +28,12 @@ def until_assigned(side: Side, strategy: str, name: str) -> float:
     from confluent_kafka import Consumer
 
     conf = {
-        "bootstrap.servers": f"127.0.0.1:{side.port}", "group.id": name,
-        "partition.assignment.strategy": strategy, "heartbeat.interval.ms": 100, "session.timeout.ms": 10_000,
-    }  # fmt: skip
+        "bootstrap.servers": f"127.0.0.1:{side.port}",
+        "group.id": name,
+        "partition.assignment.strategy": strategy,
+        "heartbeat.interval.ms": 100,
+        "session.timeout.ms": 10_000,
+    }
     begin = time.perf_counter()
     members = [Consumer(conf) for _ in range(CONSUMERS)]
     try:
@@ -75,7 +78,8 @@ def _columns(kinds: dict[str, list[float]]) -> Row:
     for kind, times in kinds.items():
         quick = sum(seconds < 0.9 for seconds in times)
         row |= {
-            f"{kind}: median s": compare.short(statistics.median(times)), f"{kind}: best s": compare.short(min(times)),
+            f"{kind}: median s": compare.short(statistics.median(times)),
+            f"{kind}: best s": compare.short(min(times)),
             f"{kind}: within 0.9 s": f"{quick} of {len(times)}",
-        }  # fmt: skip
+        }
     return row

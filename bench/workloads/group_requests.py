@@ -63,9 +63,12 @@ def commit_values(member: Member, partitions: int, turn: int = 0) -> Row:
         for p in range(partitions)
     ]
     return {
-        "group_id": member.group.name, "generation_id_or_member_epoch": member.generation,
-        "member_id": member.member_id, "group_instance_id": None, "topics": [{"name": "topic0", "partitions": each}],
-    }  # fmt: skip
+        "group_id": member.group.name,
+        "generation_id_or_member_epoch": member.generation,
+        "member_id": member.member_id,
+        "group_instance_id": None,
+        "topics": [{"name": "topic0", "partitions": each}],
+    }
 
 
 def offset_fetch_values(member: Member, partitions: int, _: int = 0) -> Row:
@@ -75,9 +78,11 @@ def offset_fetch_values(member: Member, partitions: int, _: int = 0) -> Row:
 
 def heartbeat_values(member: Member, _: int = 0, __: int = 0) -> Row:
     return {
-        "group_id": member.group.name, "generation_id": member.generation, "member_id": member.member_id,
+        "group_id": member.group.name,
+        "generation_id": member.generation,
+        "member_id": member.member_id,
         "group_instance_id": None,
-    }  # fmt: skip
+    }
 
 
 COMMIT = (ApiKey.OFFSET_COMMIT, COMMIT_VERSION, commit_values)
@@ -113,9 +118,7 @@ def window(port: int, members: list[Member], name: str) -> Callable[[float, Mete
     fixed = offset_fetch_answer if api == ApiKey.OFFSET_FETCH else None
 
     def load(seconds: float, meter: Meter) -> Result:
-        return uniform_load(
-            port, frames, api, version, in_flight=in_flight, seconds=seconds, meter=meter, fixed=fixed
-        )  # fmt: skip
+        return uniform_load(port, frames, api, version, in_flight=in_flight, seconds=seconds, meter=meter, fixed=fixed)
 
     return load
 

@@ -62,9 +62,14 @@ class Clients:
         self.seen = Seen()
         shared = {"bootstrap.servers": bootstrap, "log_level": 0}
         self._producer = Producer(
-            {**shared, "enable.idempotence": True, "linger.ms": 5, "batch.size": 256 << 10,
-             "queue.buffering.max.messages": IN_FLIGHT}
-        )  # fmt: skip
+            {
+                **shared,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "batch.size": 256 << 10,
+                "queue.buffering.max.messages": IN_FLIGHT,
+            }
+        )
         self._consumer = Consumer({**shared, "group.id": TOPIC, "auto.offset.reset": "earliest"})
         self._consumer.subscribe([TOPIC])
         self._written, self._all_read = threading.Event(), threading.Event()
@@ -140,8 +145,11 @@ class Growing(OttlaNodes):
         """Raises RuntimeError with what it printed."""
         done = subprocess.run(
             [sys.executable, "-m", "ottla.cli.main", *command, "--bootstrap", self.bootstrap],
-            capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
         return done.stdout
@@ -151,9 +159,12 @@ class Growing(OttlaNodes):
         command = [sys.executable, "-m", "ottla.cli.main", "cluster", "add", str(self._place / f"node-{node}")]
         process = subprocess.Popen(
             [*command, "--node-id", str(node), "--bootstrap", self.bootstrap],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
         self.added[node] = process
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -74,9 +74,11 @@ def cold_reads(side: Side, seconds: float, records: int) -> dict[str, float]:
     result = window(seconds, Meter(side.pid))
     out, _ = reader.communicate(timeout=60)
     return {
-        "p50 ms": result.percentile(0.5), "p99 ms": result.percentile(0.99), "worst ms": max(result.latencies_ms),
+        "p50 ms": result.percentile(0.5),
+        "p99 ms": result.percentile(0.99),
+        "worst ms": max(result.latencies_ms),
         "cold reader MB/s": int(out) / 1e6 / (seconds + 1),
-    }  # fmt: skip
+    }
 
 
 def _rounds(title: str, key: str, found: dict[str, list[dict[str, float]]], ranged: tuple[str, ...]) -> Section:

@@ -204,9 +204,12 @@ def bystander(side: Side, members: int, seconds: float, name: str) -> dict[str, 
     swarm.close()
     took = Result(latencies_ms=[float(each) for each in out.split()])
     return {
-        "rebalances": len(watch.found), "rebalance ms": statistics.median(each["ms"] for each in watch.found),
-        "p50 ms": took.percentile(0.5), "p99 ms": took.percentile(0.99), "worst ms": max(took.latencies_ms),
-    }  # fmt: skip
+        "rebalances": len(watch.found),
+        "rebalance ms": statistics.median(each["ms"] for each in watch.found),
+        "p50 ms": took.percentile(0.5),
+        "p99 ms": took.percentile(0.99),
+        "worst ms": max(took.latencies_ms),
+    }
 
 
 @table("bystander", "produce and fetch beside a group that rebalances all the time")

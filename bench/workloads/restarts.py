@@ -45,9 +45,12 @@ def many_partitions(side: Side, count: int) -> dict[str, float]:
     client.close()
     result = produce_window(side.port, "beside", batch_of(16 << 10)[0])(3.0, Meter(side.pid))
     return {
-        "create s": created, "stop s": stop, "start s": started, "RSS MB": idle,
+        "create s": created,
+        "stop s": stop,
+        "start s": started,
+        "RSS MB": idle,
         "p99 ms of produce, first seconds": result.percentile(0.99),
-    }  # fmt: skip
+    }
 
 
 def many_segments(side: Side, count: int) -> dict[str, float]:
@@ -85,8 +88,9 @@ def failover(side: Side, commits: int = 1_000_000, partitions: int = 100, member
     swarm.settle([group])
     swarm.drain([group])
     member = group.members[0]
-    commit = frame(messages.encode_request(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, 1, "bench",
-                                           commit_values(member, partitions)))  # fmt: skip
+    commit = frame(
+        messages.encode_request(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, 1, "bench", commit_values(member, partitions))
+    )
     client = Client(side.port)
     check = same_answers(ApiKey.OFFSET_COMMIT, COMMIT_VERSION)
     for _ in range(commits // partitions):
@@ -109,8 +113,12 @@ def failover(side: Side, commits: int = 1_000_000, partitions: int = 100, member
     answer = bytearray(client.receive_frame())
     same_answers(ApiKey.HEARTBEAT, HEARTBEAT_VERSION)(answer, 0, len(answer))
     client.close()
-    return {"start s": started - begin, "to the first offset fetch s": loaded - begin, "loading s": loaded - started,
-            "CPU s of loading": used}  # fmt: skip
+    return {
+        "start s": started - begin,
+        "to the first offset fetch s": loaded - begin,
+        "loading s": loaded - started,
+        "CPU s of loading": used,
+    }
 
 
 def _each(

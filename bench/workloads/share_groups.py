@@ -44,15 +44,30 @@ _numbers = count()
 
 
 def share_fetch_values(
-    group: str, member: str, topic_id: UUID, epoch: int, records_max: int,
-    held: Mapping[int, Sequence[tuple[int, int]]], mode: int = 0, wait_ms: int = WAIT_MS,
-) -> dict[str, Any]:  # fmt: skip
+    group: str,
+    member: str,
+    topic_id: UUID,
+    epoch: int,
+    records_max: int,
+    held: Mapping[int, Sequence[tuple[int, int]]],
+    mode: int = 0,
+    wait_ms: int = WAIT_MS,
+) -> dict[str, Any]:
     """A ShareFetch of a session that accepts the ranges of records that are held, by partition."""
     return {
-        "group_id": group, "member_id": member, "share_session_epoch": epoch, "max_wait": wait_ms, "min_bytes": 1,
-        "max_bytes": 1 << 20, "max_records": records_max, "batch_size": records_max, "share_acquire_mode": mode,
-        "is_renew_ack": False, "topics": _topics(topic_id, held, ACCEPT), "forgotten_topics_data": [],
-    }  # fmt: skip
+        "group_id": group,
+        "member_id": member,
+        "share_session_epoch": epoch,
+        "max_wait": wait_ms,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "max_records": records_max,
+        "batch_size": records_max,
+        "share_acquire_mode": mode,
+        "is_renew_ack": False,
+        "topics": _topics(topic_id, held, ACCEPT),
+        "forgotten_topics_data": [],
+    }
 
 
 def _topics(topic_id: UUID, held: Mapping[int, Sequence[tuple[int, int]]], type_: int) -> list[dict[str, Any]]:
@@ -84,9 +99,15 @@ class Worker:
         """Ask for records, and accept those that are held."""
         held = self._taken() if self._epoch else {number: [] for number in self._partitions}
         values = share_fetch_values(
-            self._names["group_id"], self._names["member_id"], self._topic_id, self._epoch, records_max, held, mode,
+            self._names["group_id"],
+            self._names["member_id"],
+            self._topic_id,
+            self._epoch,
+            records_max,
+            held,
+            mode,
             wait_ms,
-        )  # fmt: skip
+        )
         self._epoch += 1
         self.client.send(ApiKey.SHARE_FETCH, FETCH_VERSION, values)
 
@@ -106,9 +127,11 @@ class Worker:
     def acknowledge(self, type_: int) -> None:
         """Say what became of all that is held; answered at once by `acknowledged`."""
         values = {
-            **self._names, "share_session_epoch": self._epoch, "is_renew_ack": False,
+            **self._names,
+            "share_session_epoch": self._epoch,
+            "is_renew_ack": False,
             "topics": _topics(self._topic_id, self._taken(), type_),
-        }  # fmt: skip
+        }
         self._epoch += 1
         self.client.send(ApiKey.SHARE_ACKNOWLEDGE, ACKNOWLEDGE_VERSION, values)
 

@@ -37,9 +37,14 @@ def produce_frames(topic: str, connections: int, partitions: int, batch: bytes) 
 
 
 def produce_window(
-    port: int, topic: str, batch: bytes, connections: int = CONNECTIONS, in_flight: int = IN_FLIGHT,
-    is_broker: bool = True, settle_s: float = 0.3,
-) -> Callable[[float, Meter], Result]:  # fmt: skip
+    port: int,
+    topic: str,
+    batch: bytes,
+    connections: int = CONNECTIONS,
+    in_flight: int = IN_FLIGHT,
+    is_broker: bool = True,
+    settle_s: float = 0.3,
+) -> Callable[[float, Meter], Result]:
     """acks=all, a partition per connection up to eight."""
     frames = produce_frames(topic, connections, min(connections, 8), batch)
     api = ApiKey.PRODUCE if is_broker else None
@@ -47,9 +52,17 @@ def produce_window(
 
     def window(seconds: float, meter: Meter) -> Result:
         return uniform_load(
-            port, frames, api, PRODUCE_VERSION, in_flight=in_flight, seconds=seconds, meter=meter,
-            payload_bytes=len(batch), fixed=fixed, settle_s=settle_s,
-        )  # fmt: skip
+            port,
+            frames,
+            api,
+            PRODUCE_VERSION,
+            in_flight=in_flight,
+            seconds=seconds,
+            meter=meter,
+            payload_bytes=len(batch),
+            fixed=fixed,
+            settle_s=settle_s,
+        )
 
     return window
 
@@ -70,9 +83,17 @@ def preheat(run: Run, warm: WarmBrokers) -> None:
 
 
 def produce_section(
-    run: Run, title: str, key: str, batch_bytes: int, *, config: dict[str, str] | None = None,
-    connections: int = CONNECTIONS, in_flight: int = IN_FLIGHT, with_bare: bool = True, record_size: int = 100,
-) -> Section:  # fmt: skip
+    run: Run,
+    title: str,
+    key: str,
+    batch_bytes: int,
+    *,
+    config: dict[str, str] | None = None,
+    connections: int = CONNECTIONS,
+    in_flight: int = IN_FLIGHT,
+    with_bare: bool = True,
+    record_size: int = 100,
+) -> Section:
     warm, topic = run.warm(SETTINGS), key
     batch, _ = batch_of(batch_bytes, record_size)
     with ExitStack() as stack:
@@ -113,17 +134,26 @@ def produce(run: Run) -> Iterator[Section]:
 @table("durable", "produce with an fsync before each answer")
 def durable(run: Run) -> Iterator[Section]:
     yield produce_section(
-        run, "Produce, 16 KB batches, fsync before the answer (flush.messages=1)", "produce-fsync", 16 << 10,
-        config={"flush.messages": "1"}, with_bare=False,
-    )  # fmt: skip
+        run,
+        "Produce, 16 KB batches, fsync before the answer (flush.messages=1)",
+        "produce-fsync",
+        16 << 10,
+        config={"flush.messages": "1"},
+        with_bare=False,
+    )
 
 
 @table("connections", "produce from 1,000 connections")
 def connections(run: Run) -> Iterator[Section]:
     yield produce_section(
-        run, "Produce, 1 KB batches, 1,000 connections x 1 in flight", "produce-1000-connections", 1 << 10,
-        connections=1000, in_flight=1, with_bare=False,
-    )  # fmt: skip
+        run,
+        "Produce, 1 KB batches, 1,000 connections x 1 in flight",
+        "produce-1000-connections",
+        1 << 10,
+        connections=1000,
+        in_flight=1,
+        with_bare=False,
+    )
 
 
 @table("fetch", "fetch of cached data")

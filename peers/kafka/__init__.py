@@ -70,14 +70,22 @@ def _fetch(release: str) -> None:
     if shutil.which("mvn") is None:
         raise RuntimeError("Maven is missing: it fetches Apache Kafka's jars; install the package maven")
     maven = subprocess.run(
-        ["mvn", "-q", "-B", "-f", str(pom), f"-Dkafka.version={RELEASES[release]}", "dependency:copy-dependencies",
-         f"-DoutputDirectory={part}"],
+        [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            str(pom),
+            f"-Dkafka.version={RELEASES[release]}",
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={part}",
+        ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,  # also keeps the escape codes that Maven ends with off the terminal
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
-    )  # fmt: skip
+    )
     if maven.returncode != 0:
         shutil.rmtree(part, ignore_errors=True)
         raise RuntimeError(f"Maven could not fetch Apache Kafka's jars:\n{maven.stdout.strip()}")
@@ -94,9 +102,16 @@ def _archive_classes(release: str) -> None:
     impatient = cache(release) / "impatient.properties"
     impatient.write_text("request.timeout.ms=400\ndefault.api.timeout.ms=500\n")
     nobody = f"127.0.0.1:{free_port()}"
-    command = java("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", nobody, "--list",
-                   "--command-config", str(impatient), release=release,
-                   flags=["-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={part}"])  # fmt: skip
+    command = java(
+        "org.apache.kafka.tools.TopicCommand",
+        "--bootstrap-server",
+        nobody,
+        "--list",
+        "--command-config",
+        str(impatient),
+        release=release,
+        flags=["-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={part}"],
+    )
     subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=120, check=False)
     if part.exists():
         part.replace(cache(release) / "tools.jsa")
@@ -108,9 +123,16 @@ def java(
     """The command line that runs a class from the jars."""
     home = cache(release)
     return [
-        "java", *flags, *_JVM_FLAGS, f"-Xmx{heap}", f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}",
-        "-cp", f"{home / 'libs'}/*", class_name, *arguments,
-    ]  # fmt: skip
+        "java",
+        *flags,
+        *_JVM_FLAGS,
+        f"-Xmx{heap}",
+        f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}",
+        "-cp",
+        f"{home / 'libs'}/*",
+        class_name,
+        *arguments,
+    ]
 
 
 def tool(
@@ -232,9 +254,15 @@ class KafkaPeer:
         """Format the log directories, as an operator does before the first start, with these `arguments` too."""
         path = self.write_properties()
         tool(
-            "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(path), *arguments,
+            "kafka.tools.StorageTool",
+            "format",
+            "-t",
+            self.cluster_id,
+            "-c",
+            str(path),
+            *arguments,
             release=self.release,
-        )  # fmt: skip
+        )
 
     def start(self, *, ready_s: float = 300) -> None:
         """Start on the formatted directory and wait until the port answers. Raises RuntimeError if it does not."""

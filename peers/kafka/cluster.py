@@ -35,11 +35,16 @@ class KafkaCluster:
         cluster_id = new_cluster_id()
         self.peers = {
             node: KafkaPeer(
-                directory / f"node-{node}", heap=heap, settings={**DEFAULTS, **(settings or {})}, flags=flags,
-                node_id=node, cluster_id=cluster_id, release=release,
+                directory / f"node-{node}",
+                heap=heap,
+                settings={**DEFAULTS, **(settings or {})},
+                flags=flags,
+                node_id=node,
+                cluster_id=cluster_id,
+                release=release,
             )
             for node in self.nodes
-        }  # fmt: skip
+        }
         voters = ",".join(f"{node}@127.0.0.1:{peer.controller_port}" for node, peer in self.peers.items())
         for peer in self.peers.values():
             peer.voters, peer.controllers = voters, voters_addresses(voters)

@@ -51,9 +51,15 @@ def install_old(release: str) -> None:
 def _fetch(home: Path, release: str) -> None:
     part = home / "libs.part"
     command = [
-        "mvn", "-q", "-B", "-f", str(Path(__file__).with_name("old.xml")), f"-Dkafka.version={OLD_RELEASES[release]}",
-        "dependency:copy-dependencies", f"-DoutputDirectory={part}",
-    ]  # fmt: skip
+        "mvn",
+        "-q",
+        "-B",
+        "-f",
+        str(Path(__file__).with_name("old.xml")),
+        f"-Dkafka.version={OLD_RELEASES[release]}",
+        "dependency:copy-dependencies",
+        f"-DoutputDirectory={part}",
+    ]
     maven = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
@@ -66,9 +72,15 @@ def _fetch(home: Path, release: str) -> None:
 def old_java(release: str, class_name: str, *arguments: str, heap: str = "256m") -> list[str]:
     home = old_home(release)
     return [
-        "java", *_FLAGS, f"-Xmx{heap}", f"-Dlog4j.configuration=file:{home / 'log4j.properties'}",
-        "-cp", f"{home / 'libs'}/*", class_name, *arguments,
-    ]  # fmt: skip
+        "java",
+        *_FLAGS,
+        f"-Xmx{heap}",
+        f"-Dlog4j.configuration=file:{home / 'log4j.properties'}",
+        "-cp",
+        f"{home / 'libs'}/*",
+        class_name,
+        *arguments,
+    ]
 
 
 def old_tool(release: str, class_name: str, *arguments: str, check: bool = True, input_text: str = "") -> str:
@@ -85,9 +97,13 @@ class OldBroker:
     """A broker with ZooKeeper. Stopped, it starts again on its directory; others may use the directory meanwhile."""
 
     def __init__(
-        self, directory: Path, broker_id: int, zookeeper: str, release: str = "3.9",
+        self,
+        directory: Path,
+        broker_id: int,
+        zookeeper: str,
+        release: str = "3.9",
         settings: Mapping[str, str | None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`settings` are laid over those of a broker in the clear; None leaves one out."""
         self.directory = directory
         self.broker_id = broker_id

@@ -58,10 +58,17 @@ def install() -> None:
 
 def _run_job(options: Sequence[str]) -> subprocess.CompletedProcess[str]:
     environment = {
-        **os.environ, "SPARK_SUBMIT_OPTS": " ".join(options), "SPARK_LOCAL_IP": "127.0.0.1",
+        **os.environ,
+        "SPARK_SUBMIT_OPTS": " ".join(options),
+        "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
-    }  # fmt: skip
+    }
     return subprocess.run(
-        [sys.executable, Path(__file__).with_name("job.py")], env=environment, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=_JOB_TIMEOUT_S, check=False,
-    )  # fmt: skip
+        [sys.executable, Path(__file__).with_name("job.py")],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_JOB_TIMEOUT_S,
+        check=False,
+    )

@@ -60,9 +60,11 @@ def _streams(spark: SparkSession, work: Path) -> None:
     timed = rows.withColumn("at", f.timestamp_seconds("id"))
     windows = timed.withWatermark("at", "1 second").groupBy(f.window("at", "10 seconds"), "k").count()
     states = rows.groupBy("k").transformWithStateInPandas(_Counts(), "k long, n long", "update", "none")
-    joined = timed.withWatermark("at", "1 second").alias("a").join(
-        timed.withWatermark("at", "1 second").alias("b"), f.expr("a.id = b.id AND a.at = b.at"), "leftOuter"
-    )  # fmt: skip
+    joined = (
+        timed.withWatermark("at", "1 second")
+        .alias("a")
+        .join(timed.withWatermark("at", "1 second").alias("b"), f.expr("a.id = b.id AND a.at = b.at"), "leftOuter")
+    )
     for number, (frame, mode) in enumerate([(windows, "append"), (states, "update"), (joined, "append")]):
         query = (
             frame.writeStream.outputMode(mode)
@@ -83,10 +85,12 @@ def main() -> None:
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.streaming.stateStore.providerClass",
-                "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
+        .config(
+            "spark.sql.streaming.stateStore.providerClass",
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+        )
         .getOrCreate()
-    )  # fmt: skip
+    )
     with tempfile.TemporaryDirectory() as directory:
         _batch(spark)
         _streams(spark, Path(directory))

@@ -105,10 +105,16 @@ class ZooKeeperPeer:
         config = self.directory / "zoo.cfg"
         config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()) + self.members)
         command = [
-            "java", *_JVM_FLAGS, *self.flags, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-            "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", f"{LIBS}/*",
-            "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config),
-        ]  # fmt: skip
+            "java",
+            *_JVM_FLAGS,
+            *self.flags,
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+            "-Dorg.slf4j.simpleLogger.showDateTime=true",
+            "-cp",
+            f"{LIBS}/*",
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain",
+            str(config),
+        ]
         with open(self.directory / "server.log", "ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

@@ -89,9 +89,11 @@ def columns_of(fields: pa.Schema) -> Columns:
     """A collector of the columns in `fields`."""
     names = set(fields.names)
     return Columns(
-        keys="key" in names, values="value" in names, headers="headers" in names,
+        keys="key" in names,
+        values="value" in names,
+        headers="headers" in names,
         timestamps=not names.isdisjoint(("timestamp", "timestampType")),
-    )  # fmt: skip
+    )
 
 
 def of_chunk(chunk: Chunk, topic: str, partition: int, fields: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -106,10 +108,18 @@ def of_chunk(chunk: Chunk, topic: str, partition: int, fields: pa.Schema) -> Ite
 
 
 def batches(
-    cluster: Cluster, topic: str, partition: int, start: Offset, stop: Offset, fields: pa.Schema = SCHEMA, *,
-    read_committed: bool = False, limits: FetchLimits = DEFAULT_LIMITS, rows_max: int = ROWS_MAX,
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    start: Offset,
+    stop: Offset,
+    fields: pa.Schema = SCHEMA,
+    *,
+    read_committed: bool = False,
+    limits: FetchLimits = DEFAULT_LIMITS,
+    rows_max: int = ROWS_MAX,
     bytes_max: int = BYTES_MAX,
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+) -> Iterator[pa.RecordBatch]:
     """The records of one partition with `start <= offset < stop`, as batches of `fields`. Raises as `Fetcher` does,
     and CorruptBatch."""
     columns = columns_of(fields)
@@ -140,11 +150,19 @@ Position = int | datetime | Mapping[int, int] | None
 
 
 def read(
-    topic: str, bootstrap: str, *, start: Position = None, end: Position = None,
-    partitions: Iterable[int] | None = None, columns: Sequence[str] | None = None, headers: bool = False,
-    read_committed: bool = True, client_id: str = "ottla-arrow", rack: str | None = None,
+    topic: str,
+    bootstrap: str,
+    *,
+    start: Position = None,
+    end: Position = None,
+    partitions: Iterable[int] | None = None,
+    columns: Sequence[str] | None = None,
+    headers: bool = False,
+    read_committed: bool = True,
+    client_id: str = "ottla-arrow",
+    rack: str | None = None,
     security: Security | Mapping[str, str] | None = None,
-) -> pa.RecordBatchReader:  # fmt: skip
+) -> pa.RecordBatchReader:
     """A topic, or a slice of it, as it is now: partition after partition.
 
     `security` is a client's settings, by Kafka's names or librdkafka's; what they leave out comes from the environment
@@ -185,9 +203,12 @@ def read(
 
 
 def _positions(
-    cluster: Cluster, position: Any, default: Mapping[TopicPartition, Offset],
-    first: Mapping[TopicPartition, Offset], last: Mapping[TopicPartition, Offset],
-) -> dict[TopicPartition, Offset]:  # fmt: skip
+    cluster: Cluster,
+    position: Any,
+    default: Mapping[TopicPartition, Offset],
+    first: Mapping[TopicPartition, Offset],
+    last: Mapping[TopicPartition, Offset],
+) -> dict[TopicPartition, Offset]:
     """The offset for each partition, between `first` and `last`."""
     if position is None:
         found = dict(default)

@@ -90,9 +90,14 @@ class _Timed:
 
 
 def exchange(
-    connection: HTTPConnection, method: str, path: str, limits: Limits, *, body: bytes | str | None = None,
+    connection: HTTPConnection,
+    method: str,
+    path: str,
+    limits: Limits,
+    *,
+    body: bytes | str | None = None,
     headers: Mapping[str, str] | None = None,
-) -> Answer:  # fmt: skip
+) -> Answer:
     """One request on a connection that is not open yet, and is closed at the end. The connection's own timeout is for
     each address of the host. Raises OSError (TimeoutError), HTTPException, TooLong."""
     deadline = Deadline(limits.whole_s)

@@ -32,9 +32,7 @@ def bounded(client: httpx.Client) -> httpx.Client:
     return client
 
 
-def ask(
-    client: httpx.Client, method: str, url: str, whole_s: float, bytes_max: int, **request: Any
-) -> httpx.Response:  # fmt: skip
+def ask(client: httpx.Client, method: str, url: str, whole_s: float, bytes_max: int, **request: Any) -> httpx.Response:
     """One request of a client that is `bounded`, with all of its answer. Raises httpx.HTTPError, TooLong."""
     token = _DEADLINE.set(Deadline(whole_s))
     headers = {**(request.pop("headers", None) or {}), "accept-encoding": "identity"}
@@ -102,9 +100,13 @@ class _Backend(httpcore.NetworkBackend):
         self._inner = inner
 
     def connect_tcp(
-        self, host: str, port: int, timeout: float | None = None, local_address: str | None = None,
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.NetworkStream:  # fmt: skip
+    ) -> httpcore.NetworkStream:
         with _step(timeout, httpcore.ConnectTimeout) as left_s:
             return _Stream(self._inner.connect_tcp(host, port, left_s, local_address, socket_options))
 

@@ -58,9 +58,18 @@ class _Record(logging.LogRecord):
     out, which is half of its cost."""
 
     def __init__(
-        self, name: str, level: int, pathname: str, lineno: int, msg: object, args: Any, exc_info: Any,
-        func: str | None = None, sinfo: str | None = None, **_: Any,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        level: int,
+        pathname: str,
+        lineno: int,
+        msg: object,
+        args: Any,
+        exc_info: Any,
+        func: str | None = None,
+        sinfo: str | None = None,
+        **_: Any,
+    ) -> None:
         self.name = name
         self.levelno = level
         self.levelname = logging.getLevelName(level)

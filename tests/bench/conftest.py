@@ -11,6 +11,9 @@ from bench.tables import Run
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     return Run(
-        ["ottla", "kafka"], seconds=3.0, rounds=3, base=tmp_path,
+        ["ottla", "kafka"],
+        seconds=3.0,
+        rounds=3,
+        base=tmp_path,
         rule=Rule(windows=3, window_s=2.0, seconds_min=6.0, requests_min=1, seconds_max=20.0),
-    )  # fmt: skip
+    )

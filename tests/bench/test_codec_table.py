@@ -47,9 +47,14 @@ def test_rows_say_how_many_times_as_fast() -> None:
     found = {"Heartbeat: decode": {"ottla ns": 200.0, "ottla instructions": 1234.0, "kio ns": 1000.0, "java ns": 50.0}}
     (row,) = codec.rows(found)
     assert row == {
-        "message": "Heartbeat: decode", "ottla ns": "200", "kio ns": "1,000", "java ns": "50", "kio / ottla": "5.00 x",
-        "java / ottla": "0.25 x", "ottla instructions": "1,234",
-    }  # fmt: skip
+        "message": "Heartbeat: decode",
+        "ottla ns": "200",
+        "kio ns": "1,000",
+        "java ns": "50",
+        "kio / ottla": "5.00 x",
+        "java / ottla": "0.25 x",
+        "ottla instructions": "1,234",
+    }
 
 
 def test_an_operation_is_timed_however_long_it_takes() -> None:

@@ -60,10 +60,15 @@ def test_loads_stand_below_each_other_with_both_sides_in_a_row() -> None:
     )
     assert pivot("event", {"leave": {"ottla": ours, "kafka": theirs}}, ("ms",), ("ms", "CPU")) == [
         {
-            "event": "leave", "ottla ms": "3 (2 to 4)", "kafka ms": "4", "x ms": "0.75 x (0.50 x to 1.00 x)",
-            "ottla CPU": "1", "kafka CPU": "0", "x CPU": "",
+            "event": "leave",
+            "ottla ms": "3 (2 to 4)",
+            "kafka ms": "4",
+            "x ms": "0.75 x (0.50 x to 1.00 x)",
+            "ottla CPU": "1",
+            "kafka CPU": "0",
+            "x CPU": "",
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_ratios_are_those_to_another_commit_where_there_is_one() -> None:

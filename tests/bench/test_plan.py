@@ -175,8 +175,11 @@ def test_a_command_gets_the_file_and_ends_with_the_run(run: Run, path: Path, mon
             runner_of(run, Made(), path, quick=quick).all((step,), 10)
     command = [sys.executable, "-m", "bench.spark", "--page", "--json", str(path)]
     assert asked == [
-        [*command, "--busy", "0.07"], ["terminated"], [*command, "--rows", "1", "--busy", "0.07"], ["terminated"],
-    ]  # fmt: skip
+        [*command, "--busy", "0.07"],
+        ["terminated"],
+        [*command, "--rows", "1", "--busy", "0.07"],
+        ["terminated"],
+    ]
 
 
 def test_figures_of_a_page_are_of_a_commit_and_not_tiny() -> None:
@@ -201,8 +204,10 @@ def test_the_plan_says_what_is_done_and_how_to_go_on() -> None:
     text = describe(STEPS, STEPS[1:], Path("out.json"), "abc")
     assert "1 of 3 steps are done" in text and "about 6 minutes" in text
     assert text.splitlines()[2:] == [
-        f"  done {'one':<30}1 min", f"       {'two':<30}5 min", f"       {'three':<30}1 min",
-    ]  # fmt: skip
+        f"  done {'one':<30}1 min",
+        f"       {'two':<30}5 min",
+        f"       {'three':<30}1 min",
+    ]
     assert "bench.render" in ending([], [])
     assert "Not done: two" in (text := ending(STEPS[1:2], ["two"])) and "Failed: two" in text
 

@@ -96,12 +96,16 @@ def test_figures_beside_the_rate_stand_in_the_same_row(run: Run) -> None:
 @pytest.mark.parametrize(
     ("ours", "theirs", "lower", "said"),
     [
-        (300.0, 100.0, False, "Ottla 3.0 x"), (100.0, 300.0, False, "**Kafka 3.0 x**"),
-        (100.0, 300.0, True, "Ottla 3.0 x"), (300.0, 100.0, True, "**Kafka 3.0 x**"),
-        (100.0, 104.0, False, "even"), (104.0, 100.0, True, "even"), (12.0, 300.0, True, "Ottla 25 x"),
+        (300.0, 100.0, False, "Ottla 3.0 x"),
+        (100.0, 300.0, False, "**Kafka 3.0 x**"),
+        (100.0, 300.0, True, "Ottla 3.0 x"),
+        (300.0, 100.0, True, "**Kafka 3.0 x**"),
+        (100.0, 104.0, False, "even"),
+        (104.0, 100.0, True, "even"),
+        (12.0, 300.0, True, "Ottla 25 x"),
         (90.0, 100.0, False, "**Kafka 1.1 x**"),
     ],
-)  # fmt: skip
+)
 def test_the_summary_says_who_is_ahead_whoever_it_is(
     ours: float, theirs: float, lower: bool, said: str, run: Run
 ) -> None:

@@ -62,7 +62,7 @@ def load(port: int, fixed: Callable[[bytes], list[int]] | None = None) -> int:
     meter = Meter(os.getpid())
     return uniform_load(
         port, [[REQUEST]], None, 0, in_flight=7, seconds=0.1, settle_s=0.05, meter=meter, fixed=fixed
-    ).requests  # fmt: skip
+    ).requests
 
 
 def test_all_answers_are_counted() -> None:

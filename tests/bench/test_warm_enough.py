@@ -28,8 +28,11 @@ def test_brokers_that_had_no_load_get_it_before_tables_of_small_pieces(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[tuple[int, float]] = []
-    monkeypatch.setattr(throughput, "Client", lambda port: SimpleNamespace(
-        create_topic=lambda *_: None, delete_topic=lambda *_: None, close=lambda: None))  # fmt: skip
+    monkeypatch.setattr(
+        throughput,
+        "Client",
+        lambda port: SimpleNamespace(create_topic=lambda *_: None, delete_topic=lambda *_: None, close=lambda: None),
+    )
     monkeypatch.setattr(throughput, "Meter", lambda pid: None)
     monkeypatch.setattr(
         throughput, "produce_window", lambda port, *_: lambda seconds, meter: loaded.append((port, seconds))

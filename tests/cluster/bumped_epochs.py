@@ -63,11 +63,20 @@ class Writer:
         self.log = Log()
         logger = logging.Logger("librdkafka")
         logger.addHandler(self.log)
-        self._producer = Producer({
-            "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 0, "debug": "msg,eos",
-            "logger": logger, "message.timeout.ms": DELIVERY_S * 1000, "retry.backoff.ms": 1, "retry.backoff.max.ms": 1,
-            "batch.num.messages": 5, "queue.buffering.max.messages": 2000,
-        })  # fmt: skip
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "debug": "msg,eos",
+                "logger": logger,
+                "message.timeout.ms": DELIVERY_S * 1000,
+                "retry.backoff.ms": 1,
+                "retry.backoff.max.ms": 1,
+                "batch.num.messages": 5,
+                "queue.buffering.max.messages": 2000,
+            }
+        )
         self.acknowledged: list[set[int]] = [set() for _ in range(PARTITIONS)]
         self.failed: list[str] = []
         self._stop = threading.Event()

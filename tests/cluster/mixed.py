@@ -70,9 +70,15 @@ class Node:
 
     def __init__(self, directory: Path, node_id: int, roles: str, kind: str) -> None:
         self.peer = KafkaPeer(
-            directory, roles=roles, node_id=node_id, heap="384m", release="4.4", flags=start_fast("4.4"),
-            cluster_id=CLUSTER_ID, settings=SETTINGS,
-        )  # fmt: skip
+            directory,
+            roles=roles,
+            node_id=node_id,
+            heap="384m",
+            release="4.4",
+            flags=start_fast("4.4"),
+            cluster_id=CLUSTER_ID,
+            settings=SETTINGS,
+        )
         format_directory(self.peer.data, node_id, CLUSTER_ID)
         port = self.peer.port if "broker" in roles else self.peer.controller_port
         self.ottla = NodeProcess(self.peer.data, config=self.peer.properties, port=port)
@@ -378,8 +384,13 @@ def transactions_and_jobs(world: faults.World) -> Iterator[list[Callable[[], lis
     for name in (TRANSACTIONAL, SHARED):
         world.admin.create_topics([NewTopic(name, PARTITIONS, 3)])[name].result(faults.WHOLE_S)
     configure(world.cluster.any_address(), GROUP, auto_offset_reset="earliest", delivery_count_limit="10")
-    plan = Plan({"log_level": 0, "bootstrap.servers": bootstrap}, TRANSACTIONAL, PARTITIONS, os.urandom(4).hex(),
-                TRANSACTIONS_PER_S)  # fmt: skip
+    plan = Plan(
+        {"log_level": 0, "bootstrap.servers": bootstrap},
+        TRANSACTIONAL,
+        PARTITIONS,
+        os.urandom(4).hex(),
+        TRANSACTIONS_PER_S,
+    )
     history, seen = History(), Seen()
     load = Load(plan, history)
     java = program(JAVA, "4.3")  # 4.4.0 asks a leader that is gone until it is back: test_share_groups.py

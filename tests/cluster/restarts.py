@@ -76,10 +76,17 @@ class Writer:
         self.reasons = Reasons()
         logger = logging.Logger("librdkafka")
         logger.addHandler(self.reasons)
-        self._producer = Producer({
-            "bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5, "debug": "eos,msg",
-            "logger": logger, "message.timeout.ms": 600_000, **settings,
-        })  # fmt: skip
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "debug": "eos,msg",
+                "logger": logger,
+                "message.timeout.ms": 600_000,
+                **settings,
+            }
+        )
         self._name = name
         self.acknowledged: set[bytes] = set()
         self.failed: list[str] = []
@@ -136,10 +143,17 @@ def places(data: Path) -> Iterator[tuple[bytes, Place]]:
         for segment in sorted((data / f"{TOPIC}-{partition}").glob("*.log")):
             for position, header in iterate_batches(content := segment.read_bytes()):
                 for delta, record in enumerate(iterate_records(content, position)):
-                    yield bytes(record.value or b""), Place(
-                        partition, header.base_offset + delta, header.leader_epoch, header.producer_id,
-                        header.producer_epoch, header.base_sequence + delta,
-                    )  # fmt: skip
+                    yield (
+                        bytes(record.value or b""),
+                        Place(
+                            partition,
+                            header.base_offset + delta,
+                            header.leader_epoch,
+                            header.producer_id,
+                            header.producer_epoch,
+                            header.base_sequence + delta,
+                        ),
+                    )
 
 
 def disk(data: Path, software: str) -> Iterator[str]:

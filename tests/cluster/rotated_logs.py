@@ -37,19 +37,41 @@ class RotatedLog:
         self._ended = threading.Event()
         self._begun = False
         self._thread = threading.Thread(target=self._run)
-        self._reader = Consumer({
-            "bootstrap.servers": bootstrap, "group.id": "tailed", "log_level": 0, "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-        })  # fmt: skip
+        self._reader = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "tailed",
+                "log_level": 0,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+            }
+        )
         self._agent: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> RotatedLog:
         self._log.touch()
         state = str(Path(self._directory.name, "state.json"))
-        self._agent = subprocess.Popen([
-            sys.executable, "-m", "ottla.cli.main", "tail", str(self._log), "--to", TOPIC, "-b", self.bootstrap,
-            "--state", state, "--id", TOPIC, "--delivery", "exactly-once",
-        ], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)  # fmt: skip
+        self._agent = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "ottla.cli.main",
+                "tail",
+                str(self._log),
+                "--to",
+                TOPIC,
+                "-b",
+                self.bootstrap,
+                "--state",
+                state,
+                "--id",
+                TOPIC,
+                "--delivery",
+                "exactly-once",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
         self._thread.start()
         return self
 

@@ -28,12 +28,23 @@ def checked(cluster: faults.Nodes, seconds: float, kills: int, rate: int) -> tup
     before = world.patiently(lambda: faults.ends(consumer, TOPICS[:1]))
     check = subprocess.Popen(
         [
-            sys.executable, "-m", "ottla.cli.main", "check", "--bootstrap", cluster.bootstrap, "--topic", TOPICS[0],
-            "--seconds", str(seconds), "--rate", str(rate), "--json",
+            sys.executable,
+            "-m",
+            "ottla.cli.main",
+            "check",
+            "--bootstrap",
+            cluster.bootstrap,
+            "--topic",
+            TOPICS[0],
+            "--seconds",
+            str(seconds),
+            "--rate",
+            str(rate),
+            "--json",
         ],
         stdout=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
     did = []
     try:
         for _ in range(kills):

@@ -221,15 +221,20 @@ class Cluster:
         """librdkafka's settings of a client of the listeners "plain" or "secured"."""
         listener = "PLAINTEXT" if kind == "plain" else "SASL_SSL"
         settings = {
-            "bootstrap.servers": ",".join(each[listener] for each in self._addresses), "log_level": 0,
-            "reconnect.backoff.max.ms": 500, "topic.metadata.refresh.interval.ms": 2000,
-        }  # fmt: skip
+            "bootstrap.servers": ",".join(each[listener] for each in self._addresses),
+            "log_level": 0,
+            "reconnect.backoff.max.ms": 500,
+            "topic.metadata.refresh.interval.ms": 2000,
+        }
         if kind == "plain":
             return settings
         return settings | {
-            "security.protocol": "SASL_SSL", "ssl.ca.location": self._trust, "sasl.mechanism": "SCRAM-SHA-512",
-            "sasl.username": user, "sasl.password": PASSWORDS[user],
-        }  # fmt: skip
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": self._trust,
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": user,
+            "sasl.password": PASSWORDS[user],
+        }
 
     def admin(self) -> AdminClient:
         if self.admins not in self._admins:
@@ -418,10 +423,13 @@ class Clients:
     def _read(self) -> None:
         consumer = Consumer(
             {
-                **self._settings, "group.id": f"readers-{self.name}", "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed", "auto.commit.interval.ms": 500,
+                **self._settings,
+                "group.id": f"readers-{self.name}",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "auto.commit.interval.ms": 500,
             }
-        )  # fmt: skip
+        )
         self.clients.append(consumer)
 
         def assigned(consumer: Any, partitions: Any) -> None:
@@ -463,14 +471,14 @@ def users(
 def allow(admin: AdminClient, user: str, prefix: str) -> list[AclBinding]:
     """What the clients need, in one request."""
     bindings = [
-        AclBinding(
-            kind, prefix, ResourcePatternType.PREFIXED, f"User:{user}", "*", operation, AclPermissionType.ALLOW
-        )
+        AclBinding(kind, prefix, ResourcePatternType.PREFIXED, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
         for kind, operation in (
-            (ResourceType.TOPIC, AclOperation.READ), (ResourceType.TOPIC, AclOperation.WRITE),
-            (ResourceType.GROUP, AclOperation.READ), (ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE),
+            (ResourceType.TOPIC, AclOperation.READ),
+            (ResourceType.TOPIC, AclOperation.WRITE),
+            (ResourceType.GROUP, AclOperation.READ),
+            (ResourceType.TRANSACTIONAL_ID, AclOperation.WRITE),
         )
-    ]  # fmt: skip
+    ]
     for future in admin.create_acls(bindings).values():
         future.result(30)
     return bindings
@@ -561,9 +569,14 @@ def _filter(binding: AclBinding) -> Any:
     from confluent_kafka.admin import AclBindingFilter
 
     return AclBindingFilter(
-        binding.restype, binding.name, binding.resource_pattern_type, binding.principal, binding.host,
-        binding.operation, binding.permission_type,
-    )  # fmt: skip
+        binding.restype,
+        binding.name,
+        binding.resource_pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
+    )
 
 
 def main(arguments: list[str]) -> int:

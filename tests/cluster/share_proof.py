@@ -138,11 +138,22 @@ class Worker(threading.Thread):
             self._wire, self._epoch = Wire(self._cluster.addresses[leader]), 0
         asked_s, said = time.monotonic(), self._said
         row = {"partition_index": self._partition, "acknowledgement_batches": _as_batches(said)}
-        answer = self._wire.ask(ApiKey.SHARE_FETCH, 1, {
-            "group_id": NAME, "member_id": self._member, "share_session_epoch": self._epoch, "max_wait": 300,
-            "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500, "forgotten_topics_data": [],
-            "topics": [{"topic_id": self._topic_id, "partitions": [row]}] if said or not self._epoch else [],
-        })  # fmt: skip
+        answer = self._wire.ask(
+            ApiKey.SHARE_FETCH,
+            1,
+            {
+                "group_id": NAME,
+                "member_id": self._member,
+                "share_session_epoch": self._epoch,
+                "max_wait": 300,
+                "min_bytes": 1,
+                "max_bytes": 1 << 20,
+                "max_records": 500,
+                "batch_size": 500,
+                "forgotten_topics_data": [],
+                "topics": [{"topic_id": self._topic_id, "partitions": [row]}] if said or not self._epoch else [],
+            },
+        )
         if answer is None:
             raise ConnectionError("closed")
         if answer["error_code"]:
@@ -206,16 +217,24 @@ def prove(records: int, *, keyed: bool, kills: int = 3, lock_ms: int = LOCK_MS) 
         raise_version(address)
         cluster.create_topic(LETTERS, PARTITIONS, errors_deadletterqueue_group_enable="true")
         settings: dict[str, str | None] = {
-            "share.auto.offset.reset": "earliest", "share.delivery.count.limit": str(DELIVERIES_MAX),
-            "share.record.lock.duration.ms": str(lock_ms), "errors.deadletterqueue.topic.name": LETTERS,
+            "share.auto.offset.reset": "earliest",
+            "share.delivery.count.limit": str(DELIVERIES_MAX),
+            "share.record.lock.duration.ms": str(lock_ms),
+            "errors.deadletterqueue.topic.name": LETTERS,
             **({"ottla.share.order": "key"} if keyed else {}),
-        }  # fmt: skip
+        }
         assert alter(address, GROUP, NAME, settings)[0] == 0
         keys = max(PARTITIONS, records // 50) // PARTITIONS * PARTITIONS
         _fill(cluster, records, keys)
-        (found,) = ask(address, ApiKey.METADATA, 12, {
-            "topics": [{"topic_id": None, "name": "work"}], "allow_auto_topic_creation": False,
-        })["topics"]  # fmt: skip
+        (found,) = ask(
+            address,
+            ApiKey.METADATA,
+            12,
+            {
+                "topics": [{"topic_id": None, "name": "work"}],
+                "allow_auto_topic_creation": False,
+            },
+        )["topics"]
         member = RawMember(address, NAME, "work", found["topic_id"])
         seen = Seen(keys)
         _until(lambda: _joined(member), seen)
@@ -338,9 +357,11 @@ def main() -> int:
     parser.add_argument("--keyed", action="store_true")
     parser.add_argument("--kills", type=int, default=9)
     parser.add_argument(
-        "--lock-ms", type=int, default=LOCK_MS,
+        "--lock-ms",
+        type=int,
+        default=LOCK_MS,
         help="a record that is held keeps its window for three locks: without an order by key that is the rate",
-    )  # fmt: skip
+    )
     options = parser.parse_args()
     print(prove(options.records, keyed=options.keyed, kills=options.kills, lock_ms=options.lock_ms))
     return 0

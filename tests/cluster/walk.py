@@ -101,11 +101,23 @@ def _topics(admin: AdminClient) -> set[str]:
 def walk(cluster: WalkedCluster, *, back: bool, kill: bool) -> str:
     """Run the command, and say what it did; with `kill` it is killed three times before, at moments of chance."""
     command = [
-        sys.executable, "-m", "ottla.cli.main", "migrate", "walk", "-b", cluster.bootstrap,
-        "--journal", str(cluster.directory / "walk.json"), "--patience", str(PATIENCE_S),
-        "--stop", cluster.script("{node}", "stop"),
-        "--start", cluster.script("{node}", "start-kafka" if back else "start-ottla"), *(["--back"] if back else []),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "ottla.cli.main",
+        "migrate",
+        "walk",
+        "-b",
+        cluster.bootstrap,
+        "--journal",
+        str(cluster.directory / "walk.json"),
+        "--patience",
+        str(PATIENCE_S),
+        "--stop",
+        cluster.script("{node}", "stop"),
+        "--start",
+        cluster.script("{node}", "start-kafka" if back else "start-ottla"),
+        *(["--back"] if back else []),
+    ]
     dice = random.Random(1 + back)
     for _ in range(3 if kill else 0):
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -126,8 +138,9 @@ def _allow(admin: AdminClient) -> None:
     """The user of the load may use its topics, groups and transactional ids, and no others."""
     kinds = (
         *((ResourceType.TOPIC, each) for each in (*faults.TOPICS, TRANSACTED)),
-        (ResourceType.GROUP, ""), (ResourceType.TRANSACTIONAL_ID, ""),
-    )  # fmt: skip
+        (ResourceType.GROUP, ""),
+        (ResourceType.TRANSACTIONAL_ID, ""),
+    )
     wanted = [
         AclBinding(
             kind, name or "*", ResourcePatternType.LITERAL, f"User:{USER}", "*", operation, AclPermissionType.ALLOW
@@ -287,19 +300,25 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster walk")
     parser.add_argument("--release", choices=("4.4", "4.3"), default="4.4")
     for name, what in (
-        ("separate", "three brokers and three controllers"), ("dynamic", "a quorum whose voters can change"),
-        ("secured", "TLS, SCRAM and ACLs"), ("kill", "the walk is killed three times each way"),
-        ("no-back", "not back to Kafka"), ("few", "without share groups and Streams"),
-    ):  # fmt: skip
+        ("separate", "three brokers and three controllers"),
+        ("dynamic", "a quorum whose voters can change"),
+        ("secured", "TLS, SCRAM and ACLs"),
+        ("kill", "the walk is killed three times each way"),
+        ("no-back", "not back to Kafka"),
+        ("few", "without share groups and Streams"),
+    ):
         parser.add_argument(f"--{name}", action="store_true", help=what)
     asked = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory() as directory,
         WalkedCluster(
-            Path(directory), release=asked.release, separate=asked.separate, dynamic=asked.dynamic,
+            Path(directory),
+            release=asked.release,
+            separate=asked.separate,
+            dynamic=asked.dynamic,
             secured=asked.secured,
         ) as cluster,
-    ):  # fmt: skip
+    ):
         ways = (False,) if asked.no_back else (False, True)
         outcome = play(
             cluster, lambda: [walk(cluster, back=each, kill=asked.kill) for each in ways], more=not asked.few

@@ -64,21 +64,31 @@ class WalkedCluster:
     Kafka, and whatever runs at its end is killed."""
 
     def __init__(
-        self, directory: Path, *, release: str = "4.4", separate: bool = False, dynamic: bool = False,
-        secured: bool = False, settings: dict[str, str] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        directory: Path,
+        *,
+        release: str = "4.4",
+        separate: bool = False,
+        dynamic: bool = False,
+        secured: bool = False,
+        settings: dict[str, str] | None = None,
+    ) -> None:
         self.directory, self.release, self.dynamic, self.secured = directory, release, dynamic, secured
         brokers, controllers = [1, 2, 3], [11, 12, 13] if separate else [1, 2, 3]
         self.nodes = sorted({*brokers, *controllers})
         cluster_id = new_cluster_id()
         self.peers = {
             node: KafkaPeer(
-                directory / f"node-{node}", heap="384m", settings={**REPLICATED, **(settings or {})}, node_id=node,
-                cluster_id=cluster_id, release=release,
+                directory / f"node-{node}",
+                heap="384m",
+                settings={**REPLICATED, **(settings or {})},
+                node_id=node,
+                cluster_id=cluster_id,
+                release=release,
                 roles=",".join(r for r, of in (("broker", brokers), ("controller", controllers)) if node in of),
             )
             for node in self.nodes
-        }  # fmt: skip
+        }
         voters = ",".join(f"{node}@127.0.0.1:{self.peers[node].controller_port}" for node in controllers)
         self._held = {node: reserve(0) for node in brokers} if secured else {}
         self.internal = {node: f"127.0.0.1:{held.getsockname()[1]}" for node, held in self._held.items()}
@@ -99,9 +109,11 @@ class WalkedCluster:
                 if node in controllers:
                     listeners.append(f"CONTROLLER://127.0.0.1:{peer.controller_port}")
                 peer.settings |= {
-                    **LOGINS, "listeners": ",".join(listeners), "advertised.listeners": advertised,
+                    **LOGINS,
+                    "listeners": ",".join(listeners),
+                    "advertised.listeners": advertised,
                     **ssl_settings(directory / f"tls-{node}", authority, authority.issue(f"node-{node}")),
-                }  # fmt: skip
+                }
         self.addresses = {node: self.peers[node].bootstrap for node in brokers}
         self.bootstrap = ",".join(self.addresses.values())
 
@@ -114,10 +126,13 @@ class WalkedCluster:
         if not self.secured:
             return {"bootstrap.servers": self.bootstrap}
         return {
-            "bootstrap.servers": ",".join(self.internal.values()), "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(self.authority_file), "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": USER,
+            "bootstrap.servers": ",".join(self.internal.values()),
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.authority_file),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": USER,
             "sasl.password": PASSWORD,
-        }  # fmt: skip
+        }
 
     def java_client(self) -> dict[str, str]:
         """The same for Java."""
@@ -125,9 +140,12 @@ class WalkedCluster:
             return {}
         login = JAAS.format("scram.Scram", f'username="{USER}" password="{PASSWORD}"')
         return {
-            "security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.jaas.config": login,
-            "ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.authority_file),
-        }  # fmt: skip
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": login,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.authority_file),
+        }
 
     def __enter__(self) -> WalkedCluster:
         for held in self._held.values():

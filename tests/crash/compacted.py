@@ -130,11 +130,16 @@ class Soak:
     def write(self, number: int) -> None:
         model, random = self.models[number], Random(number)
         producer = Producer(
-            self.client(**{
-                "enable.idempotence": True, "compression.type": CODECS[number % len(CODECS)], "linger.ms": 3,
-                "message.timeout.ms": 0, "batch.num.messages": random.choice((7, 50, 500)),
-            })
-        )  # fmt: skip
+            self.client(
+                **{
+                    "enable.idempotence": True,
+                    "compression.type": CODECS[number % len(CODECS)],
+                    "linger.ms": 3,
+                    "message.timeout.ms": 0,
+                    "batch.num.messages": random.choice((7, 50, 500)),
+                }
+            )
+        )
 
         def acknowledge(key: bytes, version: int, is_deletion: bool) -> Callable[[Any, Any], None]:
             def done(error: Any, message: Any) -> None:
@@ -154,9 +159,12 @@ class Soak:
                 value = None if is_deletion else random.randbytes(random.choice((0, 20, 300)))
                 model.sent[key] = version
                 producer.produce(
-                    model.topic, value, key, headers=[("version", str(version))],
+                    model.topic,
+                    value,
+                    key,
+                    headers=[("version", str(version))],
                     on_delivery=acknowledge(key, version, is_deletion),
-                )  # fmt: skip
+                )
             producer.poll(0.01)
             while len(producer) > IN_FLIGHT_MAX and not self.stop_writing.is_set():
                 producer.poll(0.05)

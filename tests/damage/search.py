@@ -149,9 +149,12 @@ class Search:
         if step < 2:
             records = [SimpleRecord(self.clock.now, b"k", self.random.randbytes(100)) for _ in range(2)]
             batch = build_batch(
-                records, producer_id=producer, producer_epoch=0, base_sequence=number // 6 * 4 + 2 * step,
+                records,
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=number // 6 * 4 + 2 * step,
                 transactional=True,
-            )  # fmt: skip
+            )
         else:
             batch = end_marker(producer, abort=number // 3 % 3 > 0, timestamp=self.clock.now)
         info = log.append_as_leader(memoryview(batch), number // 12, now_ms=self.clock.now, origin=Origin.COORDINATOR)

@@ -80,9 +80,16 @@ class Root:
     """An overlay over a folder, with a process 1 of its own. As a context manager: `boot` at its begin, `end` after."""
 
     def __init__(
-        self, lower: str = "/", *, binds: Mapping[str, str] | None = None, volumes: Mapping[str, str] | None = None,
-        upper: str | None = None, systemd: bool = False, network: bool = False, main: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+        self,
+        lower: str = "/",
+        *,
+        binds: Mapping[str, str] | None = None,
+        volumes: Mapping[str, str] | None = None,
+        upper: str | None = None,
+        systemd: bool = False,
+        network: bool = False,
+        main: Sequence[str] = (),
+    ) -> None:
         """`lower` is a folder or several, the uppermost first, with colons between; `upper` keeps what is written.
 
         `binds` and `volumes` are files and folders of this machine by where they are seen, read-only and writable.
@@ -149,14 +156,24 @@ class Root:
         return state in ("running", "degraded")
 
     def run(
-        self, command: Sequence[str] | str, *, check: bool = True, stdin: str = "", cwd: str = "/",
-        timeout_s: float = 300, env: Mapping[str, str] | None = None, user: str | None = None,
-    ) -> subprocess.CompletedProcess[str]:  # fmt: skip
+        self,
+        command: Sequence[str] | str,
+        *,
+        check: bool = True,
+        stdin: str = "",
+        cwd: str = "/",
+        timeout_s: float = 300,
+        env: Mapping[str, str] | None = None,
+        user: str | None = None,
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command in there, a text by the shell. Raises RuntimeError where it fails, with what it printed."""
         done = subprocess.run(
-            self.command(command, cwd=cwd, env=env, user=user), input=stdin, capture_output=True, text=True,
+            self.command(command, cwd=cwd, env=env, user=user),
+            input=stdin,
+            capture_output=True,
+            text=True,
             timeout=timeout_s,
-        )  # fmt: skip
+        )
         if check and done.returncode:
             said = f"{done.stdout}{done.stderr}{self._journal()}"
             raise RuntimeError(f"{command} ended with {done.returncode}:\n{said}")
@@ -183,9 +200,13 @@ class Root:
         return f"\nthe journal:\n{done.stdout}"
 
     def command(
-        self, command: Sequence[str] | str, *, cwd: str = "/", env: Mapping[str, str] | None = None,
+        self,
+        command: Sequence[str] | str,
+        *,
+        cwd: str = "/",
+        env: Mapping[str, str] | None = None,
         user: str | None = None,
-    ) -> list[str]:  # fmt: skip
+    ) -> list[str]:
         """What to run here so that it runs in there."""
         inner = ["/bin/sh", "-euc", command] if isinstance(command, str) else list(command)
         variables = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", **(env or {})}

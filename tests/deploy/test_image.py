@@ -225,9 +225,12 @@ def test_compose_reads_its_file() -> None:
     if shutil.which("go") is None:
         pytest.skip("no go here")
     done = subprocess.run(
-        ["go", "run", ".", str(ROOT / "deploy" / "compose.yaml")], cwd=Path(__file__).parent / "compose",
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        ["go", "run", ".", str(ROOT / "deploy" / "compose.yaml")],
+        cwd=Path(__file__).parent / "compose",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     found = json.loads(done.stdout)
     assert {name: each["environment"] for name, each in found["services"].items() if name.startswith("ottla-")} == {
         name: {key: str(value) for key, value in each["environment"].items()}

@@ -50,9 +50,11 @@ def machine() -> Iterator[Root]:
         pytest.skip(why)
     libraries = Path(sys.prefix) / "lib" / PYTHON / "site-packages"
     binds = {
-        "/repo": str(ROOT), "/opt/python": sys.base_prefix, f"/opt/ottla/lib/{PYTHON}/site-packages": str(libraries),
+        "/repo": str(ROOT),
+        "/opt/python": sys.base_prefix,
+        f"/opt/ottla/lib/{PYTHON}/site-packages": str(libraries),
         "/opt/ottla/src": str(ROOT / "src"),
-    }  # fmt: skip
+    }
     with Root(systemd=True, binds=binds) as root:
         root.run(
             f"mkdir -p /opt/ottla/bin && ln -s /opt/python/bin/{PYTHON} /opt/ottla/bin/python3\n"

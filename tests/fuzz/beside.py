@@ -39,9 +39,12 @@ class Work:
         self.threads = [
             threading.Thread(target=self.run, args=(function, *arguments))
             for function, *arguments in (
-                (self.produce,), (self.consume, "alone"), (self.consume, "member 1"), (self.consume, "member 2")
+                (self.produce,),
+                (self.consume, "alone"),
+                (self.consume, "member 1"),
+                (self.consume, "member 2"),
             )
-        ]  # fmt: skip
+        ]
 
     def start(self) -> None:
         new = NewTopic(TOPIC, PARTITIONS, 1, config={"retention.ms": "-1"})
@@ -69,8 +72,14 @@ class Work:
                 self.ended.set()
 
     def produce(self) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "linger.ms": 5,
-                             "message.timeout.ms": int(DEADLINE_S * 1000)})  # fmt: skip
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "message.timeout.ms": int(DEADLINE_S * 1000),
+            }
+        )
 
         def delivered(error: Any, message: Any) -> None:
             if error is not None or int(message.value()) != message.offset():
@@ -88,9 +97,14 @@ class Work:
     def consume(self, name: str) -> None:
         alone = name == "alone"
         consumer = Consumer(
-            {"bootstrap.servers": self.bootstrap, "group.id": name if alone else "members",
-             "auto.offset.reset": "earliest", "auto.commit.interval.ms": 200, "enable.auto.commit": not alone}
-        )  # fmt: skip
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": name if alone else "members",
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 200,
+                "enable.auto.commit": not alone,
+            }
+        )
         expected: dict[int, int] = {}
         read = self.read[name] = Counter()
         if alone:

@@ -58,16 +58,24 @@ async def many_rows(port: int, dice: Random) -> None:
     topics = [{"name": TOPICS[1], "partitions": rows}]
     await ask(port, request(ApiKey.LIST_OFFSETS, 7, {"replica_id": -1, "topics": topics}))
     await ask(port, request(ApiKey.DELETE_RECORDS, 2, {"topics": topics, "timeout": 1000}))
-    fetched = [{"topic": TOPICS[1], "partitions": [{"partition": each, "fetch_offset": 0, "partition_max_bytes": 1000}
-                                                   for each in range(ROWS)]}]  # fmt: skip
+    fetched = [
+        {
+            "topic": TOPICS[1],
+            "partitions": [{"partition": each, "fetch_offset": 0, "partition_max_bytes": 1000} for each in range(ROWS)],
+        }
+    ]
     values = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "session_id": 0, "session_epoch": 0}
     await ask(port, request(ApiKey.FETCH, 12, {**values, "topics": fetched}))
 
 
 async def many_commits(port: int, dice: Random) -> None:
     rows = [{"partition_index": each, "committed_offset": each, "committed_metadata": "m"} for each in range(ROWS)]
-    values = {"group_id": "flood", "generation_id_or_member_epoch": -1, "member_id": "",
-              "topics": [{"name": TOPICS[0], "partitions": rows}]}  # fmt: skip
+    values = {
+        "group_id": "flood",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "topics": [{"name": TOPICS[0], "partitions": rows}],
+    }
     await ask(port, request(ApiKey.OFFSET_COMMIT, 8, values))
 
 
@@ -121,8 +129,14 @@ async def half_frames(port: int, dice: Random) -> None:
 
 async def members(port: int, dice: Random) -> None:
     """A rush of members of one group, who leave without a word."""
-    values = {"group_id": "flood-members", "session_timeout": 6000, "rebalance_timeout": 100, "member_id": "",
-              "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": bytes(1000)}]}  # fmt: skip
+    values = {
+        "group_id": "flood-members",
+        "session_timeout": 6000,
+        "rebalance_timeout": 100,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": bytes(1000)}],
+    }
     writers = []
     for number in range(100):
         _, writer = await asyncio.open_connection(HOST, port)
@@ -135,8 +149,10 @@ async def members(port: int, dice: Random) -> None:
 
 async def sessions(port: int, dice: Random) -> None:
     """Fetch sessions, each of which is left."""
-    asked = [{"topic": name, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100}]}
-             for name in TOPICS]  # fmt: skip
+    asked = [
+        {"topic": name, "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 100}]}
+        for name in TOPICS
+    ]
     values = {"max_wait": 0, "min_bytes": 0, "max_bytes": 1000, "session_id": 0, "session_epoch": 0, "topics": asked}
     await ask(port, *(request(ApiKey.FETCH, 12, values, number) for number in range(1200)))
 

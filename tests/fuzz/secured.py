@@ -402,12 +402,14 @@ def settings(directory: Path, keys_url: str) -> dict[str, str]:
     identity = AUTHORITY.issue("node")
     found = {
         "listeners": ",".join(f"{each}://127.0.0.1:0" for each in LISTENERS),
-        "inter.broker.listener.name": "SASL_PLAINTEXT", "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
-        "connection.failed.authentication.delay.ms": "0", "connections.max.reauth.ms": "3600000",
+        "connection.failed.authentication.delay.ms": "0",
+        "connections.max.reauth.ms": "3600000",
         **ssl_settings(directory, AUTHORITY, identity, "listener.name.ssl.", client_auth="required"),
         **ssl_settings(directory, AUTHORITY, identity, "listener.name.sasl_ssl."),
-    }  # fmt: skip
+    }
     for listener in ("sasl_plaintext", "sasl_ssl"):
         found[f"listener.name.{listener}.plain.sasl.jaas.config"] = PLAIN_USERS
         prefix = f"listener.name.{listener}.oauthbearer.sasl.oauthbearer."
@@ -433,9 +435,15 @@ class Bystanders:
             self._clients.append(client)
         await self._clients[0].create("kept")
         upsertions = [
-            {"name": "ann", "mechanism": each.number, "iterations": 4096, "salt": b"salt",
-             "salted_password": scram.salted_password(each, "known", b"salt", 4096)} for each in scram.BY_NAME.values()
-        ]  # fmt: skip
+            {
+                "name": "ann",
+                "mechanism": each.number,
+                "iterations": 4096,
+                "salt": b"salt",
+                "salted_password": scram.salted_password(each, "known", b"salt", 4096),
+            }
+            for each in scram.BY_NAME.values()
+        ]
         for each in upsertions:
             asked = {"deletions": [], "upsertions": [each]}
             await self._clients[0].ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, asked)

@@ -47,9 +47,21 @@ class Walk:
 
     def step(self) -> str:
         self.now += self.random.choice([0, 1, 5, 100])
-        weights = {self.append: 12, self.again: 2, self.broken: 5, self.follow: 3, self.read: 8, self.look_up: 3,
-                   self.epochs: 2, self.truncate: 1, self.trim: 1, self.roll: 1, self.flush: 1, self.reload: 1,
-                   self.commit: 3}  # fmt: skip
+        weights = {
+            self.append: 12,
+            self.again: 2,
+            self.broken: 5,
+            self.follow: 3,
+            self.read: 8,
+            self.look_up: 3,
+            self.epochs: 2,
+            self.truncate: 1,
+            self.trim: 1,
+            self.roll: 1,
+            self.flush: 1,
+            self.reload: 1,
+            self.commit: 3,
+        }
         (chosen,) = self.random.choices([*weights], [*weights.values()])
         try:
             outcome = repr(chosen())
@@ -123,8 +135,9 @@ class Walk:
 
     def follow(self) -> Any:
         data = self.batch()
-        base = self.random.choice([self.log.log_end_offset, self.log.log_end_offset, self.log.log_end_offset + 3,
-                                   self.offset()])  # fmt: skip
+        base = self.random.choice(
+            [self.log.log_end_offset, self.log.log_end_offset, self.log.log_end_offset + 3, self.offset()]
+        )
         base = base if base < 2**62 else 2**63 - 1  # which no batch may end at: nothing could follow
         data[:8] = (base & (2**64 - 1)).to_bytes(8, "big")
         data[12:16] = self.random.choice([0, 3, 2**31 - 1, 2**32 - 1]).to_bytes(4, "big")
@@ -176,9 +189,13 @@ class Walk:
             self.fs.restart(power_loss=False)
         self.is_over = True
         self.log = load(
-            self.fs, self.config, clean_shutdown=clean, recovery_point=log.recovery_point, now_ms=self.now,
+            self.fs,
+            self.config,
+            clean_shutdown=clean,
+            recovery_point=log.recovery_point,
+            now_ms=self.now,
             log_start_offset=log.log_start_offset,
-        )  # fmt: skip
+        )
         self.is_over = False
         self.log.high_watermark = self.log.log_end_offset
         return clean, self.log.recovered_bytes, self.log.truncated_bytes
@@ -192,9 +209,14 @@ class Walk:
 
 def shown(info: Any) -> tuple[Any, ...]:
     return (
-        info.first_offset, info.last_offset, info.log_append_time_ms, info.log_start_offset, info.leader_epoch,
-        info.size_bytes, info.needs_flush,
-    )  # fmt: skip
+        info.first_offset,
+        info.last_offset,
+        info.log_append_time_ms,
+        info.log_start_offset,
+        info.leader_epoch,
+        info.size_bytes,
+        info.needs_flush,
+    )
 
 
 def main(seeds: range, steps: int, tell: Callable[[str], None] = print) -> None:

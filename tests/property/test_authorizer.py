@@ -63,9 +63,10 @@ def plainly(acls: list[Any], everyone: bool, question: tuple[Any, ...]) -> bool:
 
 @settings(max_examples=200)
 @given(
-    st.lists(st.lists(ACLS | st.integers(1, 30), max_size=12), max_size=6), st.booleans(),
+    st.lists(st.lists(ACLS | st.integers(1, 30), max_size=12), max_size=6),
+    st.booleans(),
     st.lists(QUESTIONS, min_size=1, max_size=12),
-)  # fmt: skip
+)
 def test_decisions_follow_the_image(changes: list[list[Any]], everyone: bool, questions: list[Any]) -> None:
     """Each list of changes is a delta of records: ACLs added, and numbers of ACLs removed."""
     image = EMPTY_IMAGE

@@ -106,9 +106,18 @@ def encoded(
         row = 0
         while True:
             row, why = module.append(
-                sections, row, columns.rows, columns.key, columns.value, columns.headers, columns.partitions,
-                columns.timestamps, NOW, STICKY, limit,
-            )  # fmt: skip
+                sections,
+                row,
+                columns.rows,
+                columns.key,
+                columns.value,
+                columns.headers,
+                columns.partitions,
+                columns.timestamps,
+                NOW,
+                STICKY,
+                limit,
+            )
             if why == -1:
                 assert row == columns.rows
                 break

@@ -116,11 +116,21 @@ class Crowd:
             asked = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": rng.choice([1, 10_000, 1 << 20])}
             others = [{"topic": name, "partitions": [{**asked, "fetch_offset": 0}]} for name in TOPICS if name != topic]
             more = others if rng.random() < 0.2 else []
-            client.send(ApiKey.FETCH, 12, fetch_values(
-                topic, offset, max_wait=rng.choice([0, 5, 20]), min_bytes=rng.choice([0, 1, 100_000]),
-                isolation_level=rng.choice([0, 1]), session_id=session_id, session_epoch=epoch,
-                max_bytes=rng.choice([1, 50_000, 1 << 24]), topics=[{"topic": topic, "partitions": [asked]}, *more],
-            ))  # fmt: skip
+            client.send(
+                ApiKey.FETCH,
+                12,
+                fetch_values(
+                    topic,
+                    offset,
+                    max_wait=rng.choice([0, 5, 20]),
+                    min_bytes=rng.choice([0, 1, 100_000]),
+                    isolation_level=rng.choice([0, 1]),
+                    session_id=session_id,
+                    session_epoch=epoch,
+                    max_bytes=rng.choice([1, 50_000, 1 << 24]),
+                    topics=[{"topic": topic, "partitions": [asked]}, *more],
+                ),
+            )
             if rng.random() < 0.05:
                 break
             if rng.random() < 0.1:

@@ -79,10 +79,14 @@ def records_of(taken: ColumnBuffers) -> list[Record]:
         micros = taken.timestamp.cast("q")[row]
         found.append(
             Record(
-                taken.offset.cast("q")[row], micros // 1000, keys[row], values[row], headers,
+                taken.offset.cast("q")[row],
+                micros // 1000,
+                keys[row],
+                values[row],
+                headers,
                 taken.timestamp_type.cast("i")[row],
             )
-        )  # fmt: skip
+        )
     return found
 
 

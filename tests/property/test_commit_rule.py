@@ -383,7 +383,18 @@ def test_success_means_committed_for_good(flush_messages: int) -> None:
         play(flush_messages, script, done)
 
     run()
-    for what in ("none", "not_leader_or_follower", "kafka_storage_error", "elections", "truncations", "fetches",
-                 "refused fetches", "changes of the in-sync set", "woken reads", "disk", "kill"):  # fmt: skip
+    for what in (
+        "none",
+        "not_leader_or_follower",
+        "kafka_storage_error",
+        "elections",
+        "truncations",
+        "fetches",
+        "refused fetches",
+        "changes of the in-sync set",
+        "woken reads",
+        "disk",
+        "kill",
+    ):
         assert done[what] >= 10, (what, done)
     assert flush_messages != 1 or done["power"] >= 10

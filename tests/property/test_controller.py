@@ -68,14 +68,18 @@ class Walk:
         before = self.image.brokers.get(node)
         was_clean = before is not None and self.random.random() < 0.5
         asked = {
-            "broker_id": node, "cluster_id": "c", "incarnation_id": UUID(int=self.random.getrandbits(100)),
-            "listeners": [], "rack": f"r{node % 2}", "log_dirs": self.dirs[node],
+            "broker_id": node,
+            "cluster_id": "c",
+            "incarnation_id": UUID(int=self.random.getrandbits(100)),
+            "listeners": [],
+            "rack": f"r{node % 2}",
+            "log_dirs": self.dirs[node],
             "features": [
                 {"name": name, "min_supported_version": low, "max_supported_version": high}
                 for name, (low, high) in features.SUPPORTED.items()
             ],
             "previous_broker_epoch": before.epoch if before is not None and was_clean else -1,
-        }  # fmt: skip
+        }
         self.sessions.drop(node)
         self.decide(brokers.register_broker(self.image, asked, "c", settings(self.image)))
 
@@ -138,10 +142,12 @@ class Walk:
         in_sync = [each for each in partition.replicas if each == leader.id or self.random.random() < share]
         epochs = {each: broker.epoch for each, broker in self.image.brokers.items()}
         row = {
-            "partition_index": number, "leader_epoch": partition.leader_epoch,
-            "partition_epoch": partition.partition_epoch, "leader_recovery_state": 0,
+            "partition_index": number,
+            "leader_epoch": partition.leader_epoch,
+            "partition_epoch": partition.partition_epoch,
+            "leader_recovery_state": 0,
             "new_isr_with_epochs": [{"broker_id": each, "broker_epoch": epochs.get(each, 0)} for each in in_sync],
-        }  # fmt: skip
+        }
         asked = {"broker_id": leader.id, "broker_epoch": leader.epoch}
         self.vouched = set(in_sync)
         self.decide(
@@ -178,11 +184,23 @@ class Walk:
 
     def run(self) -> None:
         acts: list[Callable[[NodeId], None]] = [
-            self.register, self.beat, self.beat, self.shut_down, self.lose_a_directory, self.fence, self.unregister,
-            self.alter_isr, self.alter_isr, self.alter_isr, self.reassign, self.elect, self.by_itself,
-            self.heal, self.heal,
+            self.register,
+            self.beat,
+            self.beat,
+            self.shut_down,
+            self.lose_a_directory,
+            self.fence,
+            self.unregister,
+            self.alter_isr,
+            self.alter_isr,
+            self.alter_isr,
+            self.reassign,
+            self.elect,
+            self.by_itself,
+            self.heal,
+            self.heal,
             self.assign_directory,
-        ]  # fmt: skip
+        ]
         for _ in range(STEPS):
             act = self.random.choice(acts)
             before = self.image
@@ -202,9 +220,7 @@ def check(before: MetadataImage, after: MetadataImage, vouched: set[NodeId]) -> 
             check_alone(after, partition, keeps_elr=rules.keeps_elr)
             if was is not None and was.partitions[number] != partition:
                 check_step(was.partitions[number], partition, vouched, may_be_unclean=rules.unclean)
-    indexed = {
-        (node, topic.id, number) for node in NODES for topic, number, _ in partitions_of(after, node)
-    }  # fmt: skip
+    indexed = {(node, topic.id, number) for node in NODES for topic, number, _ in partitions_of(after, node)}
     found = {
         (node, topic.id, number)
         for topic in after.topics

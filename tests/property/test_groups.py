@@ -118,10 +118,17 @@ class GroupMachine(RuleBasedStateMachine):
         self, group_id: str, member_id: str, instance_id: str | None, protocols: dict[str, bytes], known: bool
     ) -> None:
         request = JoinGroup(
-            group_id=group_id, member_id=member_id, instance_id=instance_id, client_id="c",
-            session_timeout_ms=SESSION_MS, rebalance_timeout_ms=REBALANCE_MS, protocol_type="consumer",
-            protocols=protocols, require_known_member_id=known, can_skip_assignment=known,
-        )  # fmt: skip
+            group_id=group_id,
+            member_id=member_id,
+            instance_id=instance_id,
+            client_id="c",
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=REBALANCE_MS,
+            protocol_type="consumer",
+            protocols=protocols,
+            require_known_member_id=known,
+            can_skip_assignment=known,
+        )
         self.driver.shard.ask(self.token(group_id, instance_id), request, self.driver.now)
         self.finish()
 

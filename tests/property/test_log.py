@@ -38,10 +38,17 @@ class Model:
 
     def load(self, *, clean: bool) -> Log:
         return load_log(
-            self.fs, "/data/t-0", TopicPartition("t", 0), None, self.config, log_start_offset=self.start,
-            recovery_point=self.recovery_point, clean_shutdown=clean, now_ms=NOW,
+            self.fs,
+            "/data/t-0",
+            TopicPartition("t", 0),
+            None,
+            self.config,
+            log_start_offset=self.start,
+            recovery_point=self.recovery_point,
+            clean_shutdown=clean,
+            now_ms=NOW,
             random=random.Random(0),
-        )  # fmt: skip
+        )
 
     def append(self, times: list[int], size: int, gap: int) -> None:
         first = self.end + gap

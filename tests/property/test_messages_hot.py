@@ -341,11 +341,15 @@ def test_plain_fetch_responses_are_encoded_as_any(response: fetch.FetchResponse,
             return
         topic.partitions = [
             fetch.FetchedPartition(
-                each.partition_index, 0, each.high_watermark, each.last_stable_offset, each.log_start_offset,
+                each.partition_index,
+                0,
+                each.high_watermark,
+                each.last_stable_offset,
+                each.log_start_offset,
                 records=each.records or b"",
             )
             for each in topic.partitions
-        ]  # fmt: skip
+        ]
     keys = [topic.name if by_name else topic.topic_id for topic in response.topics]
     if len(set(keys)) < len(keys):
         return

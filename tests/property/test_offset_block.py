@@ -32,12 +32,21 @@ VERSIONS = st.integers(6, 9)
 def frame_of(version: int, partitions: dict[tuple[str, int], str | None], numbers: list[tuple[int, int]]) -> bytes:
     topics: dict[str, list[dict[str, Any]]] = {}
     for ((topic, partition), metadata), (offset, epoch) in zip(partitions.items(), numbers, strict=True):
-        topics.setdefault(topic, []).append({
-            "partition_index": partition, "committed_offset": offset, "committed_leader_epoch": epoch,
-            "committed_metadata": metadata,
-        })  # fmt: skip
-    values = {"group_id": "g", "generation_id_or_member_epoch": 3, "member_id": "m", "group_instance_id": None,
-              "topics": [{"name": name, "partitions": each} for name, each in topics.items()]}  # fmt: skip
+        topics.setdefault(topic, []).append(
+            {
+                "partition_index": partition,
+                "committed_offset": offset,
+                "committed_leader_epoch": epoch,
+                "committed_metadata": metadata,
+            }
+        )
+    values = {
+        "group_id": "g",
+        "generation_id_or_member_epoch": 3,
+        "member_id": "m",
+        "group_instance_id": None,
+        "topics": [{"name": name, "partitions": each} for name, each in topics.items()],
+    }
     return messages.encode_request(ApiKey.OFFSET_COMMIT, version, 7, "c", values)
 
 

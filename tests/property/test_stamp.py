@@ -64,9 +64,13 @@ def batch_of(data: st.DataObject, items: list[SimpleRecord]) -> bytearray:
         st.sampled_from([(0, False, False), (0, False, False), (0, True, False), (0, True, True), (4, False, False)])
     )
     batch = build_batch(
-        items, codec=codec, producer_id=producer_id, base_sequence=sequence, transactional=transactional,
+        items,
+        codec=codec,
+        producer_id=producer_id,
+        base_sequence=sequence,
+        transactional=transactional,
         control=control,
-    )  # fmt: skip
+    )
     for _ in range(data.draw(st.sampled_from([0, 0, 1, 2]))):
         where = st.integers(0, len(batch) - 1) | st.integers(0, HEADER_SIZE - 1)
         batch[data.draw(where)] = data.draw(st.integers(0, 255))
@@ -78,9 +82,12 @@ def batch_of(data: st.DataObject, items: list[SimpleRecord]) -> bytearray:
 @pytest.mark.parametrize("way", MODULES)
 @settings(max_examples=600)
 @given(
-    data=st.data(), items=records, config=configs, offset=st.sampled_from([0, 1, 2**40]),
+    data=st.data(),
+    items=records,
+    config=configs,
+    offset=st.sampled_from([0, 1, 2**40]),
     origin=st.sampled_from([CLIENT, COORDINATOR]),
-)  # fmt: skip
+)
 def test_what_is_stamped_is_what_would_have_been_validated(
     way: str, data: st.DataObject, items: list[SimpleRecord], config: LogConfig, offset: int, origin: Origin
 ) -> None:

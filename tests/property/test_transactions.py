@@ -234,7 +234,14 @@ def test_walks_come_by_everything() -> None:
         states["next"] += sum(value is not None and value.next_producer_id >= 0 for _, value in walk.driver.log)
     assert {*states} == {0, 1, 2, 3, 4, 5, None, "next"}
     wanted = {
-        "init:none", "init:concurrent_transactions", "add:none", "end:none", "end:coordinator_not_available",
-        "producer_fenced", "concurrent_transactions", "invalid_txn_state", "invalid_producer_id_mapping",
-    }  # fmt: skip
+        "init:none",
+        "init:concurrent_transactions",
+        "add:none",
+        "end:none",
+        "end:coordinator_not_available",
+        "producer_fenced",
+        "concurrent_transactions",
+        "invalid_txn_state",
+        "invalid_producer_id_mapping",
+    }
     assert wanted <= {*answered}

@@ -43,15 +43,21 @@ def _topics(draw: st.DrawFn) -> list[Any]:
         records.append(r.TopicRecord(name, topic_id))
         for number in range(draw(st.integers(1, 3))):
             replicas = draw(_BROKERS)
-            records.append(r.PartitionRecord(
-                partition_id=number, topic_id=topic_id, replicas=replicas,
-                isr=replicas[: draw(st.integers(1, len(replicas)))], leader=draw(st.sampled_from((*replicas, -1))),
-                removing_replicas=draw(st.sampled_from([(), replicas[:1]])),
-                adding_replicas=draw(st.sampled_from([(), replicas[-1:]])),
-                leader_recovery_state=draw(st.integers(0, 1)), leader_epoch=draw(st.integers(0, 1 << 31)),
-                partition_epoch=draw(st.integers(0, 1 << 31)),
-                directories=(DIRECTORY_MIGRATING,) * len(replicas),
-            ))  # fmt: skip
+            records.append(
+                r.PartitionRecord(
+                    partition_id=number,
+                    topic_id=topic_id,
+                    replicas=replicas,
+                    isr=replicas[: draw(st.integers(1, len(replicas)))],
+                    leader=draw(st.sampled_from((*replicas, -1))),
+                    removing_replicas=draw(st.sampled_from([(), replicas[:1]])),
+                    adding_replicas=draw(st.sampled_from([(), replicas[-1:]])),
+                    leader_recovery_state=draw(st.integers(0, 1)),
+                    leader_epoch=draw(st.integers(0, 1 << 31)),
+                    partition_epoch=draw(st.integers(0, 1 << 31)),
+                    directories=(DIRECTORY_MIGRATING,) * len(replicas),
+                )
+            )
         records += [r.ConfigRecord(2, name, key, value) for key, value in draw(_SETTINGS | st.just({})).items()]
     return records
 
@@ -77,8 +83,15 @@ def _security(draw: st.DrawFn) -> list[Any]:
             parts = (draw(st.binary(max_size=20)) for _ in range(3))
             records.append(r.UserScramCredentialRecord(user, mechanism, *parts, draw(st.integers(4096, 16384))))
     principals = _NAMES.map("User:{}".format)
-    acl = st.tuples(st.integers(2, 7), _RAW, st.sampled_from([3, 4]), principals, _NAMES.filter(lambda n: "/" not in n),
-                    st.integers(2, 14), st.integers(2, 3))  # fmt: skip
+    acl = st.tuples(
+        st.integers(2, 7),
+        _RAW,
+        st.sampled_from([3, 4]),
+        principals,
+        _NAMES.filter(lambda n: "/" not in n),
+        st.integers(2, 14),
+        st.integers(2, 3),
+    )
     contents = draw(st.lists(acl, max_size=4, unique=True))
     records += [r.AccessControlEntryRecord(made_up_id(SEED, "acl", *content), *content) for content in contents]
     for token_id in draw(st.sets(_IDS.map(uuid_to_base64), max_size=2)):
@@ -123,14 +136,22 @@ def test_an_image_survives_the_way_through_znodes(image: MetadataImage) -> None:
 
 @given(st.binary(max_size=40), st.data())
 def test_any_bytes_in_any_znode_are_read_or_named(data: bytes, draw: st.DataObject) -> None:
-    image = image_of(iter([
-        r.FeatureLevelRecord(features.METADATA_VERSION, 33), r.TopicRecord("t", UUID(int=200)),
-        r.PartitionRecord(0, UUID(int=200), (1,), (1,), leader=1, leader_epoch=1, partition_epoch=1),
-        r.ConfigRecord(2, "t", "a", "b"), r.ConfigRecord(4, "1", "a", "b"), r.ProducerIdsRecord(-1, -1, 1000),
-        r.ClientQuotaRecord((r.QuotaEntityData("user", "u"),), "request_percentage", 1.0),
-        r.AccessControlEntryRecord(UUID(int=300), 2, "t", 3, "User:u", "*", 3, 3),
-        r.DelegationTokenRecord("User:u", "User:v", (), 1, 2, 3, "token"),
-    ]), CLUSTER)  # fmt: skip
+    image = image_of(
+        iter(
+            [
+                r.FeatureLevelRecord(features.METADATA_VERSION, 33),
+                r.TopicRecord("t", UUID(int=200)),
+                r.PartitionRecord(0, UUID(int=200), (1,), (1,), leader=1, leader_epoch=1, partition_epoch=1),
+                r.ConfigRecord(2, "t", "a", "b"),
+                r.ConfigRecord(4, "1", "a", "b"),
+                r.ProducerIdsRecord(-1, -1, 1000),
+                r.ClientQuotaRecord((r.QuotaEntityData("user", "u"),), "request_percentage", 1.0),
+                r.AccessControlEntryRecord(UUID(int=300), 2, "t", 3, "User:u", "*", 3, 3),
+                r.DelegationTokenRecord("User:u", "User:v", (), 1, 2, 3, "token"),
+            ]
+        ),
+        CLUSTER,
+    )
     whole = Writer(image, WriteOptions(True, 1, _encrypt)).write()
     path = draw.draw(st.sampled_from(sorted(path for path, znode in whole.items() if znode.data)))
     content = whole[path].data

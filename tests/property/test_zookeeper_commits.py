@@ -168,10 +168,16 @@ class Walk:
         return [*found, r.ConfigRecord(kind, name, "key", self.random.choice((None, "x", "ü")))]
 
     def entity(self) -> list[Any]:
-        names = self.random.choice((
-            (("user", "ü b"),), (("user", None),), (("client-id", "c/d"),), (("client-id", "c/d"), ("user", "ü b")),
-            (("client-id", None), ("user", None)), (("ip", "10.0.0.1"),),
-        ))  # fmt: skip
+        names = self.random.choice(
+            (
+                (("user", "ü b"),),
+                (("user", None),),
+                (("client-id", "c/d"),),
+                (("client-id", "c/d"), ("user", "ü b")),
+                (("client-id", None), ("user", None)),
+                (("ip", "10.0.0.1"),),
+            )
+        )
         rows = tuple(r.QuotaEntityData(kind, name) for kind, name in names)
         key = self.random.choice(("producer_byte_rate", "request_percentage"))
         return [r.ClientQuotaRecord(rows, key, float(self.random.randint(1, 9)), remove=self.random.random() < 0.3)]
@@ -214,8 +220,20 @@ class Walk:
         ]
 
     def any(self) -> list[Any]:
-        kinds = (self.create, self.extend, self.delete, self.recreate, self.change, self.change, self.configure,
-                 self.entity, self.credential, self.acl, self.token, self.others)  # fmt: skip
+        kinds = (
+            self.create,
+            self.extend,
+            self.delete,
+            self.recreate,
+            self.change,
+            self.change,
+            self.configure,
+            self.entity,
+            self.credential,
+            self.acl,
+            self.token,
+            self.others,
+        )
         return self.random.choice(kinds)()
 
 
@@ -256,8 +274,13 @@ def test_whatever_a_tool_has_left_there(seed: int) -> None:
     for _ in range(STEPS):
         walk.decide(walk.any())
         if walk.random.random() < 0.1:
-            gone = [each for each in walk.ensemble.nodes if each.startswith(("/config/users/", "/config/brokers/"))
-                    and "/clients" not in each and f"{each}/clients" not in walk.ensemble.nodes]  # fmt: skip
+            gone = [
+                each
+                for each in walk.ensemble.nodes
+                if each.startswith(("/config/users/", "/config/brokers/"))
+                and "/clients" not in each
+                and f"{each}/clients" not in walk.ensemble.nodes
+            ]
             for each in gone:
                 del walk.ensemble.nodes[each]
     topic = replace(EMPTY_IMAGE) if walk.some_topic() is None else walk.image
@@ -327,10 +350,15 @@ def test_a_large_topic_that_is_deleted_in_part_stays_deleted() -> None:
 
 
 def test_passwords_are_encrypted_and_refused_without_a_secret() -> None:
-    settings = {"zookeeper.connect": "zk:2181", "broker.id": "1", "password.encoder.secret": "opens it",
-                "listeners": "PLAINTEXT://127.0.0.1:0"}  # fmt: skip
-    services: Any = ZooKeeperServices(new_disk(), Clock(), random_module.Random(1), ServerConfig.load(None, settings),
-                                      None, None)  # type: ignore[arg-type]  # fmt: skip
+    settings = {
+        "zookeeper.connect": "zk:2181",
+        "broker.id": "1",
+        "password.encoder.secret": "opens it",
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+    }
+    services: Any = ZooKeeperServices(
+        new_disk(), Clock(), random_module.Random(1), ServerConfig.load(None, settings), None, None
+    )  # type: ignore[arg-type]
     walk = Walk(1)
     delta, image = walk.changed([r.ConfigRecord(4, "1", "listener.name.ssl.ssl.key.password", "hidden")])
     with pytest.raises(KafkaError) as caught:

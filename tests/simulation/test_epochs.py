@@ -30,30 +30,49 @@ def about(partition: dict[str, Any]) -> dict[str, Any]:
 def a_vote(epoch: int, me: int, other: int, *, pre_vote: bool, last: int = 1) -> dict[str, Any]:
     return {
         "voter_id": me,
-        **about({
-            "replica_epoch": epoch, "replica_id": other, "replica_directory_id": ZERO_UUID, "pre_vote": pre_vote,
-            "voter_directory_id": ZERO_UUID, "last_offset_epoch": last, "last_offset": 100_000,
-        }),
-    }  # fmt: skip
+        **about(
+            {
+                "replica_epoch": epoch,
+                "replica_id": other,
+                "replica_directory_id": ZERO_UUID,
+                "pre_vote": pre_vote,
+                "voter_directory_id": ZERO_UUID,
+                "last_offset_epoch": last,
+                "last_offset": 100_000,
+            }
+        ),
+    }
 
 
 def a_fetch(epoch: int, me: int, other: int) -> dict[str, Any]:
     partition = {
-        "partition": 0, "current_leader_epoch": epoch, "fetch_offset": 0, "last_fetched_epoch": epoch,
-        "partition_max_bytes": 1, "replica_directory_id": ZERO_UUID, "high_watermark": -1,
-    }  # fmt: skip
+        "partition": 0,
+        "current_leader_epoch": epoch,
+        "fetch_offset": 0,
+        "last_fetched_epoch": epoch,
+        "partition_max_bytes": 1,
+        "replica_directory_id": ZERO_UUID,
+        "high_watermark": -1,
+    }
     return {
-        "cluster_id": None, "replica_id": other, "replica_state": {"replica_id": other, "replica_epoch": -1},
-        "max_wait": 0, "min_bytes": 0, "max_bytes": 1,
+        "cluster_id": None,
+        "replica_id": other,
+        "replica_state": {"replica_id": other, "replica_epoch": -1},
+        "max_wait": 0,
+        "min_bytes": 0,
+        "max_bytes": 1,
         "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [partition]}],
-    }  # fmt: skip
+    }
 
 
 def a_snapshot_fetch(epoch: int, me: int, other: int) -> dict[str, Any]:
     partition = {
-        "partition": 0, "current_leader_epoch": epoch, "snapshot_id": {"end_offset": 1, "epoch": epoch}, "position": 0,
+        "partition": 0,
+        "current_leader_epoch": epoch,
+        "snapshot_id": {"end_offset": 1, "epoch": epoch},
+        "position": 0,
         "replica_directory_id": ZERO_UUID,
-    }  # fmt: skip
+    }
     topics = [{"name": METADATA_TOPIC, "partitions": [partition]}]
     return {"cluster_id": None, "replica_id": other, "max_bytes": 1, "topics": topics}
 
@@ -69,9 +88,13 @@ def a_farewell(epoch: int, me: int, other: int) -> dict[str, Any]:
 
 def an_update(epoch: int, me: int, other: int) -> dict[str, Any]:
     return {
-        "cluster_id": None, "current_leader_epoch": epoch, "voter_id": other, "voter_directory_id": ZERO_UUID,
-        "listeners": [], "k_raft_version_feature": {"min_supported_version": 0, "max_supported_version": 1},
-    }  # fmt: skip
+        "cluster_id": None,
+        "current_leader_epoch": epoch,
+        "voter_id": other,
+        "voter_directory_id": ZERO_UUID,
+        "listeners": [],
+        "k_raft_version_feature": {"min_supported_version": 0, "max_supported_version": 1},
+    }
 
 
 MESSAGES: dict[str, tuple[ApiKey, int, Any]] = {

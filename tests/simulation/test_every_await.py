@@ -109,9 +109,11 @@ class Lives:
         assert not group["error_code"] and found >= self.committed, (group, self.committed)
         partition = {"partition_index": 0, "committed_offset": self.lives + 1, "committed_metadata": ""}
         values = {
-            "group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "",
+            "group_id": "g",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
             "topics": [{"name": KEPT, "partitions": [partition]}],
-        }  # fmt: skip
+        }
         answer = await wire.ask(ApiKey.OFFSET_COMMIT, 8, values)
         assert not answer["topics"][0]["partitions"][0]["error_code"], answer
         self.committed = self.lives + 1
@@ -204,6 +206,14 @@ def test_a_crash_at_every_change_to_the_disk() -> None:
     assert moment > 100, "a life has more changes"
     assert len(cut) >= 15, sorted(cut)
     assert cut >= {
-        "write of *.log", "fsync of *.log", "creation of *.log", "write of *.tmp", "fsync of *.tmp", "rename of *.tmp",
-        "truncate of *.tmp", f"fsync of {PLAIN}", f"mkdir of {PLAIN}", f"rename of {PLAIN}",
-    }, sorted(cut)  # fmt: skip
+        "write of *.log",
+        "fsync of *.log",
+        "creation of *.log",
+        "write of *.tmp",
+        "fsync of *.tmp",
+        "rename of *.tmp",
+        "truncate of *.tmp",
+        f"fsync of {PLAIN}",
+        f"mkdir of {PLAIN}",
+        f"rename of {PLAIN}",
+    }, sorted(cut)

@@ -77,9 +77,14 @@ def test_what_a_leader_commits_that_has_not_heard_of_an_unclean_election_may_go(
 
 @pytest.mark.parametrize(
     ("replicas", "epoch", "topic_id", "end_of_3", "is_sound"),
-    [((1, 3), 8, 5, 10, True), ((1, 3), 8, 5, 9, False), ((1, 2), 8, 5, 10, False), ((1,), 7, 5, 10, False),
-     ((1,), 8, 6, 10, False)],
-)  # fmt: skip
+    [
+        ((1, 3), 8, 5, 10, True),
+        ((1, 3), 8, 5, 9, False),
+        ((1, 2), 8, 5, 10, False),
+        ((1,), 7, 5, 10, False),
+        ((1,), 8, 6, 10, False),
+    ],
+)
 def test_only_who_was_released_without_the_leaders_knowledge_need_not_have_what_is_committed(
     monkeypatch: pytest.MonkeyPatch, replicas: tuple[int, ...], epoch: int, topic_id: int, end_of_3: int, is_sound: bool
 ) -> None:

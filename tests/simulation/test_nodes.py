@@ -315,8 +315,16 @@ def test_a_cluster_that_met_nothing_fails() -> None:
     play = quorum.QuorumRun(1, quorum.QUORUM, plan)
     missed = " ".join(play.missed())
     play.world.close()
-    for each in ("acknowledged", "rebalanced", "images to compare", "change of leader", "election of the quorum",
-                 "change of voters", "log in the second directory", "replica that left the ISR"):  # fmt: skip
+    for each in (
+        "acknowledged",
+        "rebalanced",
+        "images to compare",
+        "change of leader",
+        "election of the quorum",
+        "change of voters",
+        "log in the second directory",
+        "replica that left the ISR",
+    ):
         assert f"the run met no {each}" in missed
 
 

@@ -36,8 +36,12 @@ class Replicated(Cluster):
         rows = [{"name": name.replace("_", "."), "value": value} for name, value in configs.items()]
         where = [{"partition_index": 0, "broker_ids": replicas}]
         topic = {
-            "name": "t", "num_partitions": -1, "replication_factor": -1, "configs": rows, "assignments": where,
-        }  # fmt: skip
+            "name": "t",
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "configs": rows,
+            "assignments": where,
+        }
         values = {"topics": [topic], "timeout": 30_000, "validate_only": False}
         answer = await self.ask(NODES[0], ApiKey.CREATE_TOPICS, 7, values)
         assert not answer["topics"][0]["error_code"]
@@ -63,9 +67,13 @@ class Replicated(Cluster):
     async def fetch(self, offset: int, size_max: int = 1 << 20, *, max_wait: int = 0) -> bytes:
         asked = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": size_max, "current_leader_epoch": -1}
         values = {
-            "max_wait": max_wait, "min_bytes": 1, "max_bytes": 1 << 24, "session_id": 0, "session_epoch": -1,
+            "max_wait": max_wait,
+            "min_bytes": 1,
+            "max_bytes": 1 << 24,
+            "session_id": 0,
+            "session_epoch": -1,
             "topics": [{"topic": "t", "partitions": [asked]}],
-        }  # fmt: skip
+        }
         answer = await self.ask(self.leader, ApiKey.FETCH, 11, values)
         row = answer["responses"][0]["partitions"][0]
         assert not row["error_code"], ErrorCode(row["error_code"])
@@ -85,8 +93,10 @@ class Replicated(Cluster):
     async def offset_at(self, timestamp: int) -> int:
         wanted = {"partition_index": 0, "timestamp": timestamp, "current_leader_epoch": -1}
         values = {
-            "replica_id": -1, "isolation_level": 0, "topics": [{"name": "t", "partitions": [wanted]}],
-        }  # fmt: skip
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [{"name": "t", "partitions": [wanted]}],
+        }
         answer = await self.ask(self.leader, ApiKey.LIST_OFFSETS, 7, values)
         row = answer["topics"][0]["partitions"][0]
         assert not row["error_code"], ErrorCode(row["error_code"])

@@ -17,15 +17,18 @@ def held(of: Held) -> dict[str, Any]:
     return {
         f"{kind}_tasks": [{"subtopology_id": "0", "partitions": [*of[kind]]}] if kind in of else []
         for kind in tasks.KINDS
-    }  # fmt: skip
+    }
 
 
 def row(process: str, zone: str, has: Held, *, gets: Held | None = None, instance: str | None = None) -> dict[str, Any]:
     return {
-        "member_id": f"{process}-{zone}", "process_id": process, "instance_id": instance,
-        "client_tags": [{"key": "zone", "value": zone}], "assignment": held(has),
+        "member_id": f"{process}-{zone}",
+        "process_id": process,
+        "instance_id": instance,
+        "client_tags": [{"key": "zone", "value": zone}],
+        "assignment": held(has),
         "target_assignment": held(has if gets is None else gets),
-    }  # fmt: skip
+    }
 
 
 def group(*members: dict[str, Any], state: str = "Stable", epoch: int = 7, target: int = 7) -> dict[str, Any]:

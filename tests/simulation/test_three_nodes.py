@@ -91,8 +91,12 @@ class Cluster:
         """The error code; None where nobody answered."""
         self.attempts += 1
         topic = {
-            "name": name, "num_partitions": partitions, "replication_factor": factor, "assignments": [], "configs": [],
-        }  # fmt: skip
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": factor,
+            "assignments": [],
+            "configs": [],
+        }
         request = {"topics": [topic], "timeout": 30_000, "validate_only": False}
         try:
             answer = await self.ask(through, ApiKey.CREATE_TOPICS, 7, request)

@@ -21,9 +21,12 @@ class Moving(Cluster):
     async def fill(self) -> None:
         """One partition of node 1 with some megabytes."""
         topic = {
-            "name": "t", "num_partitions": -1, "replication_factor": -1, "configs": [],
+            "name": "t",
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "configs": [],
             "assignments": [{"partition_index": 0, "broker_ids": [1]}],
-        }  # fmt: skip
+        }
         values = {"topics": [topic], "timeout": 30_000, "validate_only": False}
         answer = await self.ask(NODES[0], ApiKey.CREATE_TOPICS, 7, values)
         assert not answer["topics"][0]["error_code"]

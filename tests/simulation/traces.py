@@ -24,8 +24,11 @@ def main() -> int:
     parser.add_argument("--kind", choices=scenario.KINDS)
     options = parser.parse_args()
     first, _, last = options.seeds.partition("-")
-    known = dict(line.rsplit(" ", 1) for line in options.noted.read_text("utf-8").splitlines()) if (
-        options.noted.exists()) else {}  # fmt: skip
+    known = (
+        dict(line.rsplit(" ", 1) for line in options.noted.read_text("utf-8").splitlines())
+        if (options.noted.exists())
+        else {}
+    )
     differing = 0
     for kind in [options.kind] if options.kind else scenario.KINDS:
         for seed in range(int(first), int(last or first) + 1):

@@ -64,9 +64,11 @@ def python(directory: Path) -> Iterator[str]:
         listener.listen(64)
         server = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.forks", str(listener.fileno())],
-            stdin=subprocess.DEVNULL, cwd=ROOT, pass_fds=[listener.fileno()],
+            stdin=subprocess.DEVNULL,
+            cwd=ROOT,
+            pass_fds=[listener.fileno()],
             env={**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")},  # as Spark's workers
-        )  # fmt: skip
+        )
     program.write_text(_PROGRAM.format(python=sys.executable, address=str(address)))
     program.chmod(0o755)
     try:

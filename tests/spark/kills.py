@@ -80,8 +80,12 @@ class Job:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.copy_job", *self.arguments],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def kill_driver(self) -> None:
         """Its JVM and the Python process beside it at once, as a machine that is gone."""
@@ -157,9 +161,15 @@ def check(bootstrap: str, count: int) -> None:
 
 
 def play(
-    victims: Sequence[str], *, bootstrap: str, work: Path, rng: random.Random, count: int,
-    kill: Callable[[str, Job], bool], arguments: Sequence[str] = (),
-) -> list[str]:  # fmt: skip
+    victims: Sequence[str],
+    *,
+    bootstrap: str,
+    work: Path,
+    rng: random.Random,
+    count: int,
+    kill: Callable[[str, Job], bool],
+    arguments: Sequence[str] = (),
+) -> list[str]:
     """Copy `count` records while `victims` are killed in turn; returns what happened. Raises AssertionError,
     RuntimeError."""
     job = Job(["--bootstrap", bootstrap, "--work", str(work), *arguments], work)

@@ -108,9 +108,22 @@ class StandaloneCluster:
         """Start one worker; its process id. `__enter__` has started `workers` of them."""
         work = self.directory / f"work-{number}"
         process = self._launch(
-            f"worker-{number}", _WORKER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0",
-            "--cores", str(self.cores), "--memory", self.memory, "--work-dir", str(work), self.url,
-        )  # fmt: skip
+            f"worker-{number}",
+            _WORKER,
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--webui-port",
+            "0",
+            "--cores",
+            str(self.cores),
+            "--memory",
+            self.memory,
+            "--work-dir",
+            str(work),
+            self.url,
+        )
         return process.pid
 
     def stop(self) -> None:
@@ -138,15 +151,24 @@ class StandaloneCluster:
 
         home = Path(pyspark.__file__).parent
         environment = {
-            **os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m",
-            "PYSPARK_PYTHON": sys.executable, **peers.spark.of_executors(), **self.environment,
-        }  # fmt: skip
+            **os.environ,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_HOME": str(home),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "PYSPARK_PYTHON": sys.executable,
+            **peers.spark.of_executors(),
+            **self.environment,
+        }
         with (self.directory / f"{name}.log").open("wb") as log:
             # A script that becomes the JVM, with all the options that Spark's classes need.
             process = subprocess.Popen(
                 [home / "bin" / "spark-class", main, *arguments],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment, cwd=self.directory,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=self.directory,
+            )
         self._processes.append(process)
         return process
 

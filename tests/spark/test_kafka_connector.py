@@ -103,8 +103,9 @@ def test_real_time_mode(connected: Any, node: str, tmp_path: Path, capsys: pytes
     frame = reading(connected.readStream, node, "fast").select("value")
     writer = writing(frame.writeStream, node, "fast-out", checkpointLocation=str(tmp_path))
     query = writer.outputMode("update").trigger(realTime="5 minutes").start()
-    consumer = Consumer({"bootstrap.servers": node, "group.id": "real-time", "auto.offset.reset": "earliest",
-                         "fetch.wait.max.ms": 10})  # fmt: skip
+    consumer = Consumer(
+        {"bootstrap.servers": node, "group.id": "real-time", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10}
+    )
     producer = Producer({"bootstrap.servers": node, "linger.ms": 0})
     try:
         consumer.subscribe(["fast-out"])

@@ -64,10 +64,20 @@ def test_what_copies_is_killed_on_a_cluster_of_workers(
         topics = Topics(source.bootstrap)
         produce(topics, "t", 0, 1000, 4)
         command = Command(
-            "mirror", tmp_path, "-b", other, "--master", standalone.url, *set_({"from": source.bootstrap}),
-            "--spark", "spark.executor.memory=512m", "--spark", "spark.driver.host=127.0.0.1",
-            "--spark", f"spark.executorEnv.PYTHONPATH={ROOT / 'src'}{os.pathsep}{ROOT}",
-        )  # fmt: skip
+            "mirror",
+            tmp_path,
+            "-b",
+            other,
+            "--master",
+            standalone.url,
+            *set_({"from": source.bootstrap}),
+            "--spark",
+            "spark.executor.memory=512m",
+            "--spark",
+            "spark.driver.host=127.0.0.1",
+            "--spark",
+            f"spark.executorEnv.PYTHONPATH={ROOT / 'src'}{os.pathsep}{ROOT}",
+        )
         command.until(lambda status: has_read(1000)(status) and is_done(status))
         for round_ in range(1, 4):
             produce(topics, "t", round_ * 1000, round_ * 1000 + 1000, 4)

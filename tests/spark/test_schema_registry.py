@@ -89,11 +89,17 @@ def test_others_read_and_write(frames: Frames, client: SchemaRegistryClient, top
     read, table = AvroDeserializer(client), arrow.read(frames.topic, topics.bootstrap).read_all()
     found = sorted(read(value, context)["id"] for value in table["value"].to_pylist())
     assert found == [0, 1, 2]
-    newer = json.dumps({"type": "record", "name": f"{frames.topic}-value".replace("-", "_"), "fields": [
-        {"name": "id", "type": ["null", "long"], "default": None},
-        {"name": "name", "type": ["null", "string"], "default": None},
-        {"name": "more", "type": "string", "default": "none"},
-    ]})  # fmt: skip
+    newer = json.dumps(
+        {
+            "type": "record",
+            "name": f"{frames.topic}-value".replace("-", "_"),
+            "fields": [
+                {"name": "id", "type": ["null", "long"], "default": None},
+                {"name": "name", "type": ["null", "string"], "default": None},
+                {"name": "more", "type": "string", "default": "none"},
+            ],
+        }
+    )
     write = AvroSerializer(client, newer)
     topics.produce(frames.topic, [write({"id": 9, "name": "y", "more": "m"}, context) or b""])
     found = frames.read("avro").select("value.*").orderBy("id").collect()
@@ -120,9 +126,7 @@ def test_a_stream_goes_on_while_its_schema_grows(frames: Frames, tmp_path: Path)
     assert rows() == [{"id": number} for number in range(20)]
     frames.write(grown.format(20, 30), "avro")
     run(frames.stream("avro").select("value.*"))
-    assert rows() == [
-        {"id": number} if number < 20 else {"id": number, "name": f"n{number}"} for number in range(30)
-    ]  # fmt: skip
+    assert rows() == [{"id": number} if number < 20 else {"id": number, "name": f"n{number}"} for number in range(30)]
 
 
 def test_a_schema_that_others_could_not_read_is_refused(frames: Frames) -> None:

@@ -40,18 +40,24 @@ def test_a_stream_copies_exactly_once_and_shows_no_password(
     stream = spark.readStream.format("ottla").options(**options, subscribe="in", startingOffsets="earliest").load()
     writer = stream.select("value").writeStream.format("ottla").options(**options, topic="out")
     query = (
-        writer.option("delivery", "exactly-once").option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .trigger(availableNow=True).start()
-    )  # fmt: skip
+        writer.option("delivery", "exactly-once")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination(120)
     assert query.exception() is None
     assert node.password not in "\n".join(str(each) for each in query.recentProgress)
     batch = spark.read.format("ottla").option("client.config", str(node.client)).option("subscribe", "out")
     assert batch.option("kafka.bootstrap.servers", node.bootstrap).load().count() == 100
-    consumer = Consumer({
-        **read_file(node.root / secured.LIBRDKAFKA), "group.id": "check", "auto.offset.reset": "earliest",
-        "isolation.level": "read_committed",
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            **read_file(node.root / secured.LIBRDKAFKA),
+            "group.id": "check",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+        }
+    )
     consumer.subscribe(["out"])
     found: list[bytes | None] = []
     while len(found) < 100:

@@ -96,8 +96,11 @@ def test_json_and_avro_values(spark: Any, topics: Topics, topic: str) -> None:
     write(frame, topics, topics.create(f"{topic}-json"), **{"value.format": "json"})
     found = [json.loads(row["value"]) for row in stored(topics, f"{topic}-json")]
     assert sorted(found, key=itemgetter("id")) == [{"id": number, "name": f"n{number}"} for number in range(50)]
-    schema = {"type": "record", "name": "r", "fields": [
-        {"name": "id", "type": "long"}, {"name": "name", "type": "string"}]}  # fmt: skip
+    schema = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
+    }
     avro = {"value.format": "avro", "value.schema": json.dumps(schema)}
     write(frame, topics, topics.create(f"{topic}-avro"), **avro)
     options = {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": f"{topic}-avro", **avro}

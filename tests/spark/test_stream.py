@@ -259,8 +259,14 @@ def test_a_group_with_members_is_left_alone(
 ) -> None:
     topics.create(topic)
     topics.produce(topic, numbered(10))
-    member = Consumer({"bootstrap.servers": topics.bootstrap, "group.id": topic, "auto.offset.reset": "earliest",
-                       "enable.auto.commit": False})  # fmt: skip
+    member = Consumer(
+        {
+            "bootstrap.servers": topics.bootstrap,
+            "group.id": topic,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     member.subscribe([topic])
     assert len(member.consume(1, 60)) == 1
     assert query(subscribe=topic, commit__group=topic).run() == list(range(10))
@@ -279,9 +285,13 @@ def test_typed_values_and_dead_letters(query: Callable[..., Query], topics: Topi
     letters = topics.create(f"{topic}-dead")
     topics.produce(topic, [b'{"id": 1}', Record(b"nonsense"), b'{"id": 2}'])
     asked = query(
-        subscribe=topic, value__format="json", value__schema="id bigint", bad__records="dead-letter",
-        dead__letter__topic=letters, columns="value,offset",
-    )  # fmt: skip
+        subscribe=topic,
+        value__format="json",
+        value__schema="id bigint",
+        bad__records="dead-letter",
+        dead__letter__topic=letters,
+        columns="value,offset",
+    )
     asked.table = asked.table.selectExpr("value.id as value")
     assert asked.run() == [1, 2]
     assert [message.value() for message in topics.read(letters, 1)] == [b"nonsense"]

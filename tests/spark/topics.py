@@ -54,9 +54,13 @@ class Topics:
         for each in records:
             record = each if isinstance(each, Record) else Record(each)
             to.produce(
-                topic, record.value, record.key, record.partition, timestamp=record.timestamp_ms,
+                topic,
+                record.value,
+                record.key,
+                record.partition,
+                timestamp=record.timestamp_ms,
                 headers=record.headers,
-            )  # fmt: skip
+            )
         assert to.flush(60) == 0
 
     def transactional(self, name: str) -> Producer:
@@ -76,9 +80,13 @@ class Topics:
 
     def read(self, topic: str, count: int) -> list[Any]:
         """The first messages of a topic."""
-        consumer = Consumer({
-            "bootstrap.servers": self.bootstrap, "group.id": f"reads-{topic}", "auto.offset.reset": "earliest",
-        })  # fmt: skip
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": f"reads-{topic}",
+                "auto.offset.reset": "earliest",
+            }
+        )
         consumer.subscribe([topic])
         found = consumer.consume(count, 60)
         consumer.close()

@@ -88,7 +88,9 @@ def test_they_would_be_found() -> None:
     text = "if TYPE_CHECKING:\n    from a import c\ndef f():\n    from .d import x\n"
     assert imported("a.b", False, ast.parse(text), modules) == {"a.c", "a.d"}
     assert imported("a", True, ast.parse("from . import b\nfrom .c import y\nimport a.d"), modules) == {
-        "a.b", "a.c", "a.d",
-    }  # fmt: skip
+        "a.b",
+        "a.c",
+        "a.d",
+    }
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
     assert circles(graph) == [["d", "e"], ["a", "b", "c"]]

@@ -50,9 +50,12 @@ def run(directory: Path, text: str, ci: str | None) -> str:
     environ = {name: value for name, value in os.environ.items() if name != "CI" and not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "tests.skips", "-p", "no:cacheprovider", "-rA", "."],
-        cwd=directory, env={**environ, "PYTHONPATH": str(ROOT), **({"CI": ci} if ci else {})},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=directory,
+        env={**environ, "PYTHONPATH": str(ROOT), **({"CI": ci} if ci else {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return done.stdout
 
 

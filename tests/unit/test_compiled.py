@@ -41,9 +41,12 @@ def test_a_node_and_the_version_say_which_it_is(tmp_path: Path) -> None:
     built = sum(compiled.built(module) is not None for module in compiled.typed_modules())
     assert how() == {0: "interpreted", len(NAMES): "compiled"}.get(built, f"{built} of {len(NAMES)} modules compiled")
     said = subprocess.run(
-        [sys.executable, "-m", "ottla", "--version"], env={**os.environ, "OTTLA_INTERPRETED": "1"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-m", "ottla", "--version"],
+        env={**os.environ, "OTTLA_INTERPRETED": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert said.stdout.endswith(" (interpreted)\n")
     for name in ("a", "b"):
         (tmp_path / f"{name}.py").touch()
@@ -145,7 +148,10 @@ def test_the_sources_pass_the_same_tests() -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:xdist", *(f"tests/unit/{file}.py" for file in files)],
-        env={**environment, "OTTLA_INTERPRETED": "1"}, cwd=ROOT, capture_output=True, text=True,
-    )  # fmt: skip
+        env={**environment, "OTTLA_INTERPRETED": "1"},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stdout
     assert done.stdout.count(".") >= 100

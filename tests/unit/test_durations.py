@@ -52,8 +52,12 @@ def test_a_run_says_what_each_test_cost(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {ROOT}\naddopts = -p no:cacheprovider\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.costs", "--junitxml=run.xml", "tests"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     here, below, nothing = (test.cost for test in durations.read(tmp_path / "run.xml"))
     assert here.cpu_s >= 0.4 and below.cpu_s >= 0.5

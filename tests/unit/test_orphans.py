@@ -41,6 +41,10 @@ def test_a_failed_test_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "tests.orphans", "test_it.py"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr

@@ -52,8 +52,11 @@ def test_the_second_run(tmp_path: Path, fails: int, code: int, runs: int) -> Non
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {root}\naddopts = -p no:cacheprovider\n")
     done = subprocess.run(
         [sys.executable, "-m", "tests.suite", "-q", "tests"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)}, capture_output=True, text=True,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == code, done.stdout + done.stderr
     assert len((tests / "runs").read_text()) == runs
     assert ("which is to be mended: tests/conformance/test_it.py::test_counted" in done.stdout) == (fails == 1)
@@ -79,7 +82,10 @@ def test_a_worker_that_crashes_fails_one_test_and_the_rest_are_run(tmp_path: Pat
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider\n")
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-n", "1", "--dist", "loadfile", "-p", "tests.order", "."],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path(suite.__file__).parents[1])},
-        capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(suite.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert "1 failed, 2 passed" in done.stdout, done.stdout + done.stderr

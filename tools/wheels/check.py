@@ -28,8 +28,11 @@ def mistakes(wheel: Path, target: Target, modules: list[str]) -> list[str]:
         found = {name for name in archive.namelist() if name.endswith(".so")}
         wrong += [f"{name} is missing" for name in sorted(expected - found)]
         wrong += [f"{name} does not belong there" for name in sorted(found - expected)]
-        wrong += [f"{name} has no source beside it" for name in sorted(found)
-                  if f"{name.partition('.')[0]}.py" not in archive.namelist()]  # fmt: skip
+        wrong += [
+            f"{name} has no source beside it"
+            for name in sorted(found)
+            if f"{name.partition('.')[0]}.py" not in archive.namelist()
+        ]
         for name in sorted(found):
             wrong += [f"{name}: {each}" for each in of_library(archive.read(name), target.architecture)]
     return wrong

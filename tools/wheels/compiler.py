@@ -68,9 +68,16 @@ def compiled(target: Target, include: Sequence[Path]) -> dict[str, Path]:
     Raises NotCompiled. What was compiled before of the same C in the same way is used again.
     """
     command = [
-        sys.executable, "-m", "ziglang", "cc", "-target", target.compiled_for, *AS_PYTHON_IS, *compiler_options(),
+        sys.executable,
+        "-m",
+        "ziglang",
+        "cc",
+        "-target",
+        target.compiled_for,
+        *AS_PYTHON_IS,
+        *compiler_options(),
         *(f"-I{directory}" for directory in include),
-    ]  # fmt: skip
+    ]
     way = hashlib.sha256(repr((command, version("ziglang"))).encode()).hexdigest()[:12]
     base = WORK / "modules" / f"{target.python_tag}-{target.architecture}-{way}"
     base.mkdir(parents=True, exist_ok=True)

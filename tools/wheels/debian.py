@@ -63,12 +63,17 @@ def _lists(release: str, architecture: str) -> tuple[str, ...]:
     (base / "status").touch()
     (base / "sources.list").write_text(f"deb [signed-by={_KEYS}] {_mirror()} {release} main\n")
     settings = {
-        "Dir::State": base / "state", "Dir::State::status": base / "status", "Dir::Cache": base / "cache",
-        "Dir::Etc::SourceList": base / "sources.list", "Dir::Etc::SourceParts": "/dev/null",
-        "APT::Architecture": _NAMES[architecture], "APT::Architectures": _NAMES[architecture],
-        "APT::Sandbox::User": "root", "Acquire::Languages": "none",
+        "Dir::State": base / "state",
+        "Dir::State::status": base / "status",
+        "Dir::Cache": base / "cache",
+        "Dir::Etc::SourceList": base / "sources.list",
+        "Dir::Etc::SourceParts": "/dev/null",
+        "APT::Architecture": _NAMES[architecture],
+        "APT::Architectures": _NAMES[architecture],
+        "APT::Sandbox::User": "root",
+        "Acquire::Languages": "none",
         "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled": "false",
-    }  # fmt: skip
+    }
     options = tuple(word for name, value in settings.items() for word in ("-o", f"{name}={value}"))
     _run(["apt-get", *options, "--quiet", "update"], base)
     return options

@@ -54,11 +54,24 @@ def installed(wheel: Path, target: Target, python: Python, directory: Path) -> I
     # pip itself need not be emulated: it can choose for another machine.
     platforms = [f"--platform=manylinux_2_{minor}_{target.architecture}" for minor in range(40, 16, -1)]
     try:
-        _said([
-            sys.executable, "-m", "pip", "install", "--quiet", "--target", str(directory), "--only-binary=:all:",
-            "--implementation=cp", f"--python-version={target.version}", f"--platform={target.platforms[0]}",
-            *platforms, str(wheel),
-        ], environment)  # fmt: skip
+        _said(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--target",
+                str(directory),
+                "--only-binary=:all:",
+                "--implementation=cp",
+                f"--python-version={target.version}",
+                f"--platform={target.platforms[0]}",
+                *platforms,
+                str(wheel),
+            ],
+            environment,
+        )
     except DoesNotWork as error:
         if lacks := re.search(r"No matching distribution found for ([\w-]+)", str(error)):
             raise Unavailable(f"{lacks[1]}, which Ottla needs, has no wheel for {target}") from None
@@ -76,9 +89,14 @@ def works(place: Installed, *, modules: Sequence[str], says: str) -> None:
         raise DoesNotWork(f"{odd[0]} is not {says}")
     with tempfile.TemporaryDirectory() as data:
         node = subprocess.Popen(
-            [*place.command, "-m", "ottla", "server", "start", data, "--listen", "127.0.0.1:0"], cwd=data,
-            env=place.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
+            [*place.command, "-m", "ottla", "server", "start", data, "--listen", "127.0.0.1:0"],
+            cwd=data,
+            env=place.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
         assert node.stdout is not None
         try:
             greeting = next((line for line in node.stdout if line.startswith("ottla: ")), "")

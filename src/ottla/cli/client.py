@@ -161,9 +161,12 @@ def _failure_at(address: str, error: OSError) -> str:
 
 
 def connection(
-    address: str, secured: Security, timeout_s: float = REQUEST_TIMEOUT_S, connect_s: float = SECURE_TIMEOUT_S,
+    address: str,
+    secured: Security,
+    timeout_s: float = REQUEST_TIMEOUT_S,
+    connect_s: float = SECURE_TIMEOUT_S,
     meant: MeantNode | None = None,
-) -> Connection:  # fmt: skip
+) -> Connection:
     """A connection of our own client to HOST:PORT, encrypted and logged in as `secured` says, to the node that is meant
     (None: whoever is there). Raises OSError, CommandFailed."""
     from ottla.client.config import ClientConfig

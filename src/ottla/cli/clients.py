@@ -59,9 +59,19 @@ def list_clients(
         print_json(rows)
     else:
         columns = (
-            "NODE>", "USER", "CLIENT", "SOFTWARE", "ADDRESS", "LISTENER", "TLS", "LOGIN", "CONNECTED>", "IDLE>", "IN>",
+            "NODE>",
+            "USER",
+            "CLIENT",
+            "SOFTWARE",
+            "ADDRESS",
+            "LISTENER",
+            "TLS",
+            "LOGIN",
+            "CONNECTED>",
+            "IDLE>",
+            "IN>",
             "OUT>",
-        )  # fmt: skip
+        )
         print_table(columns, map(_cells, rows))
     return _told(failures)
 
@@ -217,6 +227,14 @@ def _cells(row: Mapping[str, Any]) -> tuple[Any, ...]:
     ages = ["" if each is None else duration(each) for each in seconds]
     traffic = ["" if row[name] is None else human_bytes(row[name]) for name in ("bytes_in", "bytes_out")]
     return (
-        row["node"], row["user"], row["client_id"], software, row["address"], row["listener"], row["tls_version"],
-        row["mechanism"], *ages, *traffic,
-    )  # fmt: skip
+        row["node"],
+        row["user"],
+        row["client_id"],
+        software,
+        row["address"],
+        row["listener"],
+        row["tls_version"],
+        row["mechanism"],
+        *ages,
+        *traffic,
+    )

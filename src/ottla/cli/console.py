@@ -89,12 +89,21 @@ def console(
     file = settings_of(console_config)
     return run(
         Options(
-            servers, host, port, client_security.of_users(), _registry(registry or file.registry), masks or file.masks,
-            roles or file.roles, oidc or file.oidc, (*(host_name or ()), *file.host_names),
-            port_settings(http_config or file.http_config), behind_proxy or file.behind_proxy,
-            read_only or file.read_only, pipelines or file.pipelines,
+            servers,
+            host,
+            port,
+            client_security.of_users(),
+            _registry(registry or file.registry),
+            masks or file.masks,
+            roles or file.roles,
+            oidc or file.oidc,
+            (*(host_name or ()), *file.host_names),
+            port_settings(http_config or file.http_config),
+            behind_proxy or file.behind_proxy,
+            read_only or file.read_only,
+            pipelines or file.pipelines,
         )
-    )  # fmt: skip
+    )
 
 
 def settings_of(path: Path | None) -> SettingsFile:

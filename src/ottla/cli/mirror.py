@@ -78,10 +78,18 @@ NOWHERE: Final = "127.0.0.1:0"
 
 @app.command
 def status(
-    source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
-    policy: Policy = "identity", name: Name = DESTINATION, json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
-) -> int:  # fmt: skip
+    source: SettingName = SOURCE,
+    /,
+    *,
+    from_: From = None,
+    from_config: SourceFile = None,
+    topics: Topics = ".*",
+    policy: Policy = "identity",
+    name: Name = DESTINATION,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+) -> int:
     """Show the lag of a mirror: records not copied yet, and the age of the oldest.
 
     Without --from the source is not asked: only what was copied and the owner of each topic are shown. Topics after
@@ -111,12 +119,25 @@ def status(
 
 @app.command
 def plan(
-    source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
-    groups: Groups = ".*", policy: Policy = "identity", carry: What = "", deletions: Deletions = False,
-    exclude: Exclude = "", exclude_users: ExcludeUsers = "", from_controllers: Controllers = None,
-    from_controllers_config: ControllersFile = None, name: Name = DESTINATION, json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
-) -> int:  # fmt: skip
+    source: SettingName = SOURCE,
+    /,
+    *,
+    from_: From = None,
+    from_config: SourceFile = None,
+    topics: Topics = ".*",
+    groups: Groups = ".*",
+    policy: Policy = "identity",
+    carry: What = "",
+    deletions: Deletions = False,
+    exclude: Exclude = "",
+    exclude_users: ExcludeUsers = "",
+    from_controllers: Controllers = None,
+    from_controllers_config: ControllersFile = None,
+    name: Name = DESTINATION,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+) -> int:
     """Say what a mirror would do at the destination before it does it, and what it leaves, with why.
 
     Give the options that the pipeline gets with --set. Nothing is changed. Topics, groups, ACLs, quotas, settings and
@@ -197,12 +218,25 @@ def offsets(
 
 @app.command
 def failover(
-    source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
-    groups: Groups = ".*", policy: Policy = "identity", carry: What = "", deletions: Deletions = False,
-    exclude: Exclude = "", exclude_users: ExcludeUsers = "", from_controllers: Controllers = None,
-    from_controllers_config: ControllersFile = None, name: Name = DESTINATION, json: AsJson = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
-) -> int:  # fmt: skip
+    source: SettingName = SOURCE,
+    /,
+    *,
+    from_: From = None,
+    from_config: SourceFile = None,
+    topics: Topics = ".*",
+    groups: Groups = ".*",
+    policy: Policy = "identity",
+    carry: What = "",
+    deletions: Deletions = False,
+    exclude: Exclude = "",
+    exclude_users: ExcludeUsers = "",
+    from_controllers: Controllers = None,
+    from_controllers_config: ControllersFile = None,
+    name: Name = DESTINATION,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+) -> int:
     """Make the destination the owner of mirrored topics. Stop producers at the source first; this command stops the
     mirror.
 
@@ -231,10 +265,20 @@ def failover(
 
 @app.command
 def failback(
-    source: SettingName = SOURCE, /, *, from_: From = None, from_config: SourceFile = None, topics: Topics = ".*",
-    groups: Groups = ".*", unmirrored: FilePath | None = None, finish: Flag = False, name: Name = DESTINATION,
-    json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
-) -> int:  # fmt: skip
+    source: SettingName = SOURCE,
+    /,
+    *,
+    from_: From = None,
+    from_config: SourceFile = None,
+    topics: Topics = ".*",
+    groups: Groups = ".*",
+    unmirrored: FilePath | None = None,
+    finish: Flag = False,
+    name: Name = DESTINATION,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+) -> int:
     """Copy records written after a failover, and the groups' offsets, back to the old source.
 
     May be repeated. When producers have stopped, run it once more with --finish: the old source then owns its topics
@@ -300,10 +344,16 @@ def _no_topics(topics: str, from_: str | None) -> str:
 
 
 def _mirror(
-    source: str, from_: str | None, name: str, bootstrap: str, topics: str = ".*", groups: str = ".*",
-    policy: Literal["identity", "prefix"] = "identity", carry: Carry | None = None,
+    source: str,
+    from_: str | None,
+    name: str,
+    bootstrap: str,
+    topics: str = ".*",
+    groups: str = ".*",
+    policy: Literal["identity", "prefix"] = "identity",
+    carry: Carry | None = None,
     controllers: tuple[str | None, Path | None] = (None, None),
-) -> Mirror:  # fmt: skip
+) -> Mirror:
     """Without Spark. Raises CommandFailed where a cluster does not answer."""
     from ottla.client.security import PLAINTEXT
     from ottla.mirror.carrying import Carry
@@ -312,12 +362,19 @@ def _mirror(
 
     try:
         route: Route = Route(
-            source, from_ or NOWHERE, name, bootstrap, topics, groups, policy,
+            source,
+            from_ or NOWHERE,
+            name,
+            bootstrap,
+            topics,
+            groups,
+            policy,
             source_security=client_security.of_source() if from_ is not None else PLAINTEXT,
-            destination_security=client_security.current(), carry=carry or Carry(),
+            destination_security=client_security.current(),
+            carry=carry or Carry(),
             source_controllers=controllers[0] or "",
             controllers_security=client_security.of_controllers(controllers[1]),
-        )  # fmt: skip
+        )
     except MirrorError as error:
         raise CommandFailed(str(error), MISUSED) from None
     ensure_answer(bootstrap)

@@ -104,10 +104,12 @@ class _Bar:
         known: list[Any] = [BarColumn(), TaskProgressColumn(), TimeRemainingColumn(compact=True)]
         columns = [TextColumn("{task.description}"), *(known if total else ()), TextColumn("{task.fields[detail]}")]
         self._progress = Progress(
-            *columns, console=Console(stderr=True), transient=True,
+            *columns,
+            console=Console(stderr=True),
+            transient=True,
             redirect_stdout=False,  # it would send to standard error what the work prints
             redirect_stderr=False,
-        )  # fmt: skip
+        )
         self._started = time.monotonic()
         self._first: int | None = None
         self._task = self._progress.add_task(what, total=total, detail="")

@@ -94,10 +94,19 @@ def format_(
         levels = _levels(release_version, feature, is_dynamic=is_dynamic, has_users=bool(add_scram))
         voters = _voters(found, standalone=standalone, initial=initial_controllers)
         rows = format_directories(
-            OsFileSystem(), found.log_dirs, found.metadata_log_dir, found.node_id, chosen, random.SystemRandom(),
-            SystemClock().now_ms(), voters=voters, listener=found.controller_protocol[0],
-            ignore_formatted=ignore_formatted, credentials=_credentials(add_scram or ()), levels=levels,
-        )  # fmt: skip
+            OsFileSystem(),
+            found.log_dirs,
+            found.metadata_log_dir,
+            found.node_id,
+            chosen,
+            random.SystemRandom(),
+            SystemClock().now_ms(),
+            voters=voters,
+            listener=found.controller_protocol[0],
+            ignore_formatted=ignore_formatted,
+            credentials=_credentials(add_scram or ()),
+            levels=levels,
+        )
     except (OttlaError, OSError) as error:
         raise CommandFailed(str(error), FAILED) from None
     print(f"cluster {chosen}, node {found.node_id}")

@@ -136,9 +136,15 @@ def _conclude(agent: Any, topic: str, left: int, as_json: bool) -> int:
     stored = agent.sink.committed
     if as_json:
         print_json(
-            {"topic": topic, "records": stored, "bytes": agent.bytes_read, "files": agent.files_seen,
-             "truncations": agent.truncations, "unacknowledged": left}
-        )  # fmt: skip
+            {
+                "topic": topic,
+                "records": stored,
+                "bytes": agent.bytes_read,
+                "files": agent.files_seen,
+                "truncations": agent.truncations,
+                "unacknowledged": left,
+            }
+        )
     else:
         size = human_bytes(agent.bytes_read)
         print(f"{plural(stored, 'line')} ({size}) of {plural(agent.files_seen, 'file')} to {topic}")

@@ -156,9 +156,12 @@ class Link:
 
 
 def ask(
-    bootstrap: str, key: ApiKey, values: Mapping[str, Any], timeout_s: float = REQUEST_TIMEOUT_S,
+    bootstrap: str,
+    key: ApiKey,
+    values: Mapping[str, Any],
+    timeout_s: float = REQUEST_TIMEOUT_S,
     secured: Security | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """One request to the first address that answers. Raises CommandFailed."""
     from ottla.client.connection import OtherNode
 

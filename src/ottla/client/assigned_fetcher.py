@@ -47,9 +47,13 @@ class AssignedFetcher:
     """
 
     def __init__(
-        self, cluster: Cluster, positions: Mapping[TopicPartition, Offset], *, read_committed: bool = False,
+        self,
+        cluster: Cluster,
+        positions: Mapping[TopicPartition, Offset],
+        *,
+        read_committed: bool = False,
         limits: FetchLimits = DEFAULT_LIMITS,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.positions = dict(positions)
         self.out_of_range: dict[TopicPartition, OffsetOutOfRange] = {}
         self.empty: dict[TopicPartition, Offset] = {}

@@ -294,9 +294,12 @@ class Cluster:
     def create_topic(self, name: str, partitions: int, configs: Mapping[str, str], *, replicas: int = -1) -> None:
         """Unless there is one; -1 replicas are the cluster's default. Raises KafkaError, OSError."""
         row = {
-            "name": name, "num_partitions": partitions, "replication_factor": replicas, "assignments": [],
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": replicas,
+            "assignments": [],
             "configs": [{"name": config, "value": value} for config, value in configs.items()],
-        }  # fmt: skip
+        }
         values = {"topics": [row], "timeout": _CREATE_TIMEOUT_MS, "validate_only": False}
         (answer,) = self.ask_any(ApiKey.CREATE_TOPICS, values)["topics"]
         code = ErrorCode(answer["error_code"])
@@ -372,16 +375,26 @@ class Cluster:
         Raises KafkaError (UNKNOWN_MEMBER_ID when it has), OSError.
         """
         rows = [
-            (at, {"partition_index": at.partition, "committed_offset": offset, "committed_leader_epoch": -1,
-                  "committed_metadata": ""})
+            (
+                at,
+                {
+                    "partition_index": at.partition,
+                    "committed_offset": offset,
+                    "committed_leader_epoch": -1,
+                    "committed_metadata": "",
+                },
+            )
             for at, offset in offsets.items()
-        ]  # fmt: skip
+        ]
         if not rows:
             return
         values = {
-            "group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
+            "group_id": group,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
             "topics": by_topic(rows),
-        }  # fmt: skip
+        }
 
         def error_of(answer: Mapping[str, Any]) -> int:
             codes = [row["error_code"] for topic in answer["topics"] for row in topic["partitions"]]
@@ -428,9 +441,15 @@ class Cluster:
         self._coordinators.pop((key_type, key), None)
 
     def ask_coordinator(
-        self, key_type: int, key: str, api_key: ApiKey, values: Mapping[str, Any],
-        error_of: Callable[[Mapping[str, Any]], int], *, retried: frozenset[ErrorCode] = frozenset(),
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        key_type: int,
+        key: str,
+        api_key: ApiKey,
+        values: Mapping[str, Any],
+        error_of: Callable[[Mapping[str, Any]], int],
+        *,
+        retried: frozenset[ErrorCode] = frozenset(),
+    ) -> dict[str, Any]:
         """The answer of a coordinator, looked for again while it moves or loads, and asked again on a lost connection.
 
         Codes in `retried` are asked again as well. So a request may have been done before it is done: it has to be one

@@ -63,9 +63,13 @@ class Connection:
     """
 
     def __init__(
-        self, host: str, port: int, config: ClientConfig, opened: socket.socket | None = None,
+        self,
+        host: str,
+        port: int,
+        config: ClientConfig,
+        opened: socket.socket | None = None,
         meant: MeantNode | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`opened` is a connection to there that the caller has made; `meant` is the node that the caller knows to be
         there. Raises OSError when nobody answers within `connect_timeout_s`, or whoever does speaks another protocol
         or is another node (OtherNode), and SecurityFailure."""

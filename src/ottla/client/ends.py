@@ -15,9 +15,12 @@ def end_offset(consumer: Any, topic: str, partition: int, patience_s: float) -> 
     from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
     passing = {
-        KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION,
-    }  # fmt: skip
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
     deadline = time.monotonic() + patience_s
     while True:
         try:

@@ -96,9 +96,16 @@ class Fetcher:
     have begun to lead and not know yet how far the log is committed."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, partition: int, start: Offset, stop: Offset, *,
-        read_committed: bool = False, limits: FetchLimits = DEFAULT_LIMITS,
-    ) -> None:  # fmt: skip
+        self,
+        cluster: Cluster,
+        topic: str,
+        partition: int,
+        start: Offset,
+        stop: Offset,
+        *,
+        read_committed: bool = False,
+        limits: FetchLimits = DEFAULT_LIMITS,
+    ) -> None:
         """Reads the offsets from `start` up to `stop`, which is a log's end or before it."""
         self._cluster = cluster
         self._topic = topic
@@ -238,10 +245,13 @@ class Fetcher:
         epoch = leader.epoch if node_id == leader.node_id else -1
         row = FetchPartition(self._partition, self._offset, limits.bytes_max, epoch)
         return FetchRequest(
-            limits.wait_ms_max, limits.bytes_min, limits.bytes_max,
-            [FetchTopic(self._topic, leader.topic_id, [row])], int(self._read_committed),
+            limits.wait_ms_max,
+            limits.bytes_min,
+            limits.bytes_max,
+            [FetchTopic(self._topic, leader.topic_id, [row])],
+            int(self._read_committed),
             rack_id=self._cluster.config.rack or "",
-        )  # fmt: skip
+        )
 
     def _receive(self) -> FetchedPartition | None:
         """None when the answer has nothing, as when a client is throttled. Raises OSError, KafkaError."""

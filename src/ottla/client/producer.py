@@ -89,11 +89,19 @@ class Producer:
     transaction counts."""
 
     def __init__(
-        self, cluster: Cluster, *, acks: str = "all", idempotent: bool = True, transactional_id: str | None = None,
-        transaction_timeout_ms: Millis = 60_000, compression: str = "none", batch_bytes: int = DEFAULT_BATCH_BYTES,
-        buffer_bytes_max: int = DEFAULT_BUFFER_BYTES_MAX, delivery_timeout_s: float = 120.0,
+        self,
+        cluster: Cluster,
+        *,
+        acks: str = "all",
+        idempotent: bool = True,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: Millis = 60_000,
+        compression: str = "none",
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        buffer_bytes_max: int = DEFAULT_BUFFER_BYTES_MAX,
+        delivery_timeout_s: float = 120.0,
         creates_topics: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`creates_topics`: let the broker create a topic that is missing, if it does that. Raises ValueError for
         settings that contradict each other."""
         if (idempotent or transactional_id is not None) and _ACKS[acks] != -1:
@@ -229,9 +237,18 @@ class Producer:
     ) -> int:
         while True:
             row, full = append(
-                sections, row, stop, columns.key, columns.value, columns.headers, columns.partitions,
-                columns.timestamps, now, sticky, min(self._share, self._limits.get(topic, self._share)),
-            )  # fmt: skip
+                sections,
+                row,
+                stop,
+                columns.key,
+                columns.value,
+                columns.headers,
+                columns.partitions,
+                columns.timestamps,
+                now,
+                sticky,
+                min(self._share, self._limits.get(topic, self._share)),
+            )
             if full == -1:
                 return row
             if full == -2:
@@ -262,9 +279,20 @@ class Producer:
             self._sequences[at] = increment_sequence(sequence, count)
         codec = self._codecs.get(at.topic, self._codec)
         header = BatchHeader(
-            0, 0, -1, MAGIC, 0, codec | (TRANSACTIONAL if self.transactional_id is not None else 0), count - 1,
-            base_timestamp, max_timestamp, self.producer_id, self.epoch, sequence, count,
-        )  # fmt: skip
+            0,
+            0,
+            -1,
+            MAGIC,
+            0,
+            codec | (TRANSACTIONAL if self.transactional_id is not None else 0),
+            count - 1,
+            base_timestamp,
+            max_timestamp,
+            self.producer_id,
+            self.epoch,
+            sequence,
+            count,
+        )
         if codec:
             data = memoryview(assemble(header, compress(codec, data[HEADER_SIZE:])))
         else:
@@ -400,10 +428,13 @@ class Producer:
         for start, stop in ((half, len(records)), (0, half)):
             sequence = increment_sequence(header.base_sequence, start) if self._is_idempotent else NO_SEQUENCE
             data = build_batch(
-                records[start:stop], codec=header.codec, producer_id=header.producer_id,
-                producer_epoch=header.producer_epoch, base_sequence=sequence,
+                records[start:stop],
+                codec=header.codec,
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=sequence,
                 transactional=self.transactional_id is not None,
-            )  # fmt: skip
+            )
             waiting.appendleft(batch._replace(data=memoryview(data)))
             self._bytes += len(data)
         limit = self._limits.get(batch.at.topic, self._share)

@@ -112,9 +112,12 @@ _GROUPS: Final = (
 
 
 def security_from(
-    given: Mapping[str, str] | None = None, environ: Mapping[str, str] | None = None, *, prefix: str = ENVIRONMENT,
+    given: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    *,
+    prefix: str = ENVIRONMENT,
     needs_login: bool = True,
-) -> Security:  # fmt: skip
+) -> Security:
     """The security that all places together say. Raises WrongSecurity."""
     return security_of(settings_of(given, environ, prefix=prefix), needs_login=needs_login)
 

@@ -287,9 +287,12 @@ def _of_kerberos(entry: jaas.LoginModule, known: Mapping[str, str]) -> dict[str,
     except OttlaError as error:
         raise WrongSecurity(f"sasl.jaas.config: {error}") from None
     found = {
-        "sasl.mechanism": "GSSAPI", "sasl.kerberos.service.name": options.service, _CACHE: options.cache,
-        "sasl.kerberos.keytab": options.keytab, "sasl.kerberos.principal": options.principal,
-    }  # fmt: skip
+        "sasl.mechanism": "GSSAPI",
+        "sasl.kerberos.service.name": options.service,
+        _CACHE: options.cache,
+        "sasl.kerberos.keytab": options.keytab,
+        "sasl.kerberos.principal": options.principal,
+    }
     return {name: value for name, value in found.items() if value}
 
 
@@ -347,11 +350,14 @@ def _kerberos(known: Mapping[str, str]) -> Kerberos:
     if keytab is not None and principal is None:
         raise WrongSecurity("sasl.kerberos.principal: must be set with sasl.kerberos.keytab")
     return Kerberos(
-        known.get("sasl.kerberos.service.name", "kafka"), keytab, principal, known.get(_CACHE),
+        known.get("sasl.kerberos.service.name", "kafka"),
+        keytab,
+        principal,
+        known.get(_CACHE),
         _share(known, "sasl.kerberos.ticket.renew.window.factor", 0.8),
         _share(known, "sasl.kerberos.ticket.renew.jitter", 0.05),
         _milliseconds(known, "sasl.kerberos.min.time.before.relogin", 60_000) / 1000,
-    )  # fmt: skip
+    )
 
 
 def _share(known: Mapping[str, str], name: str, default: float) -> float:
@@ -384,11 +390,15 @@ def _endpoint(known: Mapping[str, str]) -> TokenEndpoint:
     if "https.ca.pem" in known:
         trusted = _inline("https.ca.pem", known)
     return TokenEndpoint(
-        url, known["sasl.oauthbearer.client.id"], Secret(known["sasl.oauthbearer.client.secret"]),
-        known.get("sasl.oauthbearer.scope"), _extensions(known.get("sasl.oauthbearer.extensions", "")), trusted,
+        url,
+        known["sasl.oauthbearer.client.id"],
+        Secret(known["sasl.oauthbearer.client.secret"]),
+        known.get("sasl.oauthbearer.scope"),
+        _extensions(known.get("sasl.oauthbearer.extensions", "")),
+        trusted,
         _milliseconds(known, "sasl.login.connect.timeout.ms", 10_000) / 1000,
         _milliseconds(known, "sasl.login.read.timeout.ms", 10_000) / 1000,
-    )  # fmt: skip
+    )
 
 
 _GRANTS: Final = ("client_credentials",)

@@ -41,9 +41,11 @@ def init_producer(cluster: Cluster, transactional_id: str | None, timeout_ms: Mi
     Raises KafkaError, OSError.
     """
     values = {
-        "transactional_id": transactional_id, "transaction_timeout": timeout_ms, "producer_id": -1,
+        "transactional_id": transactional_id,
+        "transaction_timeout": timeout_ms,
+        "producer_id": -1,
         "producer_epoch": -1,
-    }  # fmt: skip
+    }
     if transactional_id is None:
         answer = _patiently(cluster, values)
     else:
@@ -98,8 +100,11 @@ def end_transaction(cluster: Cluster, transactional_id: str, producer_id: int, e
     """EndTxn: done again, it is done already. Raises KafkaError: INVALID_TXN_STATE when the transaction has ended the
     other way, INVALID_PRODUCER_EPOCH or PRODUCER_FENCED when it is another's; OSError."""
     values = {
-        "transactional_id": transactional_id, "producer_id": producer_id, "producer_epoch": epoch, "committed": commit,
-    }  # fmt: skip
+        "transactional_id": transactional_id,
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+        "committed": commit,
+    }
     cluster.ask_coordinator(TRANSACTION, transactional_id, ApiKey.END_TXN, values, _error_code, retried=BUSY)
 
 
@@ -135,9 +140,12 @@ def describe_transactions(cluster: Cluster, transactional_ids: Iterable[str]) ->
                     again.append(name)
                 elif code is ErrorCode.none:
                     found[name] = Description(
-                        row["transaction_state"], row["producer_id"], row["producer_epoch"],
-                        row["transaction_start_time"], row["transaction_timeout"],
-                    )  # fmt: skip
+                        row["transaction_state"],
+                        row["producer_id"],
+                        row["producer_epoch"],
+                        row["transaction_start_time"],
+                        row["transaction_timeout"],
+                    )
                 elif code is not ErrorCode.transactional_id_not_found:
                     raise KafkaError(code, f"transactional id {name}")
         for name in again:

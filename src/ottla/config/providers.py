@@ -140,8 +140,11 @@ class Providers:
 def _provider(name: str, settings: Mapping[str, str], outside: Outside | None) -> _Provider:
     if outside is None:
         raise OttlaError(f"{PROVIDERS}: values can be replaced in the file of a node or a client alone")
-    own = {each.removeprefix(f"{PREFIX}{name}."): text.strip() for each, text in settings.items()
-           if each.startswith(f"{PREFIX}{name}.")}  # fmt: skip
+    own = {
+        each.removeprefix(f"{PREFIX}{name}."): text.strip()
+        for each, text in settings.items()
+        if each.startswith(f"{PREFIX}{name}.")
+    }
     kind = own.pop("class", None)
     if kind is None or kind not in _PARAMETERS:
         said = f"{PREFIX}{name}.class is missing" if kind is None else f"{PREFIX}{name}.class={kind} is not known"

@@ -32,9 +32,12 @@ def options_of(given: Mapping[str, Any], security: Security, http: Mapping[str, 
     known = {name: value for name, value in given.items() if name not in (*_PATHS, "registry", "host_names")}
     known |= {name: Path(given[name]) for name in _PATHS if given.get(name) is not None}
     return Options(
-        **known, host_names=tuple(given.get("host_names", ())), security=security, http=http,
+        **known,
+        host_names=tuple(given.get("host_names", ())),
+        security=security,
+        http=http,
         registry={} if not url else registry_options(url, security),
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

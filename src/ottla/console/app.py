@@ -106,10 +106,16 @@ class Application:
     """The console for one cluster. `anonymous` is whoever comes, where the cluster asks for no login."""
 
     def __init__(
-        self, site: Site, *, sessions: Sessions | None = None, anonymous: User | None = None,
-        hosts: frozenset[str] | None = None, is_secure: bool = False, logins: Logins | None = None,
+        self,
+        site: Site,
+        *,
+        sessions: Sessions | None = None,
+        anonymous: User | None = None,
+        hosts: frozenset[str] | None = None,
+        is_secure: bool = False,
+        logins: Logins | None = None,
         takes_passwords: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`hosts` are the names by which the console may be called; None for all. `is_secure`: it is reached by
         https. `logins` are those at identity providers."""
         if (sessions is None) == (anonymous is None):
@@ -121,9 +127,12 @@ class Application:
         acts = serving.served(site)
         self._logins, self._takes_passwords = logins, takes_passwords
         self.renderer = Renderer(
-            has_login=sessions is not None, has_registry=site.registry is not None, acts=acts,
-            providers=[] if logins is None else logins.links, takes_passwords=takes_passwords,
-        )  # fmt: skip
+            has_login=sessions is not None,
+            has_registry=site.registry is not None,
+            acts=acts,
+            providers=[] if logins is None else logins.links,
+            takes_passwords=takes_passwords,
+        )
         self.limit = anyio.CapacityLimiter(PAGES_AT_ONCE)
         self._logins_limit = anyio.CapacityLimiter(LOGINS_AT_ONCE)
 
@@ -236,9 +245,13 @@ class Application:
         return await live.heeding(request, asking, lambda: anyio.to_thread.run_sync(answer, limiter=self.limit))
 
     async def guarded(
-        self, request: Request, as_json: bool, answer: Callable[[User], Awaitable[Response]], *,
+        self,
+        request: Request,
+        as_json: bool,
+        answer: Callable[[User], Awaitable[Response]],
+        *,
         by_password: bool = False,
-    ) -> Response:  # fmt: skip
+    ) -> Response:
         """Whatever happens, an answer in the form that was asked for. `by_password`: no cookie is taken."""
         user: User | None = None
         try:

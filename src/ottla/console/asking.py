@@ -224,9 +224,15 @@ class Asking:
         return found
 
     def soon(
-        self, key: Any, fresh_s: float, read: Callable[[], T], is_whole: Callable[[T], bool] = lambda _: True,
-        *, wait_s: float = SOON_S, of: Snapshots | None = None,
-    ) -> T | None:  # fmt: skip
+        self,
+        key: Any,
+        fresh_s: float,
+        read: Callable[[], T],
+        is_whole: Callable[[T], bool] = lambda _: True,
+        *,
+        wait_s: float = SOON_S,
+        of: Snapshots | None = None,
+    ) -> T | None:
         """What may take long: None while it is still being read, `wait_s` after that began. `of`: in place of what was
         read as this user."""
 

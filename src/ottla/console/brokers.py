@@ -219,9 +219,10 @@ class Brokers:
         self.config = config
         self._executor = executor
         self._quick = replace(
-            config, request_timeout_s=min(ANSWER_S, config.request_timeout_s),
+            config,
+            request_timeout_s=min(ANSWER_S, config.request_timeout_s),
             connect_timeout_s=min(ANSWER_S, config.connect_timeout_s),
-        )  # fmt: skip
+        )
         self._hung = HungNodes(executor)
         self._lock = threading.Lock()
         self._idle: dict[Address, list[Connection]] = {}
@@ -429,9 +430,7 @@ class Brokers:
 
         self._hung.add(at, is_hung)
 
-    def _asked_on(
-        self, at: Address, meant: MeantNode | None, use: Callable[[Connection], T], limit_s: float
-    ) -> T:  # fmt: skip
+    def _asked_on(self, at: Address, meant: MeantNode | None, use: Callable[[Connection], T], limit_s: float) -> T:
         """`use` a connection. One that was idle may have been closed meanwhile: then a fresh one is used."""
 
         def within_limit(connection: Connection) -> T:

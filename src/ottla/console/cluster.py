@@ -79,11 +79,15 @@ def read_cluster(brokers: Brokers, topics: Sequence[str] | None = None) -> Clust
 def _topic(cluster: Cluster, row: Mapping[str, Any]) -> Topic:
     partitions = [
         Partition(
-            each["partition_index"], each["leader_id"], each.get("leader_epoch", -1),
-            each["replica_nodes"], each["isr_nodes"], each.get("offline_replicas") or (),
+            each["partition_index"],
+            each["leader_id"],
+            each.get("leader_epoch", -1),
+            each["replica_nodes"],
+            each["isr_nodes"],
+            each.get("offline_replicas") or (),
         )
         for each in row["partitions"]
-    ]  # fmt: skip
+    ]
     partitions.sort()
     topic = Topic(row["name"], row.get("topic_id") or ZERO_UUID, row["is_internal"], partitions)
     leaders, replicas = cluster.leaders, cluster.replicas

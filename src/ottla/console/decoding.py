@@ -187,9 +187,7 @@ class Schemas:
             raise ValueError(f"schema {schema_id}: {error}") from error
 
 
-def shown(
-    data: bytes | None, how: str, mask: TopicMask, decode: Decode | None, *, hidden: How | None = None
-) -> Shown:  # fmt: skip
+def shown(data: bytes | None, how: str, mask: TopicMask, decode: Decode | None, *, hidden: How | None = None) -> Shown:
     """A part of a record. `hidden` hides it whole. The size of what is masked is that of what is shown: the length of
     a secret would tell of it."""
     if data is None:

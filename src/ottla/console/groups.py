@@ -152,9 +152,12 @@ def read_in_flight(
             continue
         for row in answer["partitions"]:
             found[TopicPartition(row["topic"], row["partition"])] = InFlight(
-                row["start_offset"], row["acquired_records"], row["redelivered_records"], row["waiting_records"],
+                row["start_offset"],
+                row["acquired_records"],
+                row["redelivered_records"],
+                row["waiting_records"],
                 row["archived_records"],
-            )  # fmt: skip
+            )
     return found, failures
 
 

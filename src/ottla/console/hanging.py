@@ -91,12 +91,17 @@ def _open_in(asking: Asking, cluster: Cluster, topics: Iterable[Topic]) -> tuple
                     continue
                 found += [
                     Writer(
-                        topic_row["name"], part["partition_index"], each["producer_id"], each["producer_epoch"],
-                        each["coordinator_epoch"], each["current_txn_start_offset"], each["last_timestamp"],
+                        topic_row["name"],
+                        part["partition_index"],
+                        each["producer_id"],
+                        each["producer_epoch"],
+                        each["coordinator_epoch"],
+                        each["current_txn_start_offset"],
+                        each["last_timestamp"],
                     )
                     for each in part["active_producers"]
                     if each["current_txn_start_offset"] >= 0
-                ]  # fmt: skip
+                ]
     return found, without
 
 
@@ -114,9 +119,11 @@ def _owners(
     """Producer ids to the transactional id that has each, and the partitions of its transaction; None where a
     coordinator does not answer."""
     values = {
-        "state_filters": [], "producer_id_filters": list(producer_ids), "duration_filter": -1,
+        "state_filters": [],
+        "producer_id_filters": list(producer_ids),
+        "duration_filter": -1,
         "transactional_id_pattern": None,
-    }  # fmt: skip
+    }
     found: dict[int, tuple[str, Sequence[TopicPartition]]] = {}
     for node, answer in on_every_node(asking.brokers, cluster, ApiKey.LIST_TRANSACTIONS, values).items():
         try:

@@ -130,10 +130,13 @@ def as_json(_: Asking, row: Any) -> dict[str, Any]:
 def event_of(found: Round) -> bytes:
     """A round as one event, whose id is where to go on after it."""
     values: dict[str, Any] = {
-        "rows": found.rows, "scanned": str(found.scanned), "skipped": str(found.skipped),
+        "rows": found.rows,
+        "scanned": str(found.scanned),
+        "skipped": str(found.skipped),
         "problem": None if found.problem is None else found.problem.sentence,
-        "silent": _silent_of(found), "back": found.back,
-    }  # fmt: skip
+        "silent": _silent_of(found),
+        "back": found.back,
+    }
     # JSON has no line end of its own, so that nothing of a record can end the event.
     return f"id: {found.places}\nevent: records\ndata: {json.dumps(values)}\n\n".encode()
 

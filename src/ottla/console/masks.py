@@ -247,6 +247,11 @@ def _rule(row: Mapping[str, Any], where: str) -> Rule:
     if not (lists["fields"] or lists["headers"] or flags["key"] or flags["value"]):
         raise OttlaError(f"{where}: it hides nothing: name fields or headers, or set key or value to true")
     return Rule(
-        lists["topics"], lists["fields"], lists["headers"], flags["key"], flags["value"], lists["except"],
+        lists["topics"],
+        lists["fields"],
+        lists["headers"],
+        flags["key"],
+        flags["value"],
+        lists["except"],
         How(kind, instead),
-    )  # fmt: skip
+    )

@@ -131,24 +131,31 @@ def _events(schemas: dict[str, Any]) -> dict[str, Any]:
 def _searches() -> dict[str, Any]:
     """How far a reading is, and its end."""
     run = {
-        "name": "run", "in": "path", "required": True, "description": "The id that the reading was begun with.",
+        "name": "run",
+        "in": "path",
+        "required": True,
+        "description": "The id that the reading was begun with.",
         "schema": {"type": "string", "minLength": 8, "maxLength": 64},
-    }  # fmt: skip
+    }
     progress = {
-        "type": "object", "required": ["scanned", "bytes", "seconds"], "additionalProperties": False,
+        "type": "object",
+        "required": ["scanned", "bytes", "seconds"],
+        "additionalProperties": False,
         "properties": {
             "scanned": {"type": "string", "description": "Records that were read."},
             "bytes": {"type": "string", "description": "Bytes that were read; 0 for a query in SQL."},
             "seconds": {"type": "number", "description": "For how long."},
         },
-    }  # fmt: skip
+    }
     found = {"description": "OK", "content": {"application/json": {"schema": progress}}}
     over = {"404": {**_errors()["404"], "description": "There is no such reading, or it is over."}}
     return {
         f"{API}/searches/{{run}}": {
             "get": {
-                "operationId": "search_progress", "summary": "How far a search or a query of yours is.",
-                "parameters": [run], "responses": {"200": found, **_errors(), **over},
+                "operationId": "search_progress",
+                "summary": "How far a search or a query of yours is.",
+                "parameters": [run],
+                "responses": {"200": found, **_errors(), **over},
             },
         },
         f"{API}/searches/{{run}}/stop": {
@@ -159,7 +166,7 @@ def _searches() -> dict[str, Any]:
                 "responses": {"204": {"description": "It ends, or it is over."}, **_errors()},
             },
         },
-    }  # fmt: skip
+    }
 
 
 def _errors() -> dict[str, Any]:
@@ -181,11 +188,21 @@ def _errors() -> dict[str, Any]:
 
 def _parameters(page: Page) -> list[dict[str, Any]]:
     return [
-        *({"name": each.name, "in": "path", "required": True, "description": each.what, "schema": _values(each)}
-          for each in page.inside),
-        *({"name": each.name, "in": "query", "required": each.is_required, "description": each.what,
-           "schema": _values(each)} for each in page.query),
-    ]  # fmt: skip
+        *(
+            {"name": each.name, "in": "path", "required": True, "description": each.what, "schema": _values(each)}
+            for each in page.inside
+        ),
+        *(
+            {
+                "name": each.name,
+                "in": "query",
+                "required": each.is_required,
+                "description": each.what,
+                "schema": _values(each),
+            }
+            for each in page.query
+        ),
+    ]
 
 
 def _values(parameter: Parameter) -> dict[str, Any]:

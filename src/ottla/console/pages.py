@@ -39,9 +39,13 @@ _SECTION_OF: Final = {each.name: each.section for each in PAGES}
 def _environment() -> Environment:
     """Templates, compiled before the first visitor comes."""
     found = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, auto_reload=False,
-    )  # fmt: skip
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
     found.filters |= {
         "number": number,
         "size": _size,
@@ -62,9 +66,14 @@ class Renderer:
     """Renders pages of one console."""
 
     def __init__(
-        self, *, has_login: bool, has_registry: bool, acts: Sequence[Act] = (),
-        providers: Sequence[tuple[str, str]] = (), takes_passwords: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        has_login: bool,
+        has_registry: bool,
+        acts: Sequence[Act] = (),
+        providers: Sequence[tuple[str, str]] = (),
+        takes_passwords: bool = True,
+    ) -> None:
         """`providers` are (path of the login, title)."""
         self._environment = _environment()
         self._acts = {each.name: each for each in acts}
@@ -96,10 +105,19 @@ class Renderer:
             return url(path, **{name: each for name, each in wanted.items() if each != defaults.get(name)})
 
         return self._rendered(
-            page.template, 200, section=page.section, page=data, problems=asking.problems, age=asking.age_s, user=user,
-            here=here, given=asking.parameters, query=query, api=url(_api(page, path), **query),
+            page.template,
+            200,
+            section=page.section,
+            page=data,
+            problems=asking.problems,
+            age=asking.age_s,
+            user=user,
+            here=here,
+            given=asking.parameters,
+            query=query,
+            api=url(_api(page, path), **query),
             acts={name: each for name, each in self._acts.items() if asking.rights.may_act(name)},
-        )  # fmt: skip
+        )
 
     def record(self, asking: Asking, row: Any) -> str:
         """One record of a live tail, as it is on the page."""
@@ -108,43 +126,60 @@ class Renderer:
         return str(self._environment.get_template("record.html").module.one(row, topic, not is_whole))  # type: ignore[attr-defined]
 
     def act(
-        self, act: Act, user: User, values: Mapping[str, str], *, plan: Plan | None = None,
-        result: Result | None = None, is_repeated: bool = False,
-    ) -> HTMLResponse:  # fmt: skip
+        self,
+        act: Act,
+        user: User,
+        values: Mapping[str, str],
+        *,
+        plan: Plan | None = None,
+        result: Result | None = None,
+        is_repeated: bool = False,
+    ) -> HTMLResponse:
         """The form of an act, with its preview or its outcome."""
         given = {each.name: values.get(each.name) or str(each.default) for each in act.fields if not each.is_private}
         given |= {each.name: values.get(each.name, "") for each in act.fields if each.is_private}
         outcome = None if result is None or result.error else result.outcome
         preview = None if plan is None or outcome is not None else outcome_of(plan, done=False)
         values = {name: given[name] for name in given if name in values}
-        again = {each.name: given[each.name] for each in act.fields if not each.is_private and each.widget != "hidden"
-                 and len(given[each.name]) < AGAIN_MAX}  # fmt: skip
+        again = {
+            each.name: given[each.name]
+            for each in act.fields
+            if not each.is_private and each.widget != "hidden" and len(given[each.name]) < AGAIN_MAX
+        }
         return self._rendered(
-            "act.html", 200 if result is None else result.status, section=_SECTION_OF[act.page], act=act,
-            user=user.name, given=given, shown=preview or outcome, is_done=outcome is not None,
-            is_previewed=preview is not None, can_act=plan is not None and not plan.blocked,
-            pinned={} if plan is None else dict(plan.pinned), result=result, is_repeated=is_repeated,
+            "act.html",
+            200 if result is None else result.status,
+            section=_SECTION_OF[act.page],
+            act=act,
+            user=user.name,
+            given=given,
+            shown=preview or outcome,
+            is_done=outcome is not None,
+            is_previewed=preview is not None,
+            can_act=plan is not None and not plan.blocked,
+            pinned={} if plan is None else dict(plan.pinned),
+            result=result,
+            is_repeated=is_repeated,
             is_final=result is not None and result.is_final and (outcome is not None or result.status != 200),
             back=result.back if outcome is not None and result is not None else None if plan is None else plan.back,
-            again=url(act.path, **again), token=user.tokens.issue(act.name),
+            again=url(act.path, **again),
+            token=user.tokens.issue(act.name),
             by_program=_curl(act, given, has_login=bool(self._shared["has_login"])),
-        )  # fmt: skip
+        )
 
     def error(self, status: int, sentence: str, user: str | None) -> HTMLResponse:
         title = _TITLES.get(status, "Something went wrong")
         return self._rendered("error.html", status, section="", title=title, sentence=sentence, user=user)
 
     def login(self, there: str, name: str, problem: str, status: int = 200) -> HTMLResponse:
-        return self._rendered(
-            "login.html", status, section="", there=there, name=name, problem=problem, user=None
-        )  # fmt: skip
+        return self._rendered("login.html", status, section="", there=there, name=name, problem=problem, user=None)
 
     def elsewhere(self, title: str, sentence: str, address: str, link: str) -> HTMLResponse:
         """A page that leads to another one at once. A redirect would not do: after a login elsewhere browsers send
         cookies of SameSite=strict only with what a page of this console begins, and `form-action` stops forms."""
         return self._rendered(
             "elsewhere.html", 200, section="", title=title, sentence=sentence, address=address, link=link, user=None
-        )  # fmt: skip
+        )
 
     def _rendered(self, template: str, status: int, **values: Any) -> HTMLResponse:
         return HTMLResponse(self._environment.get_template(template).render(**{**self._shared, **values}), status)

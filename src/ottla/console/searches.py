@@ -35,9 +35,11 @@ class Running:
     def as_json(self) -> dict[str, Any]:
         """How far it is. Counts are texts, as everywhere."""
         return {
-            "scanned": str(self.limits.records_read), "bytes": str(self.limits.bytes_read),
-            "seconds": round(time.monotonic() - self.began, 1), "matches": str(self.limits.matches),
-        }  # fmt: skip
+            "scanned": str(self.limits.records_read),
+            "bytes": str(self.limits.bytes_read),
+            "seconds": round(time.monotonic() - self.began, 1),
+            "matches": str(self.limits.matches),
+        }
 
     def first(self) -> list[Any]:
         """The first matches, as they are shown."""
@@ -55,9 +57,14 @@ class Searches:
 
     @contextmanager
     def running(
-        self, user: str | None, run: str, limits: Limits, halt: threading.Event, topic: str = "",
+        self,
+        user: str | None,
+        run: str,
+        limits: Limits,
+        halt: threading.Event,
+        topic: str = "",
         show: Callable[[Record], Any] = lambda record: record,
-    ) -> Iterator[None]:  # fmt: skip
+    ) -> Iterator[None]:
         """While the block reads, others may ask for it by `run`; an id that cannot be is passed over."""
         key = user, run
         mine = Running(limits, halt, time.monotonic(), topic, show)

@@ -101,9 +101,14 @@ class Console:
         self._server = HttpServer(self._door, options.host, options.port, stop_s=_STOP_S)
         self.port = self._server.port
         config = ClientConfig(
-            parse_addresses(options.bootstrap), "ottla-console", None, REQUEST_TIMEOUT_S, CONNECT_TIMEOUT_S,
-            security=options.security, software="ottla-console",
-        )  # fmt: skip
+            parse_addresses(options.bootstrap),
+            "ottla-console",
+            None,
+            REQUEST_TIMEOUT_S,
+            CONNECT_TIMEOUT_S,
+            security=options.security,
+            software="ottla-console",
+        )
         self._rule_files = RuleFiles(self._site, options.masks, options.roles, _provider_ids(oidc))
         self._sampler = Sampler(self._site)
         self._sessions: Sessions | None = None
@@ -121,9 +126,14 @@ class Console:
             self._anonymous = self._user(None, config)
             hosts = frozenset((*_LOOPBACK_NAMES, options.host, *options.host_names))
         self._application = Application(
-            self._site, sessions=self._sessions, anonymous=self._anonymous, hosts=hosts,
-            is_secure=is_secure, logins=logins, takes_passwords=oidc is None or oidc.takes_passwords,
-        )  # fmt: skip
+            self._site,
+            sessions=self._sessions,
+            anonymous=self._anonymous,
+            hosts=hosts,
+            is_secure=is_secure,
+            logins=logins,
+            takes_passwords=oidc is None or oidc.takes_passwords,
+        )
 
     def _user(self, name: str | None, config: ClientConfig) -> User:
         made = User(name, Brokers(config, self._requests), Snapshots(self._ahead))
@@ -284,9 +294,12 @@ def registry_options(url: str, security: Security) -> Mapping[str, str]:
 
 def _site(options: Options, masks: Masks) -> Site:
     site = Site(
-        masks, searches=Searches(), is_read_only=options.is_read_only, bootstrap=options.bootstrap,
+        masks,
+        searches=Searches(),
+        is_read_only=options.is_read_only,
+        bootstrap=options.bootstrap,
         pipelines=options.pipelines,
-    )  # fmt: skip
+    )
     if not options.registry:
         return site
     try:

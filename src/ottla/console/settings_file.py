@@ -55,8 +55,10 @@ def parse_settings(found: Mapping[str, Any], path: Path) -> SettingsFile:
     rest: dict[str, Any] = {name: flag_of(found, name, where) for name in _FLAGS}
     rest |= {name: None if texts[name] is None else base / str(texts[name]) for name in _PATHS}
     return SettingsFile(
-        registry=texts["registry"], host_names=texts_of(found, "host_names", where), **rest,
-    )  # fmt: skip
+        registry=texts["registry"],
+        host_names=texts_of(found, "host_names", where),
+        **rest,
+    )
 
 
 def _text_of(row: Mapping[str, Any], name: str, where: str) -> str | None:

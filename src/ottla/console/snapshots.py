@@ -93,7 +93,7 @@ class Snapshots:
 
     def get(
         self, key: Any, fresh_s: float, read: Callable[[], T], is_whole: Callable[[T], bool] = _always
-    ) -> Snapshot[T]:  # fmt: skip
+    ) -> Snapshot[T]:
         """The newest snapshot, read now unless there is one that may be shown. `is_whole` says whether all brokers told
         their part. Raises what `read` raises."""
         with self._lock:
@@ -111,7 +111,7 @@ class Snapshots:
 
     def soon(
         self, key: Any, fresh_s: float, wait_s: float, read: Callable[[], T], is_whole: Callable[[T], bool] = _always
-    ) -> Snapshot[T] | None:  # fmt: skip
+    ) -> Snapshot[T] | None:
         """The same for what may take long: None if there is no snapshot `wait_s` after reading began, which goes on.
         One that is not whole is shown if there is no newer one by then."""
         with self._lock:
@@ -142,7 +142,7 @@ class Snapshots:
 
     def _read(
         self, key: Any, read: Callable[[], Any], is_whole: Callable[[Any], bool], future: Future[Snapshot[Any]]
-    ) -> None:  # fmt: skip
+    ) -> None:
         began, changes = time.monotonic(), self._changes
         try:
             value = read()

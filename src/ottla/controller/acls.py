@@ -50,9 +50,15 @@ def create_acls(
         )
         if why is None:
             record = AccessControlEntryRecord(
-                random_uuid(random), asked["resource_type"], asked["resource_name"], asked["resource_pattern_type"],
-                asked["principal"], asked["host"], asked["operation"], asked["permission_type"],
-            )  # fmt: skip
+                random_uuid(random),
+                asked["resource_type"],
+                asked["resource_name"],
+                asked["resource_pattern_type"],
+                asked["principal"],
+                asked["host"],
+                asked["operation"],
+                asked["permission_type"],
+            )
             content = acl_content(record)
             if content not in known and content not in records:
                 records[content] = record
@@ -68,9 +74,11 @@ def _refusal(asked: Mapping[str, Any], image: MetadataImage) -> KafkaError | Non
     if not name:
         return _invalid("Invalid empty resource name")
     for field, what, codes in (
-        ("resource_type", "resourceType", ResourceType), ("resource_pattern_type", "patternType", PatternType),
-        ("operation", "operation", Operation), ("permission_type", "permissionType", Permission),
-    ):  # fmt: skip
+        ("resource_type", "resourceType", ResourceType),
+        ("resource_pattern_type", "patternType", PatternType),
+        ("operation", "operation", Operation),
+        ("permission_type", "permissionType", Permission),
+    ):
         if asked[field] not in _CONCRETE[codes]:
             return _invalid(f"Invalid {what} {_named(codes, asked[field])}")
     if ":" not in asked["principal"]:
@@ -101,9 +109,14 @@ def delete_acls(image: MetadataImage, request: sent.DeleteAclsRequest) -> Steps[
     gone: dict[UUID, None] = {}
     for asked in request["filters"]:
         wanted = AclFilter(
-            asked["resource_type_filter"], asked["resource_name_filter"], asked["pattern_type_filter"],
-            asked["principal_filter"], asked["host_filter"], asked["operation"], asked["permission_type"],
-        )  # fmt: skip
+            asked["resource_type_filter"],
+            asked["resource_name_filter"],
+            asked["pattern_type_filter"],
+            asked["principal_filter"],
+            asked["host_filter"],
+            asked["operation"],
+            asked["permission_type"],
+        )
         found: list[UUID] = []
         error: KafkaError | None = None
         if wanted.unknown_part is not None:
@@ -147,11 +160,17 @@ def _rows(image: MetadataImage, found: list[UUID]) -> Generator[None, None, list
         acl = image.acls[acl_id]
         rows.append(
             {
-                "error_code": ErrorCode.none, "error_message": None, "resource_type": acl.resource_type,
-                "resource_name": acl.resource_name, "pattern_type": acl.pattern_type, "principal": acl.principal,
-                "host": acl.host, "operation": acl.operation, "permission_type": acl.permission_type,
+                "error_code": ErrorCode.none,
+                "error_message": None,
+                "resource_type": acl.resource_type,
+                "resource_name": acl.resource_name,
+                "pattern_type": acl.pattern_type,
+                "principal": acl.principal,
+                "host": acl.host,
+                "operation": acl.operation,
+                "permission_type": acl.permission_type,
             }
-        )  # fmt: skip
+        )
         if number % ACLS_AT_ONCE == 0:
             yield
     return rows

@@ -107,9 +107,11 @@ def _covered(acl: Any) -> Resource:
 def _credential(found: _Found, record: records.UserScramCredentialRecord) -> Iterator[Change]:
     before = found.image.scram_credentials.get((record.name, record.mechanism))
     yield Change(
-        Resource("USER", record.name), _mechanism(record.mechanism), None if before is None else _secret(before),
+        Resource("USER", record.name),
+        _mechanism(record.mechanism),
+        None if before is None else _secret(before),
         _secret(record),
-    )  # fmt: skip
+    )
 
 
 def _credential_removed(found: _Found, record: records.RemoveUserScramCredentialRecord) -> Iterator[Change]:

@@ -45,8 +45,10 @@ def alter_reassignments(
             if count % ITEMS_PER_STEP == 0:
                 yield
             row: sent.ReassignablePartitionResponse = {
-                "partition_index": asked["partition_index"], "error_code": ErrorCode.none, "error_message": None,
-            }  # fmt: skip
+                "partition_index": asked["partition_index"],
+                "error_code": ErrorCode.none,
+                "error_message": None,
+            }
             try:
                 record = _alter(changes, topic["name"], asked, may_resize=may_resize)
             except KafkaError as error:

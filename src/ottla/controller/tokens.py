@@ -58,10 +58,17 @@ def create(
     if error is None and any(each["principal_type"] != USER for each in asked["renewers"]):
         error = ErrorCode.invalid_principal_type
     if error is not None:  # with zeros where a handler has -1, as Kafka's controller
-        return Decision({
-            **_said(owner, requester), "error_code": error, "issue_timestamp": 0, "expiry_timestamp": 0,
-            "max_timestamp": 0, "token_id": "", "hmac": b"",
-        })  # fmt: skip
+        return Decision(
+            {
+                **_said(owner, requester),
+                "error_code": error,
+                "issue_timestamp": 0,
+                "expiry_timestamp": 0,
+                "max_timestamp": 0,
+                "token_id": "",
+                "hmac": b"",
+            }
+        )
     assert secret is not None  # `by.tokens` is made of it
     now, lifetime = by.now_ms, by.config.delegation_token_max_lifetime_ms
     if asked["max_lifetime"] > 0:
@@ -72,9 +79,14 @@ def create(
     renewers = tuple(f"{each['principal_type']}:{each['principal_name']}" for each in asked["renewers"])
     record = DelegationTokenRecord(owner, requester, renewers, now, latest, expiry, token_id)
     response: sent.CreateDelegationTokenResponse = {
-        **_said(owner, requester), "error_code": ErrorCode.none, "issue_timestamp": now, "expiry_timestamp": expiry,
-        "max_timestamp": latest, "token_id": token_id, "hmac": hmac_of(secret, token_id),
-    }  # fmt: skip
+        **_said(owner, requester),
+        "error_code": ErrorCode.none,
+        "issue_timestamp": now,
+        "expiry_timestamp": expiry,
+        "max_timestamp": latest,
+        "token_id": token_id,
+        "hmac": hmac_of(secret, token_id),
+    }
     return Decision(response, [record])
 
 
@@ -157,9 +169,11 @@ def _said(owner: str, requester: str) -> sent.CreateDelegationTokenResponse:
     kind, _, name = owner.partition(":")
     requester_kind, _, requester_name = requester.partition(":")
     return {
-        "principal_type": kind, "principal_name": name, "token_requester_principal_type": requester_kind,
+        "principal_type": kind,
+        "principal_name": name,
+        "token_requester_principal_type": requester_kind,
         "token_requester_principal_name": requester_name,
-    }  # fmt: skip
+    }
 
 
 def said_of(token: Token, secret: Secret) -> sent.DescribedDelegationToken:
@@ -168,12 +182,17 @@ def said_of(token: Token, secret: Secret) -> sent.DescribedDelegationToken:
     kind, _, name = token.owner.partition(":")
     requester_kind, _, requester_name = token.requester.partition(":")
     return {
-        "principal_type": kind, "principal_name": name, "token_requester_principal_type": requester_kind,
-        "token_requester_principal_name": requester_name, "issue_timestamp": token.issue_timestamp,
-        "expiry_timestamp": token.expiration_timestamp, "max_timestamp": token.max_timestamp,
-        "token_id": token.token_id, "hmac": hmac_of(secret, token.token_id),
+        "principal_type": kind,
+        "principal_name": name,
+        "token_requester_principal_type": requester_kind,
+        "token_requester_principal_name": requester_name,
+        "issue_timestamp": token.issue_timestamp,
+        "expiry_timestamp": token.expiration_timestamp,
+        "max_timestamp": token.max_timestamp,
+        "token_id": token.token_id,
+        "hmac": hmac_of(secret, token.token_id),
         "renewers": [{"principal_type": kind, "principal_name": name} for kind, _, name in renewers],
-    }  # fmt: skip
+    }
 
 
 def _moment(at_ms: int) -> int:

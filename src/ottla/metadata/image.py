@@ -158,9 +158,14 @@ AclContent = tuple[int, str, int, str, str, int, int]
 def acl_content(acl: Any) -> AclContent:
     """What makes two ACLs the same: everything but the id."""
     return (
-        acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation,
+        acl.resource_type,
+        acl.resource_name,
+        acl.pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
         acl.permission_type,
-    )  # fmt: skip
+    )
 
 
 class Acls(Mapping[UUID, Any]):

@@ -51,13 +51,23 @@ class Decision:
     """The name of the listener at those addresses."""
 
     def encode(self) -> bytes:
-        return to_json({
-            "version": 1, "state": self.state, "cluster_id": self.cluster_id, "seed": self.seed.hex(),
-            "timestamp": self.timestamp_ms, "controller_epoch": self.controller_epoch, "with_ids": self.with_ids,
-            "digest": self.digest, "nodes": list(self.nodes), "rolled_back": list(self.rolled_back),
-            "written": list(self.written), **({"voters": list(self.voters)} if self.voters else {}),
-            **({"controllers": list(self.controllers), "listener": self.listener} if self.controllers else {}),
-        })  # fmt: skip
+        return to_json(
+            {
+                "version": 1,
+                "state": self.state,
+                "cluster_id": self.cluster_id,
+                "seed": self.seed.hex(),
+                "timestamp": self.timestamp_ms,
+                "controller_epoch": self.controller_epoch,
+                "with_ids": self.with_ids,
+                "digest": self.digest,
+                "nodes": list(self.nodes),
+                "rolled_back": list(self.rolled_back),
+                "written": list(self.written),
+                **({"voters": list(self.voters)} if self.voters else {}),
+                **({"controllers": list(self.controllers), "listener": self.listener} if self.controllers else {}),
+            }
+        )
 
 
 def decode_decision(path: str, data: bytes) -> Decision:
@@ -73,12 +83,20 @@ def decode_decision(path: str, data: bytes) -> Decision:
     if state not in (IMPORTING, ROLLING_BACK) or len(written) != 2:
         raise BadZnode(path, "is damaged")
     return Decision(
-        fields.text("cluster_id"), seed, fields.integer("timestamp"), fields.integer("controller_epoch"),
-        bool(json.loads(data)["with_ids"]), state, fields.text("digest"), fields.integers("nodes"),
-        fields.integers("rolled_back"), (written[0], written[1]),
-        fields.integers("voters", ()), fields.texts("controllers") if "controllers" in fields else (),
+        fields.text("cluster_id"),
+        seed,
+        fields.integer("timestamp"),
+        fields.integer("controller_epoch"),
+        bool(json.loads(data)["with_ids"]),
+        state,
+        fields.text("digest"),
+        fields.integers("nodes"),
+        fields.integers("rolled_back"),
+        (written[0], written[1]),
+        fields.integers("voters", ()),
+        fields.texts("controllers") if "controllers" in fields else (),
         fields.text("listener", ""),
-    )  # fmt: skip
+    )
 
 
 def decision_in(tree: Tree) -> Decision | None:
@@ -107,11 +125,13 @@ async def take_over(client: Client, tree: Tree, found: ZnodeCluster, seed: bytes
     text = str(decided.controller_epoch).encode()
     path = cluster.CONTROLLER_EPOCH
     controller = cluster.encode_controller(cluster.Controller(CONTROLLER_ID), now, {"ottla": IMPORTING})
-    await client.multi([
-        Create(path, text) if epoch is None else SetData(path, text, epoch.version),
-        Create(cluster.CONTROLLER, controller),
-        Create(IMPORT, decided.encode()),
-    ])  # fmt: skip
+    await client.multi(
+        [
+            Create(path, text) if epoch is None else SetData(path, text, epoch.version),
+            Create(cluster.CONTROLLER, controller),
+            Create(IMPORT, decided.encode()),
+        ]
+    )
     return decided
 
 

@@ -186,9 +186,15 @@ def is_of_import(fs: FileSystem, node: Node, decided: Decision) -> bool:
     if is_imported(fs, node):
         return True
     meta = read_meta_properties(fs, node.metadata_log_dir)
-    return meta is not None and meta.version == 1 and (meta.cluster_id, meta.node_id) == (
-        decided.cluster_id, node.node_id,
-    )  # fmt: skip
+    return (
+        meta is not None
+        and meta.version == 1
+        and (meta.cluster_id, meta.node_id)
+        == (
+            decided.cluster_id,
+            node.node_id,
+        )
+    )
 
 
 def decision_of(fs: FileSystem, node: Node) -> Decision | None:

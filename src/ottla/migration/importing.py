@@ -147,8 +147,10 @@ async def execute(
         decided = planned.decided
         if decided is None:
             dynamic = {
-                "controllers": tuple(initial), "voters": voter_ids(initial), "listener": nodes[0].controller_listener,
-            }  # fmt: skip
+                "controllers": tuple(initial),
+                "voters": voter_ids(initial),
+                "listener": nodes[0].controller_listener,
+            }
             seed = random.randbytes(SEED_BYTES)
             decided = await _begin(client, planned, seed, now(), report, dynamic if initial else {})
         snapshot = await asyncio.to_thread(snapshot_of, planned.cluster, decided)

@@ -60,10 +60,13 @@ class Administration:
         users = self._users()
         keys_refused = self._keys_refused() if USERS in what else ""
         return Belongings(
-            acls or frozenset(), self._quotas() if QUOTAS in what else {}, users,
-            self._broker_configs() if BROKER_CONFIGS in what else {}, has_authorizer=acls is not None,
+            acls or frozenset(),
+            self._quotas() if QUOTAS in what else {},
+            users,
+            self._broker_configs() if BROKER_CONFIGS in what else {},
+            has_authorizer=acls is not None,
             keys_refused=keys_refused,
-        )  # fmt: skip
+        )
 
     def cluster_id(self) -> str | None:
         """What the cluster calls itself."""
@@ -85,12 +88,17 @@ class Administration:
         _ensure_none(answer, "ACLs")
         return frozenset(
             Binding(
-                resource["resource_type"], resource["resource_name"], resource["pattern_type"], acl["principal"],
-                acl["host"], acl["operation"], acl["permission_type"],
+                resource["resource_type"],
+                resource["resource_name"],
+                resource["pattern_type"],
+                acl["principal"],
+                acl["host"],
+                acl["operation"],
+                acl["permission_type"],
             )
             for resource in answer["resources"]
             for acl in resource["acls"]
-        )  # fmt: skip
+        )
 
     def _quotas(self) -> dict[Entity, dict[str, float]]:
         answer = self._client.ask_any(ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False})
@@ -184,9 +192,13 @@ class Administration:
 def _credential(change: Change) -> dict[str, Any]:
     user, found = change.subject
     return {
-        "name": user.name, "mechanism": number_of(user), "iterations": found.iterations, "salt": found.salt,
-        "stored_key": found.stored_key, "server_key": found.server_key,
-    }  # fmt: skip
+        "name": user.name,
+        "mechanism": number_of(user),
+        "iterations": found.iterations,
+        "salt": found.salt,
+        "stored_key": found.stored_key,
+        "server_key": found.server_key,
+    }
 
 
 def _refused(asked: Iterable[Change], answered: Iterable[Mapping[str, Any]]) -> list[Refused]:
@@ -199,19 +211,27 @@ def _refused(asked: Iterable[Change], answered: Iterable[Mapping[str, Any]]) -> 
 
 def _creation(acl: Binding) -> dict[str, Any]:
     return {
-        "resource_type": acl.resource_type, "resource_name": acl.resource_name,
-        "resource_pattern_type": acl.pattern_type, "principal": acl.principal, "host": acl.host,
-        "operation": acl.operation, "permission_type": acl.permission_type,
-    }  # fmt: skip
+        "resource_type": acl.resource_type,
+        "resource_name": acl.resource_name,
+        "resource_pattern_type": acl.pattern_type,
+        "principal": acl.principal,
+        "host": acl.host,
+        "operation": acl.operation,
+        "permission_type": acl.permission_type,
+    }
 
 
 def _filter(acl: Binding) -> dict[str, Any]:
     """A filter that matches this ACL only."""
     return {
-        "resource_type_filter": acl.resource_type, "resource_name_filter": acl.resource_name,
-        "pattern_type_filter": acl.pattern_type, "principal_filter": acl.principal, "host_filter": acl.host,
-        "operation": acl.operation, "permission_type": acl.permission_type,
-    }  # fmt: skip
+        "resource_type_filter": acl.resource_type,
+        "resource_name_filter": acl.resource_name,
+        "pattern_type_filter": acl.pattern_type,
+        "principal_filter": acl.principal,
+        "host_filter": acl.host,
+        "operation": acl.operation,
+        "permission_type": acl.permission_type,
+    }
 
 
 def _quota(change: Change) -> dict[str, Any]:

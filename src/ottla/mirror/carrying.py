@@ -110,9 +110,13 @@ def key_of(kind: str, name: Any) -> str:
 
 
 def changes(
-    source: Belongings, there: Belongings, carry: Carry, names: Names, made: Collection[str],
+    source: Belongings,
+    there: Belongings,
+    carry: Carry,
+    names: Names,
+    made: Collection[str],
     known: Mapping[User, Fingerprint] = MappingProxyType({}),
-) -> Iterator[Change]:  # fmt: skip
+) -> Iterator[Change]:
     """Everything in order of kinds; `made` has the `key_of` of what the mirror has made before, `known` the
     fingerprints of the credentials that it has carried."""
     if ACLS in carry.what or READ_ACLS in carry.what:

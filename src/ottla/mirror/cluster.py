@@ -50,10 +50,14 @@ class Remote:
     @cached_property
     def admin(self) -> AdminClient:
         """Connected when first used: a source that is lost is not to be knocked at."""
-        return AdminClient({
-            "bootstrap.servers": self.bootstrap, "client.id": "ottla-mirror", "log_level": 0,
-            **librdkafka.settings_of(self.security),
-        })  # fmt: skip
+        return AdminClient(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "client.id": "ottla-mirror",
+                "log_level": 0,
+                **librdkafka.settings_of(self.security),
+            }
+        )
 
     def topics(self) -> dict[str, int]:
         """Names and numbers of partitions."""

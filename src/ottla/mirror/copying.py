@@ -263,9 +263,12 @@ class _Copier:
                     f"recreated, or has lost records"
                 )
             logger.warning(
-                "%s at %s now begins at %d: offsets from %d on were deleted before they were copied", at,
-                self._work.source, lost.log_start, lost.offset,
-            )  # fmt: skip
+                "%s at %s now begins at %d: offsets from %d on were deleted before they were copied",
+                at,
+                self._work.source,
+                lost.log_start,
+                lost.offset,
+            )
             fetcher.positions[at] = lost.log_start
             del fetcher.out_of_range[at]
 

@@ -69,9 +69,13 @@ class Fingerprint(NamedTuple):
 def fingerprint(user: User, credential: Credential, salt: str) -> Fingerprint:
     """The fingerprint with a random `salt` (hex)."""
     parts = (
-        user.name.encode("utf-8", "surrogatepass"), user.mechanism.encode(), credential.salt, credential.stored_key,
-        credential.server_key, str(credential.iterations).encode(),
-    )  # fmt: skip
+        user.name.encode("utf-8", "surrogatepass"),
+        user.mechanism.encode(),
+        credential.salt,
+        credential.stored_key,
+        credential.server_key,
+        str(credential.iterations).encode(),
+    )
     text = b"".join(len(each).to_bytes(4, "big") + each for each in parts)
     digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES, key=bytes.fromhex(salt)).hexdigest()
     return Fingerprint(salt, digest)

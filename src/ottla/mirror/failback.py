@@ -58,10 +58,14 @@ class Failback:
                 if start >= end:
                     continue
                 reader = arrow.read(
-                    topic, self.forward.route.source_bootstrap, partitions=[partition], start={partition: start},
-                    end={partition: end}, columns=["topic", "partition", "offset", "timestamp", "key", "value"],
+                    topic,
+                    self.forward.route.source_bootstrap,
+                    partitions=[partition],
+                    start={partition: start},
+                    end={partition: end},
+                    columns=["topic", "partition", "offset", "timestamp", "key", "value"],
                     security=self.forward.route.source_security,
-                )  # fmt: skip
+                )
                 for batch in reader:
                     count += batch.num_rows
                     if out is not None:
@@ -120,7 +124,10 @@ class Failback:
 def _plain(row: dict[str, Any]) -> dict[str, Any]:
     """A record as JSON: bytes as text where they are, otherwise as they are escaped."""
     return {
-        name: value.decode(errors="backslashreplace") if isinstance(value, bytes)
-        else value.isoformat() if hasattr(value, "isoformat") else value
+        name: value.decode(errors="backslashreplace")
+        if isinstance(value, bytes)
+        else value.isoformat()
+        if hasattr(value, "isoformat")
+        else value
         for name, value in row.items()
-    }  # fmt: skip
+    }

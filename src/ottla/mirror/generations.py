@@ -135,11 +135,20 @@ class Generations:
         way = self._way
         work = [
             Work(
-                way.source, way.source_bootstrap, way.destination_bootstrap, way.prefix, self._generation, slot,
-                places[slot::slots], self.every_s, targets, way.source_security, way.destination_security,
+                way.source,
+                way.source_bootstrap,
+                way.destination_bootstrap,
+                way.prefix,
+                self._generation,
+                slot,
+                places[slot::slots],
+                self.every_s,
+                targets,
+                way.source_security,
+                way.destination_security,
             )
             for slot in range(slots)
-        ]  # fmt: skip
+        ]
         self._stopping = threading.Event()
         self._error = None
         self._thread = self._started(work, self._stopping)

@@ -94,10 +94,18 @@ class Route:
         if self.policy != "identity":
             raise MirrorError("only topics that keep their names (identity) can be mirrored back")
         return Route(
-            self.destination, self.destination_bootstrap, self.source, self.source_bootstrap, self.topics, self.groups,
-            "identity", self.excluded_configs, self.destination_security, self.source_security,
+            self.destination,
+            self.destination_bootstrap,
+            self.source,
+            self.source_bootstrap,
+            self.topics,
+            self.groups,
+            "identity",
+            self.excluded_configs,
+            self.destination_security,
+            self.source_security,
             self.carry.without_users(),
-        )  # fmt: skip
+        )
 
 
 class Mirror:
@@ -115,9 +123,13 @@ class Mirror:
         self.destination = Remote(route.destination_bootstrap, route.destination_security)
         self.control = ControlTopic(route.destination_bootstrap, route.source, route.destination_security)
         way = Way(
-            route.source, route.source_bootstrap, route.destination_bootstrap, route.prefix, route.source_security,
+            route.source,
+            route.source_bootstrap,
+            route.destination_bootstrap,
+            route.prefix,
+            route.source_security,
             route.destination_security,
-        )  # fmt: skip
+        )
         self.generations = Generations(way, self.control, spark, every_s)
         self.progress = Progress(self.generations.stop)
         self._administration = Administration(route.destination_bootstrap, route.destination_security)
@@ -351,9 +363,11 @@ class Mirror:
         if self._users is None:
             route = self.route
             config = ClientConfig(
-                parse_addresses(route.source_controllers), "ottla-mirror",
-                security=route.controllers_security or route.source_security, request_timeout_s=CONTROLLERS_TIMEOUT_S,
-            )  # fmt: skip
+                parse_addresses(route.source_controllers),
+                "ottla-mirror",
+                security=route.controllers_security or route.source_security,
+                request_timeout_s=CONTROLLERS_TIMEOUT_S,
+            )
             self._users = SourceUsers(config, there.cluster_id())
         return replace(found, credentials=self._users.read())
 
@@ -430,12 +444,17 @@ class Mirror:
     def _known(self) -> list[dict[str, Any]]:
         return [
             {
-                "topic": topic, "partition": partition, "mirror": self.route.prefix + topic,
-                "role": self.control.roles.get(self.route.prefix + topic, "none"), "source_end": None,
-                "copied_to": mapping.source_end(), "lag_records": None, "lag_seconds": None,
+                "topic": topic,
+                "partition": partition,
+                "mirror": self.route.prefix + topic,
+                "role": self.control.roles.get(self.route.prefix + topic, "none"),
+                "source_end": None,
+                "copied_to": mapping.source_end(),
+                "lag_records": None,
+                "lag_seconds": None,
             }
             for (topic, partition), mapping in sorted(self.control.offsets.items())
-        ]  # fmt: skip
+        ]
 
     def status(self, now_s: float | None = None) -> list[dict[str, Any]]:
         """One row for each partition: by how many offsets it is behind, and the age of the first record there, in s.
@@ -448,11 +467,18 @@ class Mirror:
             mapping = self.control.offsets.get((topic, partition), Offsets())
             records, oldest = self._left(topic, partition, mapping.source_end(), end)
             age = None if oldest is None else max(0.0, (time.time() if now_s is None else now_s) - oldest)
-            rows.append({
-                "topic": topic, "partition": partition, "mirror": self.route.prefix + topic,
-                "role": self.control.roles.get(self.route.prefix + topic, "none"), "source_end": end,
-                "copied_to": mapping.source_end(), "lag_records": records, "lag_seconds": age,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "topic": topic,
+                    "partition": partition,
+                    "mirror": self.route.prefix + topic,
+                    "role": self.control.roles.get(self.route.prefix + topic, "none"),
+                    "source_end": end,
+                    "copied_to": mapping.source_end(),
+                    "lag_records": records,
+                    "lag_seconds": age,
+                }
+            )
         wanted = re.compile(self.route.topics)
         rows += [row for row in self._known() if row["role"] == "owned" and wanted.fullmatch(row["topic"])]
         return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
@@ -469,9 +495,13 @@ class Mirror:
         if start >= end:
             return 0, None
         reader = arrow.read(
-            topic, self.route.source_bootstrap, partitions=[partition], start={partition: start},
-            end={partition: end}, columns=["timestamp"],
-        )  # fmt: skip
+            topic,
+            self.route.source_bootstrap,
+            partitions=[partition],
+            start={partition: start},
+            end={partition: end},
+            columns=["timestamp"],
+        )
         with contextlib.closing(reader):
             first = next((batch for batch in reader if batch.num_rows), None)
         # What is left may be markers, and what was aborted.

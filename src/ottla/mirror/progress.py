@@ -43,10 +43,16 @@ class Progress:
             topic: {str(partition): control.offsets[topic, partition].source_end() for partition in range(count)}
             for topic, count in topics.items()
         }
-        self.recentProgress.append({
-            "runId": self._run, "batchId": self._batch, "timestamp": datetime.now(UTC).isoformat(),
-            "numInputRows": max(0, records - self._records), "batchDuration": (now - self._at) * 1000,
-            "stateOperators": [], "sources": [{"endOffset": ends}],
-        })  # fmt: skip
+        self.recentProgress.append(
+            {
+                "runId": self._run,
+                "batchId": self._batch,
+                "timestamp": datetime.now(UTC).isoformat(),
+                "numInputRows": max(0, records - self._records),
+                "batchDuration": (now - self._at) * 1000,
+                "stateOperators": [],
+                "sources": [{"endOffset": ends}],
+            }
+        )
         self._batch += 1
         self._records, self._at = records, now

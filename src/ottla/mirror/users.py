@@ -113,14 +113,21 @@ class SourceUsers:
 
     def _fetch(self, connection: Connection) -> Mapping[str, Any]:
         asked = {
-            "partition": 0, "current_leader_epoch": self._epoch, "fetch_offset": self._log.offset,
-            "last_fetched_epoch": self._log.epoch, "partition_max_bytes": PIECE_BYTES,
-        }  # fmt: skip
+            "partition": 0,
+            "current_leader_epoch": self._epoch,
+            "fetch_offset": self._log.offset,
+            "last_fetched_epoch": self._log.epoch,
+            "partition_max_bytes": PIECE_BYTES,
+        }
         values = {
-            "cluster_id": self._cluster_id, "replica_id": OBSERVER,
-            "replica_state": {"replica_id": OBSERVER, "replica_epoch": -1}, "max_wait": 0, "min_bytes": 0,
-            "max_bytes": PIECE_BYTES, "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [asked]}],
-        }  # fmt: skip
+            "cluster_id": self._cluster_id,
+            "replica_id": OBSERVER,
+            "replica_state": {"replica_id": OBSERVER, "replica_epoch": -1},
+            "max_wait": 0,
+            "min_bytes": 0,
+            "max_bytes": PIECE_BYTES,
+            "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [asked]}],
+        }
         version = connection.version(ApiKey.FETCH, *FETCH_VERSIONS)
         answer = connection.ask(ApiKey.FETCH, version, values)
         _check(connection, answer["error_code"])
@@ -147,13 +154,17 @@ class SourceUsers:
         log, unread, position = UserLog(), bytearray(), 0
         while True:
             asked = {
-                "partition": 0, "current_leader_epoch": self._epoch, "position": position,
+                "partition": 0,
+                "current_leader_epoch": self._epoch,
+                "position": position,
                 "snapshot_id": {"end_offset": snapshot["end_offset"], "epoch": snapshot["epoch"]},
-            }  # fmt: skip
+            }
             values = {
-                "cluster_id": self._cluster_id, "replica_id": OBSERVER, "max_bytes": PIECE_BYTES,
+                "cluster_id": self._cluster_id,
+                "replica_id": OBSERVER,
+                "max_bytes": PIECE_BYTES,
                 "topics": [{"name": METADATA_TOPIC, "partitions": [asked]}],
-            }  # fmt: skip
+            }
             version = connection.version(ApiKey.FETCH_SNAPSHOT, *SNAPSHOT_VERSIONS)
             answer = connection.ask(ApiKey.FETCH_SNAPSHOT, version, values)
             _check(connection, answer["error_code"])

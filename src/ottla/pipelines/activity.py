@@ -48,12 +48,16 @@ def sessions_of(views: DataFrame, steps: list[str], gap: str, delay: str) -> Dat
         .groupBy("user", F.session_window("at", gap).alias("session"))
         .agg(F.min("at").alias("start"), F.max("at").alias("end"), F.count("*").alias("views"), seen.alias("seen"))
         .select(
-            "session", "user", "start", "end", "views",
+            "session",
+            "user",
+            "start",
+            "end",
+            "views",
             F.element_at("seen", 1)["page"].alias("entry"),
             F.element_at("seen", -1)["page"].alias("exit"),
             _depth(F.col("seen"), steps).alias("depth"),
         )
-    )  # fmt: skip
+    )
 
 
 def _depth(seen: Column, steps: list[str]) -> Column:

@@ -170,9 +170,14 @@ def report(job: Job) -> None:
 
 
 def balances(
-    spark: SparkSession, bootstrap: str, entries: str, *, until: str | None = None, starting: str = "earliest",
+    spark: SparkSession,
+    bootstrap: str,
+    entries: str,
+    *,
+    until: str | None = None,
+    starting: str = "earliest",
     client: Mapping[str, str] | None = None,
-) -> DataFrame:  # fmt: skip
+) -> DataFrame:
     """Each account's balance after its entries up to a moment, from any offset: account, balance, sequence, entries.
 
     What an account had before its first entry there is known from that entry; `sum` is what its entries add up to, and

@@ -94,9 +94,12 @@ def parsed(records: DataFrame) -> DataFrame:
 
 def _fields(format: str, at: Column, level: Column, program: Column, message: Column) -> Column:
     return F.struct(
-        at.alias("at"), level.alias("level"), program.alias("program"), message.alias("message"),
+        at.alias("at"),
+        level.alias("level"),
+        program.alias("program"),
+        message.alias("message"),
         F.lit(format).alias("format"),
-    )  # fmt: skip
+    )
 
 
 def _json(value: Column) -> Column:

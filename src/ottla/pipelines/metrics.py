@@ -47,14 +47,16 @@ def build(job: Job) -> None:
     metrics = job.read("input", METRIC, group="alerts", dead_letters=False).where(VALID)
     alerts = (
         metrics.select(
-            "partition", "offset", *[f"value.{name}" for name in ("host", "name", "value")],
+            "partition",
+            "offset",
+            *[f"value.{name}" for name in ("host", "name", "value")],
             F.unix_micros("value.at").alias("at_us"),
         )
         .groupBy("host", "name")
         .transformWithState(Series(rules), ALERT, "append", "none")
         .withColumns({"since": F.timestamp_micros("since_us"), "at": F.timestamp_micros("at_us")})
         .drop("since_us", "at_us")
-    )  # fmt: skip
+    )
     job.write("alerts", alerts, "alerts", key="host")
 
 
@@ -65,12 +67,15 @@ def rollups(metrics: DataFrame, window: str, delay: str) -> DataFrame:
         metrics.withWatermark("at", delay)
         .groupBy(F.window("at", window).alias("window"), "host", "name")
         .agg(
-            F.count("*").alias("count"), F.min(value).alias("min"), F.max(value).alias("max"),
-            F.avg(value).alias("mean"), F.percentile_approx(value, 0.5).alias("p50"),
+            F.count("*").alias("count"),
+            F.min(value).alias("min"),
+            F.max(value).alias("max"),
+            F.avg(value).alias("mean"),
+            F.percentile_approx(value, 0.5).alias("p50"),
             F.percentile_approx(value, 0.95).alias("p95"),
         )
         .select("host", "name", F.col("window.start").alias("start"), "count", "min", "max", "mean", "p50", "p95")
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)

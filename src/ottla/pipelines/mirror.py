@@ -57,13 +57,19 @@ def build(job: Job) -> None:
         raise PipelineError(f"policy: expected identity or prefix, got {job['policy']!r}")
     try:
         route = Route(
-            job["source"], job["from"], job["destination"], job.bootstrap, job["topics"], job["groups"],
-            cast(Policy, job["policy"]), source_security=job.options.source_security,
+            job["source"],
+            job["from"],
+            job["destination"],
+            job.bootstrap,
+            job["topics"],
+            job["groups"],
+            cast(Policy, job["policy"]),
+            source_security=job.options.source_security,
             destination_security=job.security,
             carry=carry_of(job["carry"], job["deletions"], job["exclude"], job["exclude_users"]),
             source_controllers=job["from_controllers"],
             controllers_security=security_of_file(Path(file)) if (file := job["from_controllers_config"]) else None,
-        )  # fmt: skip
+        )
     except (MirrorError, WrongSecurity) as error:
         raise PipelineError(str(error)) from None
     mirror = Mirror(route, job.spark, job["every"])

@@ -58,9 +58,14 @@ def build(job: Job) -> None:
 
 def rows_in(job: Job) -> None:
     chosen = {
-        "conninfo": job["database"], "tables": job["tables"], "prefix": job["prefix"], "changed": job["changed"],
-        "deleted": job["deleted"], "every_s": str(job["look"]), "tasks": str(job["tasks"]),
-    }  # fmt: skip
+        "conninfo": job["database"],
+        "tables": job["tables"],
+        "prefix": job["prefix"],
+        "changed": job["changed"],
+        "deleted": job["deleted"],
+        "every_s": str(job["look"]),
+        "tasks": str(job["tasks"]),
+    }
     options = Options.of(chosen)
     check(options)
     for table in options.tables:

@@ -70,9 +70,14 @@ class Options:
     def of(cls, given: Mapping[str, str]) -> Options:
         tables = tuple(name.strip() for name in given["tables"].split(",") if name.strip())
         return cls(
-            given["conninfo"], tables, given.get("prefix", ""), given.get("changed", ""), given.get("deleted", ""),
-            float(given.get("every_s", 1.0)), int(given.get("tasks", 4)),
-        )  # fmt: skip
+            given["conninfo"],
+            tables,
+            given.get("prefix", ""),
+            given.get("changed", ""),
+            given.get("deleted", ""),
+            float(given.get("every_s", 1.0)),
+            int(given.get("tasks", 4)),
+        )
 
 
 class PostgresError(Exception):
@@ -83,9 +88,12 @@ def connect(conninfo: str) -> psycopg.Connection[Any]:
     """Raises psycopg.OperationalError."""
     # Rows are text by the time that they are here: let it be the same text wherever this runs.
     return psycopg.connect(
-        conninfo, autocommit=True, application_name="ottla", connect_timeout=10,
+        conninfo,
+        autocommit=True,
+        application_name="ottla",
+        connect_timeout=10,
         options="-c TimeZone=UTC -c DateStyle=ISO -c bytea_output=hex -c idle_in_transaction_session_timeout=0",
-    )  # fmt: skip
+    )
 
 
 @dataclass
@@ -231,9 +239,13 @@ class Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 while rows := cursor.fetchmany(_ROWS):
                     keys, values = zip(*rows, strict=True)
                     yield pa.RecordBatch.from_arrays(
-                        [pa.array([partition.topic] * len(rows)), pa.array(keys, pa.string()),
-                         pa.array(values, pa.string())], schema=_ARROW,
-                    )  # fmt: skip
+                        [
+                            pa.array([partition.topic] * len(rows)),
+                            pa.array(keys, pa.string()),
+                            pa.array(values, pa.string()),
+                        ],
+                        schema=_ARROW,
+                    )
 
     def commit(self, end: dict[str, Any]) -> None:
         """Does nothing: the position is in the checkpoint."""

@@ -154,8 +154,10 @@ class Upserts:
         named = [column.alias(name) for column, name in zip(columns, self.schema.names, strict=True)]
         place = (F.col("partition"), F.col("offset"), F.col("value").isNull())
         found = records.select(*[one.alias(name) for one, name in zip(place, _PLACE, strict=True)], *named)
-        reason = F.when(F.concat(*[F.col(f"`{key}`").isNull().cast("string") for key in self.keys]).contains("true"),
-                        F.lit("no key"))  # fmt: skip
+        reason = F.when(
+            F.concat(*[F.col(f"`{key}`").isNull().cast("string") for key in self.keys]).contains("true"),
+            F.lit("no key"),
+        )
         for field, kind in zip(self.schema, self.types, strict=True):
             if kind in ("text", "text[]", "jsonb"):
                 column = F.col(f"`{field.name}`")
@@ -209,12 +211,16 @@ class Upserts:
         self, connection: psycopg.Connection[Any], staging: sql.Identifier, attempts: dict[str, int], number: int
     ) -> None:
         parts = {
-            "staging": staging, "table": self.table, "keys": _names(self.keys), "columns": _names(self.schema.names),
-            "positions": sql.Identifier(POSITIONS), "set": self._set(),
+            "staging": staging,
+            "table": self.table,
+            "keys": _names(self.keys),
+            "columns": _names(self.schema.names),
+            "positions": sql.Identifier(POSITIONS),
+            "set": self._set(),
             "same": sql.SQL(" AND ").join(
                 sql.SQL("t.{} = n.{}").format(sql.Identifier(key), sql.Identifier(key)) for key in self.keys
             ),
-        }  # fmt: skip
+        }
         parts["newest"] = sql.SQL(
             "(SELECT DISTINCT ON ({keys}) * FROM {staging} ORDER BY {keys}, ottla_offset DESC) AS n"
         ).format(**parts)

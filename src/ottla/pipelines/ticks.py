@@ -87,9 +87,16 @@ class Symbol(StatefulProcessor):
         self.candles.removeKey((start,))
         opened, high, low, closed, volume, turnover, ticks, _, _ = known
         yield Row(
-            symbol=key[0], start_us=start, open=opened, high=high, low=low, close=closed, volume=volume,
-            vwap=round(turnover / volume, 6), ticks=ticks,
-        )  # fmt: skip
+            symbol=key[0],
+            start_us=start,
+            open=opened,
+            high=high,
+            low=low,
+            close=closed,
+            volume=volume,
+            vwap=round(turnover / volume, 6),
+            ticks=ticks,
+        )
 
     def close(self) -> None:
         """Nothing is open."""

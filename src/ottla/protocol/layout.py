@@ -75,9 +75,17 @@ class Field:
     )
 
     def __init__(
-        self, name: str, kind: str, *, is_array: bool, nullable: bool, default: Any, layout: Any, flexible: bool,
+        self,
+        name: str,
+        kind: str,
+        *,
+        is_array: bool,
+        nullable: bool,
+        default: Any,
+        layout: Any,
+        flexible: bool,
         tag: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`layout` is that of the struct, or of an array's structs. `flexible`: a length is a varint."""
         self.name = sys.intern(name)
         self.kind = KINDS[kind]
@@ -115,9 +123,14 @@ class Layout:
     )
 
     def __init__(
-        self, cls: type, fields: Iterable[Field], tagged: Iterable[Field], absent: Iterable[Field],
-        refused: Iterable[Field], flexible: bool,
-    ) -> None:  # fmt: skip
+        self,
+        cls: type,
+        fields: Iterable[Field],
+        tagged: Iterable[Field],
+        absent: Iterable[Field],
+        refused: Iterable[Field],
+        flexible: bool,
+    ) -> None:
         """`refused` are the absent fields that must have their default when the struct is written."""
         self.cls = cls
         self.other: Any = None

@@ -196,9 +196,15 @@ class Application:
         whole = f"{path}?{query}" if query else path
         values = parse_qs(query, keep_blank_values=True)
         call = Call(
-            request.method, whole, found.parameters, values, dict(request.headers), content, rights,
+            request.method,
+            whole,
+            found.parameters,
+            values,
+            dict(request.headers),
+            content,
+            rights,
             request.state.caller,
-        )  # fmt: skip
+        )
         return call, found.route.handler
 
     def _do(self, handler: Handler, call: Call) -> Any:
@@ -220,14 +226,22 @@ class Application:
         url = self._service.leadership.leader_url()
         if url is None or FORWARDED in call.headers:
             raise api_errors.unknown_leader()
-        kept = {name: call.headers[name] for name in ("accept", "content-type", "confluent-accept-unknown-properties")
-                if name in call.headers}  # fmt: skip
+        kept = {
+            name: call.headers[name]
+            for name in ("accept", "content-type", "confluent-accept-unknown-properties")
+            if name in call.headers
+        }
         kept |= self._credentials(call)
         try:
             answer = ask(
-                self._client(), call.method, url + call.path, FORWARD_TIMEOUT_S, FORWARDED_BYTES_MAX,
-                content=call.content, headers={**kept, FORWARDED: "true"},
-            )  # fmt: skip
+                self._client(),
+                call.method,
+                url + call.path,
+                FORWARD_TIMEOUT_S,
+                FORWARDED_BYTES_MAX,
+                content=call.content,
+                headers={**kept, FORWARDED: "true"},
+            )
         except (httpx.HTTPError, TooLong) as error:
             raise api_errors.forwarding_failed(
                 f"Error while forwarding the request to the leader {url}: {error}"

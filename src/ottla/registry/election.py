@@ -102,9 +102,13 @@ class Election:
     """One instance's membership, in a thread of its own."""
 
     def __init__(
-        self, bootstrap: tuple[str, ...], group: str, identity: Identity, on_change: Callable[[bool], None],
+        self,
+        bootstrap: tuple[str, ...],
+        group: str,
+        identity: Identity,
+        on_change: Callable[[bool], None],
         security: Security = PLAINTEXT,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`on_change` is called with whether this instance is the leader, whenever that is decided."""
         self._group = group
         self._identity = identity

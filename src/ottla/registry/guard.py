@@ -181,9 +181,12 @@ class BrokerPasswords:
         """Raises SecurityFailure, OSError where no broker answers."""
         security = replace(self._security, login=login)
         config = ClientConfig(
-            (), "schema-registry", request_timeout_s=CHECK_SECONDS_MAX, connect_timeout_s=CHECK_SECONDS_MAX,
+            (),
+            "schema-registry",
+            request_timeout_s=CHECK_SECONDS_MAX,
+            connect_timeout_s=CHECK_SECONDS_MAX,
             security=security,
-        )  # fmt: skip
+        )
         failure: OSError | None = None
         for host, port in self._addresses:
             try:

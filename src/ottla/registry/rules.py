@@ -72,11 +72,15 @@ class Rules:
             answer = self._cluster.ask_any(
                 ApiKey.DESCRIBE_ACLS,
                 {
-                    "resource_type_filter": wanted.resource_type, "resource_name_filter": None,
-                    "pattern_type_filter": wanted.pattern_type, "principal_filter": None, "host_filter": None,
-                    "operation": wanted.operation, "permission_type": wanted.permission_type,
+                    "resource_type_filter": wanted.resource_type,
+                    "resource_name_filter": None,
+                    "pattern_type_filter": wanted.pattern_type,
+                    "principal_filter": None,
+                    "host_filter": None,
+                    "operation": wanted.operation,
+                    "permission_type": wanted.permission_type,
                 },
-            )  # fmt: skip
+            )
             code = ErrorCode(answer["error_code"])
             if code is ErrorCode.security_disabled:
                 return None
@@ -108,9 +112,14 @@ class Rules:
 def _bindings(answer: Any) -> set[Binding]:
     return {
         Binding(
-            resource["resource_type"], resource["resource_name"], resource["pattern_type"], acl["principal"],
-            acl["host"], acl["operation"], acl["permission_type"],
+            resource["resource_type"],
+            resource["resource_name"],
+            resource["pattern_type"],
+            acl["principal"],
+            acl["host"],
+            acl["operation"],
+            acl["permission_type"],
         )
         for resource in answer["resources"]
         for acl in resource["acls"]
-    }  # fmt: skip
+    }

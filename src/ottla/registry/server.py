@@ -68,9 +68,11 @@ class Instance:
         self._server = HttpServer(self._guard, options.host, options.port, stop_s=_STOP_S)
         self.port = self._server.port
         settings = {
-            "bootstrap.servers": options.bootstrap, "client.id": "schema-registry", "log_level": 0,
+            "bootstrap.servers": options.bootstrap,
+            "client.id": "schema-registry",
+            "log_level": 0,
             **librdkafka.settings_of(options.security),
-        }  # fmt: skip
+        }
         self._topic = Topic(settings, options.topic, State())
         self.service = Service(self._topic, version=metadata.version("ottla"), group=options.group)
         self._election: Election | None = None

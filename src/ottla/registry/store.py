@@ -85,17 +85,19 @@ class Topic:
         from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
         self.cluster_id = ensure(self.settings, self.name)
-        self._consumer = Consumer({
-            **self.settings,
-            "group.id": f"schema-registry-{self.name}",  # librdkafka wants one; it is not joined
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed",
-            "fetch.error.backoff.ms": 50,
-            "fetch.wait.max.ms": END_MS_MAX,
-            "logger": _SILENT,
-        })  # fmt: skip
+        self._consumer = Consumer(
+            {
+                **self.settings,
+                "group.id": f"schema-registry-{self.name}",  # librdkafka wants one; it is not joined
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "fetch.error.backoff.ms": 50,
+                "fetch.wait.max.ms": END_MS_MAX,
+                "logger": _SILENT,
+            }
+        )
         self._consumer.assign([TopicPartition(self.name, 0, OFFSET_BEGINNING)])
         self._thread = threading.Thread(target=self._read, name="schemas reader", daemon=True)
         self._thread.start()
@@ -215,13 +217,15 @@ class Writer:
 
         self._topic = topic
         try:
-            self._producer: Producer = Producer({
-                **topic.settings,
-                "transactional.id": f"schema-registry-{topic.name}",
-                "transaction.timeout.ms": int(READ_BACK_S * 1000),
-                "linger.ms": 0,
-                "logger": _SILENT,
-            })  # fmt: skip
+            self._producer: Producer = Producer(
+                {
+                    **topic.settings,
+                    "transactional.id": f"schema-registry-{topic.name}",
+                    "transaction.timeout.ms": int(READ_BACK_S * 1000),
+                    "linger.ms": 0,
+                    "logger": _SILENT,
+                }
+            )
             self._producer.init_transactions(READ_BACK_S)
         except KafkaException as error:
             raise _store_error(error) from error

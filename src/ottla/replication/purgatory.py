@@ -32,9 +32,14 @@ class DelayedFetch:
     __slots__ = ("_entered", "_ready", "lacking")
 
     def __init__(
-        self, partitions: Iterable[Waitable], lacking: int, ready: Callable[[], None], *, at_end: bool = False,
+        self,
+        partitions: Iterable[Waitable],
+        lacking: int,
+        ready: Callable[[], None],
+        *,
+        at_end: bool = False,
         session: dict[DelayedFetch, None] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`at_end`: it is a follower's, and waits for the log end. `session`: the fetches that wait for the partitions
         of a session of which nothing else is to be seen; it is told of them by `join`."""
         self._entered = [each.end_waiters if at_end else each.waiters for each in partitions]

@@ -88,9 +88,12 @@ class ReplicaLog(Protocol):
     def producer_state(self) -> Any: ...
 
     def observe(
-        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[Offset], None],
+        self,
+        fsynced: Callable[[], None],
+        offline: Callable[[], None],
+        truncated: Callable[[Offset], None],
         start_moved: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Have `fsynced` called whenever more may be on disk, `offline` once the log can be used no more, `truncated`
         when records from an offset on are gone, and `start_moved` when those below the log start are."""
 

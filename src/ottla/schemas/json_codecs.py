@@ -218,9 +218,11 @@ class _Avro:
             ((name, inner),) = value.items()
             for branch in schema:
                 if _name(branch) == name:
-                    return (name, self._datum(inner, branch, place)) if name in self._named else self._datum(
-                        inner, branch, place
-                    )  # fmt: skip
+                    return (
+                        (name, self._datum(inner, branch, place))
+                        if name in self._named
+                        else self._datum(inner, branch, place)
+                    )
         reasons = []
         for branch in schema:
             try:

@@ -175,9 +175,11 @@ def _one(field: Any, within: tuple[str, ...]) -> _Codec:
         numbers = {each.number: each.name for each in field.enum_type.values}
         codes = {each.name: each.number for each in field.enum_type.values}
         return _Codec(
-            pa.string(), _STRING.build, lambda value: numbers.get(value, str(value)),
+            pa.string(),
+            _STRING.build,
+            lambda value: numbers.get(value, str(value)),
             lambda name: codes[name] if name in codes else int(name),
-        )  # fmt: skip
+        )
     return _SCALARS[field.type]
 
 

@@ -125,9 +125,14 @@ class Binding(NamedTuple):
 
 def binding(acl: Acl) -> Binding:
     return Binding(
-        acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation,
+        acl.resource_type,
+        acl.resource_name,
+        acl.pattern_type,
+        acl.principal,
+        acl.host,
+        acl.operation,
         acl.permission_type,
-    )  # fmt: skip
+    )
 
 
 def shown(acl: Acl) -> str:

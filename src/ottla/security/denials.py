@@ -62,9 +62,13 @@ def _of(found: Mapping[str, Any]) -> Denial | None:
         return None
     host, rule = found.get("host"), found.get("rule")
     return Denial(
-        principal, _kebab(operation), kind, name, host if isinstance(host, str) else "",
+        principal,
+        _kebab(operation),
+        kind,
+        name,
+        host if isinstance(host, str) else "",
         rule if isinstance(rule, str) else "",
-    )  # fmt: skip
+    )
 
 
 def _kebab(word: str) -> str:

@@ -85,9 +85,17 @@ def tls_settings(get: Get) -> TlsSettings:
     ciphers, suites, versions = _suites(get("ssl.cipher.suites") or (), versions)
     client_auth = get("ssl.client.auth")
     settings = TlsSettings(
-        _key_store(get), get("ssl.key.password"), _trust_store(get), client_auth, versions, ciphers, suites,
-        bool(names), get("ssl.allow.dn.changes"), get("ssl.allow.san.changes"),
-    )  # fmt: skip
+        _key_store(get),
+        get("ssl.key.password"),
+        _trust_store(get),
+        client_auth,
+        versions,
+        ciphers,
+        suites,
+        bool(names),
+        get("ssl.allow.dn.changes"),
+        get("ssl.allow.san.changes"),
+    )
     if client_auth != "none" and not settings.trust_store.is_given:
         raise OttlaError(
             f"ssl.client.auth is {client_auth}, but there is no ssl.truststore.location or "

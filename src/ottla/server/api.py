@@ -231,9 +231,16 @@ class RequestContext:
     def of_another(self, correlation_id: int) -> RequestContext:
         """The context of another request like this one on the same connection."""
         return RequestContext(
-            self.node, self.api_key, self.api_version, correlation_id, self.client_id, self.client_host,
-            self.listener_name, self.principal, self.session,
-        )  # fmt: skip
+            self.node,
+            self.api_key,
+            self.api_version,
+            correlation_id,
+            self.client_id,
+            self.client_host,
+            self.listener_name,
+            self.principal,
+            self.session,
+        )
 
     def count_error(self, error: int, times: int = 1) -> None:
         """Count errors of an answer that is encoded already; those in others are found when they are encoded."""

@@ -64,9 +64,16 @@ def begin(node: NodePorts, connection: Session, frame: memoryview) -> tuple[Call
     if served is None:
         raise MalformedRequest(f"API {key} is not supported")
     context = RequestContext(
-        node, key, version, header.correlation_id, header.client_id, connection.client_host, connection.listener_name,
-        connection.principal, connection,
-    )  # fmt: skip
+        node,
+        key,
+        version,
+        header.correlation_id,
+        header.client_id,
+        connection.client_host,
+        connection.listener_name,
+        connection.principal,
+        connection,
+    )
     if not served.min_version <= version <= served.max_version:
         if key != ApiKey.API_VERSIONS:
             raise _unsupported(context)
@@ -251,9 +258,11 @@ def _refusal(call: Call, error: BaseException) -> Response | Handling[Any]:
     if not isinstance(error, KafkaError):
         context = call.context
         which = fields(
-            request=ApiKey(context.api_key).name, version=context.api_version,
-            client=context.client_host, client_id=context.client_id,
-        )  # fmt: skip
+            request=ApiKey(context.api_key).name,
+            version=context.api_version,
+            client=context.client_host,
+            client_id=context.client_id,
+        )
         _REQUESTS.error("a request failed", exc_info=error, extra=which)
         error = KafkaError(ErrorCode.unknown_server_error)
     from ottla.server.connections.incremental_free import without_frames

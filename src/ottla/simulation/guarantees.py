@@ -70,9 +70,15 @@ class _Run(QuorumRun):
 
     def make_clients(self) -> list[Client]:
         producer = Producer(
-            self.world, self.history, "producer", self.servers, self.keys[0],
-            idempotent=False, in_flight=2, acks=self.plan.acks,
-        )  # fmt: skip
+            self.world,
+            self.history,
+            "producer",
+            self.servers,
+            self.keys[0],
+            idempotent=False,
+            in_flight=2,
+            acks=self.plan.acks,
+        )
         return [producer]
 
     async def main(self) -> None:

@@ -122,6 +122,15 @@ def _play(seed: int, chosen: str) -> Outcome:
             failures += play.missed()
     counts = play.counts()
     return Outcome(
-        seed, play.kind, play.about, len(world.machines), digest, lines, counts, failures, world.time.now_s,
-        steps=world.time.steps, crashed_at=frozenset(world.crashed_at),
-    )  # fmt: skip
+        seed,
+        play.kind,
+        play.about,
+        len(world.machines),
+        digest,
+        lines,
+        counts,
+        failures,
+        world.time.now_s,
+        steps=world.time.steps,
+        crashed_at=frozenset(world.crashed_at),
+    )

@@ -56,10 +56,15 @@ class DeadLetters:
         if self._producer is None:
             from confluent_kafka import Producer
 
-            self._producer = Producer({
-                "bootstrap.servers": ",".join(self._config.bootstrap), "client.id": self._config.client_id,
-                "enable.idempotence": True, "linger.ms": 5, **librdkafka.settings_of(self._config.security),
-            })  # fmt: skip
+            self._producer = Producer(
+                {
+                    "bootstrap.servers": ",".join(self._config.bootstrap),
+                    "client.id": self._config.client_id,
+                    "enable.idempotence": True,
+                    "linger.ms": 5,
+                    **librdkafka.settings_of(self._config.security),
+                }
+            )
         return self._producer
 
     def _delivered(self, error: Any, _: Any) -> None:

@@ -131,9 +131,15 @@ def _decoded(cluster: Cluster, slice_: Slice, options: SourceOptions, fields: pa
         try:
             _check_topic(cluster, slice_)
             yield from arrow.batches(
-                cluster, topic, partition, start, stop, fields, read_committed=client.read_committed,
+                cluster,
+                topic,
+                partition,
+                start,
+                stop,
+                fields,
+                read_committed=client.read_committed,
                 limits=connection_pool.fetch_limits(client),
-            )  # fmt: skip
+            )
             return
         except OffsetOutOfRange as error:
             report_losses([f"offset {error.offset} of {slice_.range}: {error.message}"], options)

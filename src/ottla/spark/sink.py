@@ -183,12 +183,16 @@ def _free_id(cluster: Cluster, place: Place) -> str:
 
 def _producer(cluster: Cluster, options: SinkOptions, place: Place) -> Producer:
     producer = Producer(
-        cluster, acks=options.acks, idempotent=options.is_idempotent, compression=options.codec,
-        batch_bytes=options.batch_bytes_max, buffer_bytes_max=options.buffer_bytes_max,
+        cluster,
+        acks=options.acks,
+        idempotent=options.is_idempotent,
+        compression=options.codec,
+        batch_bytes=options.batch_bytes_max,
+        buffer_bytes_max=options.buffer_bytes_max,
         delivery_timeout_s=options.delivery_timeout_ms / 1000,
         transactional_id=_free_id(cluster, place) if options.is_exactly_once else None,
         transaction_timeout_ms=options.transaction_timeout_ms,
-    )  # fmt: skip
+    )
     producer.start()
     if options.is_exactly_once:
         producer.begin()

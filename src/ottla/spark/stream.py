@@ -199,10 +199,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._present = leaders = self._agreed(ends.ids, lambda: self.cluster.partitions(topics))
         if begins == self._initial:
             # The first batch of a query that is started again: it had found other partitions, and other ends.
-            begins = begins._replace(offsets={
-                at: min(begin, ends.offsets.get(at, begin)) if self._begins_at_end(at) else begin
-                for at, begin in begins.offsets.items() if at in ends.offsets or at not in leaders
-            })  # fmt: skip
+            begins = begins._replace(
+                offsets={
+                    at: min(begin, ends.offsets.get(at, begin)) if self._begins_at_end(at) else begin
+                    for at, begin in begins.offsets.items()
+                    if at in ends.offsets or at not in leaders
+                }
+            )
         present = [at for at in ends.offsets if at in leaders]
         earliest = bounds.earliest(self.cluster, present, self.options)
         # A batch of an earlier run may have ended where a log does not reach any more: a task would wait for the rest.

@@ -37,8 +37,11 @@ class Pruning:
         youngest = last(lambda ms: self._excludes(ds.field("timestamp") < _moment(ms)), 0, TIMESTAMP_MS_MAX)
         if left and youngest:
             firsts = self._since(list(left), youngest)
-            left = {number: (max(first, firsts[number]), end) for number, (first, end) in left.items()
-                    if 0 <= firsts[number] < end}  # fmt: skip
+            left = {
+                number: (max(first, firsts[number]), end)
+                for number, (first, end) in left.items()
+                if 0 <= firsts[number] < end
+            }
         return left
 
     def _span(self, number: int, first: int, end: int) -> Span | None:

@@ -100,9 +100,12 @@ def run(query: Query, halt: threading.Event, progress: Callable[[int], None] = l
     """The answer; a query that is ended by `halt` or by its time has what came until then."""
     answer = Answer()
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "ottla.sql"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+        [sys.executable, "-P", "-m", "ottla.sql"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
         start_new_session=True,
-    )  # fmt: skip
+    )
     assert process.stdin is not None and process.stdout is not None
     try:
         sent = pickle.dumps(query)
@@ -126,9 +129,12 @@ def run(query: Query, halt: threading.Event, progress: Callable[[int], None] = l
 
 
 def _read(
-    process: subprocess.Popen[bytes], query: Query, answer: Answer, halt: threading.Event,
+    process: subprocess.Popen[bytes],
+    query: Query,
+    answer: Answer,
+    halt: threading.Event,
     progress: Callable[[int], None],
-) -> bool:  # fmt: skip
+) -> bool:
     """Takes what the process says; whether it ended by itself."""
     assert process.stdout is not None
     deadline, left = time.monotonic() + START_S, b""

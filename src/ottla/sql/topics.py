@@ -52,10 +52,17 @@ class Slice:
         starts = {number: first for number, (first, _) in self.spans.items()}
         stops = {number: end for number, (_, end) in self.spans.items()}
         with arrow.read(
-            self.topic, self.bootstrap, start=starts, end=stops, partitions=list(self.spans), columns=columns,
-            headers="headers" in columns, read_committed=not self.uncommitted, client_id=self.client_id,
+            self.topic,
+            self.bootstrap,
+            start=starts,
+            end=stops,
+            partitions=list(self.spans),
+            columns=columns,
+            headers="headers" in columns,
+            read_committed=not self.uncommitted,
+            client_id=self.client_id,
             security=self.security,
-        ) as reader:  # fmt: skip
+        ) as reader:
             for batch in reader:
                 self.counted(batch.num_rows)
                 yield batch if self.hide is None else self.hide(batch)

@@ -48,27 +48,49 @@ class _Asynchronous(Generic[T]):
         await self.sync.__aexit__(kind, error, trace)
 
     async def produce(
-        self, topic: str, values: Value | Iterable[Value], *, key: Text = None, headers: Headers = (),
-        partition: int = -1, timestamp: int = -1, timeout: float = TIMEOUT_S,  # noqa: ASYNC109  # as `Broker`'s
-    ) -> list[Record]:  # fmt: skip
+        self,
+        topic: str,
+        values: Value | Iterable[Value],
+        *,
+        key: Text = None,
+        headers: Headers = (),
+        partition: int = -1,
+        timestamp: int = -1,
+        timeout: float = TIMEOUT_S,  # noqa: ASYNC109  # as `Broker`'s
+    ) -> list[Record]:
         """As `Broker.produce`."""
         return await asyncio.to_thread(
-            self.sync.produce, topic, values, key=key, headers=headers, partition=partition, timestamp=timestamp,
+            self.sync.produce,
+            topic,
+            values,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp=timestamp,
             timeout=timeout,
-        )  # fmt: skip
+        )
 
     async def consume(
-        self, topic: str, count: int | None = None, *, timeout: float = TIMEOUT_S,  # noqa: ASYNC109
+        self,
+        topic: str,
+        count: int | None = None,
+        *,
+        timeout: float = TIMEOUT_S,  # noqa: ASYNC109
         group: str | None = None,
         read_committed: bool = True,
-    ) -> list[Record]:  # fmt: skip
+    ) -> list[Record]:
         """As `Broker.consume`. Cancelled, it ends soon, and commits nothing."""
         given_up = threading.Event()
         try:
             return await asyncio.to_thread(
-                self.sync.consume, topic, count, timeout=timeout, group=group, read_committed=read_committed,
+                self.sync.consume,
+                topic,
+                count,
+                timeout=timeout,
+                group=group,
+                read_committed=read_committed,
                 given_up=given_up,
-            )  # fmt: skip
+            )
         finally:
             given_up.set()
 

@@ -81,8 +81,11 @@ class Process:
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", _CHILD],
-                    stdin=there.fileno(), stdout=self._output, stderr=self._output, start_new_session=True,
-                )  # fmt: skip
+                    stdin=there.fileno(),
+                    stdout=self._output,
+                    stderr=self._output,
+                    start_new_session=True,
+                )
             except OSError as error:  # an interpreter that is embedded in another program is not there to be run
                 what = f"cannot run Python as {sys.executable!r} (sys.executable): {error.strerror}"
                 raise BrokerError(what) from error

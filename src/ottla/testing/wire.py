@@ -69,9 +69,14 @@ def produce(bootstrap: str, topic: str, records: Sequence[Record], timeout: floa
 
 
 def consume(
-    bootstrap: str, topic: str, count: int | None, timeout: float, group: str | None, read_committed: bool,
+    bootstrap: str,
+    topic: str,
+    count: int | None,
+    timeout: float,
+    group: str | None,
+    read_committed: bool,
     given_up: Event | None,
-) -> list[Record]:  # fmt: skip
+) -> list[Record]:
     """See `Exchange.consume`. Raises ConsumeTimeout, BrokerError."""
     cluster = _connected(bootstrap, timeout)
     try:
@@ -280,9 +285,14 @@ class _Reading:
     """One call of `consume`."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, count: int | None, patience: _Patience, group: str | None,
+        self,
+        cluster: Cluster,
+        topic: str,
+        count: int | None,
+        patience: _Patience,
+        group: str | None,
         read_committed: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Raises KafkaError, OSError; BrokerError where nobody waits for a topic that there is not."""
         self._cluster = cluster
         self._topic = topic

@@ -46,9 +46,14 @@ class Acl(NamedTuple):
 def acl_of(record: Any) -> Acl:
     """The ACL of a record."""
     return Acl(
-        record.resource_type, record.resource_name, record.pattern_type, record.principal, record.host,
-        record.operation, record.permission_type,
-    )  # fmt: skip
+        record.resource_type,
+        record.resource_name,
+        record.pattern_type,
+        record.principal,
+        record.host,
+        record.operation,
+        record.permission_type,
+    )
 
 
 def acl_path(resource_type: int, pattern_type: int, name: str) -> str:
@@ -73,18 +78,20 @@ def decode_acls(path: str, data: bytes, resource_type: int, pattern_type: int, n
 
 
 def encode_acls(acls: Iterable[Acl]) -> bytes:
-    return to_json({
-        "version": 1,
-        "acls": [
-            {
-                "principal": each.principal,
-                "permissionType": _PERMISSION_NAMES[each.permission_type],
-                "operation": _OPERATION_NAMES[each.operation],
-                "host": each.host,
-            }
-            for each in sorted(acls)
-        ],
-    })  # fmt: skip
+    return to_json(
+        {
+            "version": 1,
+            "acls": [
+                {
+                    "principal": each.principal,
+                    "permissionType": _PERMISSION_NAMES[each.permission_type],
+                    "operation": _OPERATION_NAMES[each.operation],
+                    "host": each.host,
+                }
+                for each in sorted(acls)
+            ],
+        }
+    )
 
 
 def read_acls(tree: Tree, children: Children) -> Iterator[tuple[str, int, int, str]]:

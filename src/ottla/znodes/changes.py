@@ -91,9 +91,9 @@ def check(delta: MetadataDelta, *, can_encrypt: bool) -> None:
             secret = next((name for name, value in settings.items() if value is not None and is_sensitive(name)), None)
             if secret is not None:
                 raise KafkaError(
-                    ErrorCode.invalid_config, f"{secret} is a password: ZooKeeper keeps it only where the brokers "
-                    "have a password.encoder.secret",
-                )  # fmt: skip
+                    ErrorCode.invalid_config,
+                    f"{secret} is a password: ZooKeeper keeps it only where the brokers have a password.encoder.secret",
+                )
     for acl in delta.acls.values():
         if acl is not None and (acl.operation == Operation.TWO_PHASE_COMMIT or "/" in acl.host):
             raise KafkaError(
@@ -149,9 +149,13 @@ def _topics(delta: MetadataDelta, image: MetadataImage, controller_epoch: int) -
 def _topic(topic: TopicDelta, now: TopicImage, controller_epoch: int, image: MetadataImage) -> Iterator[Change]:
     def state(number: int, partition: PartitionRegistration, kind: Kind, times: int) -> Change:
         content = topics.PartitionState(
-            partition.leader, partition.leader_epoch, partition.isr, controller_epoch, partition.recovery_state,
+            partition.leader,
+            partition.leader_epoch,
+            partition.isr,
+            controller_epoch,
+            partition.recovery_state,
             () if DIRECTORIES_UNKNOWN.issuperset(partition.directories) else partition.directories,
-        )  # fmt: skip
+        )
         return Change(topics.state_path(topic.name, number), kind, topics.encode_state(content), times)
 
     added = {}

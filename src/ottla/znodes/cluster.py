@@ -136,17 +136,21 @@ def encode_broker(broker: Broker, now_ms: int, jmx_port: int = -1) -> bytes:
     """In version 5. Host and port are those of a plaintext listener, for clients of 0.8."""
     plain = next((each for each in broker.endpoints if each.protocol == "PLAINTEXT"), None)
     places = [f"[{each.host}]" if ":" in each.host else each.host for each in broker.endpoints]
-    return to_json({
-        "version": 5,
-        "host": plain.host if plain else None,
-        "port": plain.port if plain else -1,
-        "jmx_port": jmx_port,
-        "timestamp": str(now_ms),
-        "endpoints": [f"{e.listener}://{place}:{e.port}" for e, place in zip(broker.endpoints, places, strict=True)],
-        "listener_security_protocol_map": {each.listener: each.protocol for each in broker.endpoints},
-        **({} if broker.rack is None else {"rack": broker.rack}),
-        "features": encode_feature_ranges(broker.features),
-    })  # fmt: skip
+    return to_json(
+        {
+            "version": 5,
+            "host": plain.host if plain else None,
+            "port": plain.port if plain else -1,
+            "jmx_port": jmx_port,
+            "timestamp": str(now_ms),
+            "endpoints": [
+                f"{e.listener}://{place}:{e.port}" for e, place in zip(broker.endpoints, places, strict=True)
+            ],
+            "listener_security_protocol_map": {each.listener: each.protocol for each in broker.endpoints},
+            **({} if broker.rack is None else {"rack": broker.rack}),
+            "features": encode_feature_ranges(broker.features),
+        }
+    )
 
 
 def decode_features(data: bytes) -> dict[str, int]:
@@ -210,13 +214,15 @@ def _principal(path: str, text: str) -> str:
 def encode_token(token: DelegationTokenRecord) -> bytes:
     """In version 3; where who asked is the owner in version 1, which all releases read."""
     asked = {} if token.requester == token.owner else {"tokenRequester": sanitized(token.requester)}
-    return to_json({
-        "version": 3 if asked else 1,
-        "owner": sanitized(token.owner),
-        **asked,
-        "renewers": [sanitized(each) for each in token.renewers],
-        "issueTimestamp": token.issue_timestamp,
-        "maxTimestamp": token.max_timestamp,
-        "expiryTimestamp": token.expiration_timestamp,
-        "tokenId": token.token_id,
-    })  # fmt: skip
+    return to_json(
+        {
+            "version": 3 if asked else 1,
+            "owner": sanitized(token.owner),
+            **asked,
+            "renewers": [sanitized(each) for each in token.renewers],
+            "issueTimestamp": token.issue_timestamp,
+            "maxTimestamp": token.max_timestamp,
+            "expiryTimestamp": token.expiration_timestamp,
+            "tokenId": token.token_id,
+        }
+    )

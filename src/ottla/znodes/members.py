@@ -99,9 +99,15 @@ def _id(fields: Fields, text: str) -> UUID:
 def registration(member: Member, epoch: int) -> BrokerRegistration:
     """The broker as a new controller finds it: whoever runs is unfenced."""
     return BrokerRegistration(
-        id=member.id, epoch=epoch, incarnation_id=member.incarnation_id, endpoints=member.endpoints,
-        features=member.features, rack=member.rack, fenced=False, log_dirs=tuple(member.log_dirs),
-    )  # fmt: skip
+        id=member.id,
+        epoch=epoch,
+        incarnation_id=member.incarnation_id,
+        endpoints=member.endpoints,
+        features=member.features,
+        rack=member.rack,
+        fenced=False,
+        log_dirs=tuple(member.log_dirs),
+    )
 
 
 def registration_request(member: Member, cluster_id: str) -> dict[str, Any]:

@@ -158,8 +158,11 @@ class Reader:
                 try:
                     found[setting] = decrypted(value, self.secrets)
                 except WrongSecret:
-                    raise BadZnode(path, f"{setting} is encrypted, and no secret that was given opens it: give "
-                                   "password.encoder.secret as it was for this broker") from None  # fmt: skip
+                    raise BadZnode(
+                        path,
+                        f"{setting} is encrypted, and no secret that was given opens it: give "
+                        "password.encoder.secret as it was for this broker",
+                    ) from None
         if found:
             self.cluster.broker_configs["" if name == DEFAULT_NAME else desanitized(path, name)] = found
 

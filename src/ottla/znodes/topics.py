@@ -88,13 +88,15 @@ def _lists(path: str, fields: Fields) -> dict[int, tuple[int, ...]]:
 
 def encode_topic(topic: TopicZnode) -> bytes:
     """In version 3, as 2.4 and every later broker writes it; older ones ignore what they do not know."""
-    return to_json({
-        "removing_replicas": {str(number): list(each) for number, each in topic.removing.items()},
-        "partitions": {str(number): list(each) for number, each in topic.replicas.items()},
-        **({} if topic.topic_id is None else {"topic_id": uuid_to_base64(topic.topic_id)}),
-        "adding_replicas": {str(number): list(each) for number, each in topic.adding.items()},
-        "version": 3,
-    })  # fmt: skip
+    return to_json(
+        {
+            "removing_replicas": {str(number): list(each) for number, each in topic.removing.items()},
+            "partitions": {str(number): list(each) for number, each in topic.replicas.items()},
+            **({} if topic.topic_id is None else {"topic_id": uuid_to_base64(topic.topic_id)}),
+            "adding_replicas": {str(number): list(each) for number, each in topic.adding.items()},
+            "version": 3,
+        }
+    )
 
 
 def decode_state(path: str, data: bytes) -> PartitionState:
@@ -122,12 +124,14 @@ def _directories(path: str, fields: Fields) -> tuple[UUID, ...]:
 
 def encode_state(state: PartitionState) -> bytes:
     recovering = state.recovery_state != LeaderRecoveryState.RECOVERED
-    return to_json({
-        "controller_epoch": state.controller_epoch,
-        "leader": state.leader,
-        "version": 1,
-        "leader_epoch": state.leader_epoch,
-        "isr": list(state.isr),
-        **({"leader_recovery_state": state.recovery_state} if recovering else {}),
-        **({"directories": [uuid_to_base64(each) for each in state.directories]} if state.directories else {}),
-    })  # fmt: skip
+    return to_json(
+        {
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": list(state.isr),
+            **({"leader_recovery_state": state.recovery_state} if recovering else {}),
+            **({"directories": [uuid_to_base64(each) for each in state.directories]} if state.directories else {}),
+        }
+    )

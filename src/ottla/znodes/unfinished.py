@@ -94,8 +94,11 @@ def _aim(topic: Topic, target: Target, found: Findings) -> None:
     in_sync = tuple(each for each in partition.state.isr if each in everywhere)
     if not in_sync:
         path = state_path(topic.name, number)
-        found.refuse(path, f"its in-sync set is of brokers that {cluster.REASSIGNMENTS} takes away: start the brokers "
-                           "until the reassignment is done, or delete that znode to cancel it")  # fmt: skip
+        found.refuse(
+            path,
+            f"its in-sync set is of brokers that {cluster.REASSIGNMENTS} takes away: start the brokers "
+            "until the reassignment is done, or delete that znode to cancel it",
+        )
     topic.partitions[number] = partition._replace(state=partition.state._replace(isr=in_sync))
 
 
@@ -107,8 +110,11 @@ def _note_moves(topic: Topic, found: Findings) -> None:
         adding, removing = set(assignment.adding.get(number, ())), set(assignment.removing.get(number, ()))
         replicas = set(assignment.replicas.get(number, ()))
         if not adding | removing <= replicas or adding & removing or removing == replicas:
-            found.refuse(path, f"is damaged: the reassignment of partition {number} is to add {sorted(adding)} to "
-                               f"replicas {sorted(replicas)} and to remove {sorted(removing)}")  # fmt: skip
+            found.refuse(
+                path,
+                f"is damaged: the reassignment of partition {number} is to add {sorted(adding)} to "
+                f"replicas {sorted(replicas)} and to remove {sorted(removing)}",
+            )
         elif adding or removing:
             moving.append(number)
     if moving:

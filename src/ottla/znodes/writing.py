@@ -74,9 +74,12 @@ class Writer:
                     isr = partition.elr
                     self.findings.note(path, "the eligible leader replicas become the in-sync set")
                 state = topics.PartitionState(
-                    partition.leader, partition.leader_epoch, isr, self.options.controller_epoch,
+                    partition.leader,
+                    partition.leader_epoch,
+                    isr,
+                    self.options.controller_epoch,
                     partition.recovery_state,
-                )  # fmt: skip
+                )
                 yield path, Znode(topics.encode_state(state), partition.partition_epoch)
 
     def _configs(self) -> Iterator[tuple[str, Znode]]:

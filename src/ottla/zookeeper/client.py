@@ -144,9 +144,15 @@ class ZooKeeper:
         self._network = network
         self._request_timeout_ms = request_timeout_ms
         self._session = Session(
-            hosts, random=random, chroot=chroot, session_timeout_ms=session_timeout_ms, auth=auth,
-            login=login, frame_bytes_max=frame_bytes_max, requests_max=requests_max,
-        )  # fmt: skip
+            hosts,
+            random=random,
+            chroot=chroot,
+            session_timeout_ms=session_timeout_ms,
+            auth=auth,
+            login=login,
+            frame_bytes_max=frame_bytes_max,
+            requests_max=requests_max,
+        )
         self._listeners: list[Callable[[State], None]] = []
         self._effects: deque[Effect] = deque()
         self._carrying_out = False
@@ -438,9 +444,10 @@ class ZooKeeper:
                     self._tell(watcher, event)
             case StateChanged(state):
                 _LOG.info(
-                    "the ZooKeeper session is %s", state.name.lower().replace("_", " "),
+                    "the ZooKeeper session is %s",
+                    state.name.lower().replace("_", " "),
                     extra=fields(session=f"{self._session.id:#x}", reason=self._session.last_failure),
-                )  # fmt: skip
+                )
                 for listener in list(self._listeners):
                     self._tell(listener, state)
                 self._signal_change()

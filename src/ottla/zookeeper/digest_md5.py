@@ -75,10 +75,16 @@ class DigestMd5:
 
         self._expected = proof("").encode()
         parts = [
-            *(["charset=utf-8"] if charset == "utf-8" else []), f'username="{_quoted(self._name)}"',
-            f'realm="{_quoted(realm)}"', f'nonce="{_quoted(nonce)}"', "nc=00000001", f'cnonce="{self._own_nonce}"',
-            f'digest-uri="{self._uri}"', f"response={proof('AUTHENTICATE')}", "qop=auth",
-        ]  # fmt: skip
+            *(["charset=utf-8"] if charset == "utf-8" else []),
+            f'username="{_quoted(self._name)}"',
+            f'realm="{_quoted(realm)}"',
+            f'nonce="{_quoted(nonce)}"',
+            "nc=00000001",
+            f'cnonce="{self._own_nonce}"',
+            f'digest-uri="{self._uri}"',
+            f"response={proof('AUTHENTICATE')}",
+            "qop=auth",
+        ]
         return ",".join(parts).encode(charset)
 
 

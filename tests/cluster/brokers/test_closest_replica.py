@@ -159,10 +159,22 @@ def test_javas_consumer_reads_in_its_rack(racks: dict[int, NodeProcess]) -> None
     written = values("java")
     produce(racks[LEADER].bootstrap, "t", written)
     done = tool(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", addresses(racks), "--topic", "t",
-        "--partition", "0", "--offset", "earliest", "--max-messages", str(COUNT), "--timeout-ms", "120000",
-        "--command-property", f"client.rack=rack-{FAR}",
-    )  # fmt: skip
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        "--bootstrap-server",
+        addresses(racks),
+        "--topic",
+        "t",
+        "--partition",
+        "0",
+        "--offset",
+        "earliest",
+        "--max-messages",
+        str(COUNT),
+        "--timeout-ms",
+        "120000",
+        "--command-property",
+        f"client.rack=rack-{FAR}",
+    )
     assert done.stdout.splitlines() == written, done.stderr
     sent = {node_id: consumed_from(node) for node_id, node in racks.items()}
     assert sent[FAR] > SIZE * COUNT

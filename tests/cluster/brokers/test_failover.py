@@ -94,9 +94,16 @@ def test_a_group_goes_on_when_its_coordinator_is_killed(cluster: Cluster) -> Non
     """On what the log of its partition says: nobody is asked to join again, and no commit is lost."""
     assignments: list[int] = []
     consumer = Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0,
-         "enable.auto.commit": False, "session.timeout.ms": 300_000, "max.poll.interval.ms": 400_000}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+            "enable.auto.commit": False,
+            "session.timeout.ms": 300_000,
+            "max.poll.interval.ms": 400_000,
+        }
+    )
     consumer.subscribe(["t"], on_assign=lambda _, places: assignments.append(len(places)))
     for each in range(3):
         acknowledged(cluster, each, "before")

@@ -153,8 +153,11 @@ def test_a_change_waits_for_the_controller(controller: NodeProcess, broker: Node
     controller.stop()
     creating = subprocess.Popen(
         ["kcat", "-b", broker.bootstrap, "-P", "-t", "late", "-X", "message.timeout.ms=60000"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert creating.stdin is not None
     creating.stdin.write("x\n")
     creating.stdin.close()
@@ -169,9 +172,12 @@ def test_all_start_in_any_order(tmp_path: Path) -> None:
     broker = ottla_broker(tmp_path / "broker", controller.bootstrap, QUICK)
     for number in range(2):
         starting = subprocess.Popen(
-            broker.command(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            broker.command(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             env=broker.environment(),
-        )  # fmt: skip
+        )
         try:
             controller.start()
             until(lambda: answers(broker.bootstrap), bool)

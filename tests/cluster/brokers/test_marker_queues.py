@@ -33,9 +33,11 @@ def nodes(tmp_path: Path) -> Iterator[dict[int, NodeProcess]]:
         def settings_of(node_id: int, _: Path) -> dict[str, str]:
             http = held.enter_context(reserve(0)).getsockname()[1]
             return {
-                "ottla.http.listener": f"127.0.0.1:{http}", "transaction.state.log.num.partitions": "1",
-                "broker.session.timeout.ms": "6000", "broker.heartbeat.interval.ms": "500",
-            }  # fmt: skip
+                "ottla.http.listener": f"127.0.0.1:{http}",
+                "transaction.state.log.num.partitions": "1",
+                "broker.session.timeout.ms": "6000",
+                "broker.heartbeat.interval.ms": "500",
+            }
 
         yield held.enter_context(three_brokers(tmp_path, settings_of))
 

@@ -43,9 +43,13 @@ class Controller:
             "partition_max_bytes": 1 << 20,
         }
         values = {
-            "cluster_id": self.cluster_id, "replica_state": {"replica_id": 9}, "max_wait": 0, "min_bytes": 0,
-            "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [asked]}], **more,
-        }  # fmt: skip
+            "cluster_id": self.cluster_id,
+            "replica_state": {"replica_id": 9},
+            "max_wait": 0,
+            "min_bytes": 0,
+            "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [asked]}],
+            **more,
+        }
         return self.ask(ApiKey.FETCH, 17, values)
 
     @staticmethod
@@ -63,15 +67,20 @@ class Controller:
 
     def registration(self, **fields: Any) -> dict[str, Any]:
         return {
-            "broker_id": 7, "cluster_id": self.cluster_id, "incarnation_id": UUID(int=99),
+            "broker_id": 7,
+            "cluster_id": self.cluster_id,
+            "incarnation_id": UUID(int=99),
             "listeners": [{"name": "PLAINTEXT", "host": "h", "port": 1, "security_protocol": 0}],
             "features": [
                 {"name": name, "min_supported_version": low, "max_supported_version": high}
                 for name, (low, high) in features.SUPPORTED.items()
             ],
-            "rack": None, "is_migrating_zk_broker": False, "log_dirs": [UUID(int=0xABC)], "previous_broker_epoch": -1,
+            "rack": None,
+            "is_migrating_zk_broker": False,
+            "log_dirs": [UUID(int=0xABC)],
+            "previous_broker_epoch": -1,
             **fields,
-        }  # fmt: skip
+        }
 
     def envelope(self, inner: bytes, principal: bytes | None = None, host: bytes = b"\x7f\0\0\1") -> Any:
         principal = encode_principal("User:a") if principal is None else principal
@@ -176,8 +185,9 @@ def test_votes_and_claims_that_change_nothing(
         answer = each.voting(key, version, **now)
         rows = [
             {**row, "leader_epoch": row["leader_epoch"] - each.epoch}
-            for topic in answer["topics"] for row in topic["partitions"]
-        ]  # fmt: skip
+            for topic in answer["topics"]
+            for row in topic["partitions"]
+        ]
         found.append((answer["error_code"], rows))
     assert found[0] == found[1]
 

@@ -69,9 +69,12 @@ class Clients:
 
     def _settings(self, group: str) -> dict[str, str | int | bool]:
         return {
-            "bootstrap.servers": self.bootstrap, "group.id": group, "auto.offset.reset": "earliest", "log_level": 0,
+            "bootstrap.servers": self.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
             "enable.auto.commit": False,
-        }  # fmt: skip
+        }
 
     def work(self, turn: str) -> None:
         """Records to a leader of each kind, by each address, come to the group, which commits them."""
@@ -125,9 +128,14 @@ def serve_over_the_change(nodes: Mapping[int, NodeProcess | KafkaPeer], upgrade:
 
 def test_by_ottlas_command_where_kafka_controls(tmp_path: Path, shell: Shell) -> None:
     kafka = KafkaPeer(
-        tmp_path / "kafka", node_id=CONTROLS, heap="384m", release="4.4", flags=start_fast("4.4"),
-        cluster_id=CLUSTER_ID, settings=SETTINGS,
-    )  # fmt: skip
+        tmp_path / "kafka",
+        node_id=CONTROLS,
+        heap="384m",
+        release="4.4",
+        flags=start_fast("4.4"),
+        cluster_id=CLUSTER_ID,
+        settings=SETTINGS,
+    )
     format_(kafka.write_properties(), kafka.data)
     broker = ottla_broker(tmp_path / "ottla", kafka.controllers, SETTINGS, node_id=FOLLOWS)
     with contextlib.ExitStack() as stack:
@@ -140,15 +148,26 @@ def test_by_ottlas_command_where_kafka_controls(tmp_path: Path, shell: Shell) ->
 def test_by_kafkas_tool_where_ottla_controls(tmp_path: Path, shell: Shell) -> None:
     node = Voter(tmp_path / "ottla", is_broker=True)
     node.settings = {
-        "process.roles": "broker,controller", "node.id": str(CONTROLS), "controller.listener.names": "CONTROLLER",
-        "listeners": node.listeners, "controller.quorum.voters": f"{CONTROLS}@{node.controller}",
-        **FOR_EVER, **SETTINGS,
-    }  # fmt: skip
+        "process.roles": "broker,controller",
+        "node.id": str(CONTROLS),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": node.listeners,
+        "controller.quorum.voters": f"{CONTROLS}@{node.controller}",
+        **FOR_EVER,
+        **SETTINGS,
+    }
     format_(node.settings, node.data)
     kafka = KafkaPeer(
-        tmp_path / "kafka", roles="broker", node_id=FOLLOWS, heap="384m", release="4.4", flags=start_fast("4.4"),
-        voters=f"{CONTROLS}@{node.controller}", cluster_id=CLUSTER_ID, settings=SETTINGS,
-    )  # fmt: skip
+        tmp_path / "kafka",
+        roles="broker",
+        node_id=FOLLOWS,
+        heap="384m",
+        release="4.4",
+        flags=start_fast("4.4"),
+        voters=f"{CONTROLS}@{node.controller}",
+        cluster_id=CLUSTER_ID,
+        settings=SETTINGS,
+    )
     format_(kafka.write_properties(), kafka.data)
     with contextlib.ExitStack() as stack:
         stack.enter_context(node)

@@ -34,9 +34,14 @@ def test_every_role_says_which_level_it_does_not_support(tmp_path: Path) -> None
     log."""
     install("4.4")
     kafka = KafkaPeer(
-        tmp_path / "kafka", roles="controller", node_id=9, heap="256m", flags=start_fast("4.4"), release="4.4",
+        tmp_path / "kafka",
+        roles="controller",
+        node_id=9,
+        heap="256m",
+        flags=start_fast("4.4"),
+        release="4.4",
         settings={"unstable.feature.versions.enable": "true"},
-    )  # fmt: skip
+    )
     kafka.format("--release-version", "4.5-IV0")
     fresh = tmp_path / "fresh"
     shutil.copytree(kafka.data, fresh)

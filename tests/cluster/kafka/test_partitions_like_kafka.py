@@ -50,15 +50,19 @@ class Side:
 
     def register(self, node: NodeId, incarnation: int = 0, *, was_clean: bool = False, version: int = 4) -> None:
         asked = {
-            "broker_id": node, "cluster_id": self.cluster_id, "incarnation_id": UUID(int=1000 * node + incarnation),
+            "broker_id": node,
+            "cluster_id": self.cluster_id,
+            "incarnation_id": UUID(int=1000 * node + incarnation),
             "listeners": [{"name": "PLAINTEXT", "host": "h", "port": node, "security_protocol": 0}],
             "features": [
                 {"name": name, "min_supported_version": low, "max_supported_version": high}
                 for name, (low, high) in features.SUPPORTED.items()
             ],
-            "rack": f"r{node % 2}", "is_migrating_zk_broker": False, "log_dirs": [directory(node), directory(node, 2)],
+            "rack": f"r{node % 2}",
+            "is_migrating_zk_broker": False,
+            "log_dirs": [directory(node), directory(node, 2)],
             "previous_broker_epoch": -2 if was_clean else -1,
-        }  # fmt: skip
+        }
         answer = self.ask(ApiKey.BROKER_REGISTRATION, version, asked)
         self.say(answer["error_code"])
         if not answer["error_code"]:
@@ -66,9 +70,14 @@ class Side:
 
     def beat(self, node: NodeId, *, offset: int = 1 << 40, **fields: Any) -> None:
         asked = {
-            "broker_id": node, "broker_epoch": self.epochs[node], "current_metadata_offset": offset,
-            "want_fence": False, "want_shut_down": False, "offline_log_dirs": (), **fields,
-        }  # fmt: skip
+            "broker_id": node,
+            "broker_epoch": self.epochs[node],
+            "current_metadata_offset": offset,
+            "want_fence": False,
+            "want_shut_down": False,
+            "offline_log_dirs": (),
+            **fields,
+        }
         answer = self.ask(ApiKey.BROKER_HEARTBEAT, 1, asked)
         self.say([answer[name] for name in ("error_code", "is_caught_up", "is_fenced", "should_shut_down")])
 
@@ -131,8 +140,10 @@ class Side:
     def reassign(self, name: str, replicas: Sequence[NodeId] | None, *, number: int = 0, resize: bool = True) -> None:
         row = {"partition_index": number, "replicas": replicas}
         asked = {
-            "timeout": 9000, "allow_replication_factor_change": resize, "topics": [{"name": name, "partitions": [row]}],
-        }  # fmt: skip
+            "timeout": 9000,
+            "allow_replication_factor_change": resize,
+            "topics": [{"name": name, "partitions": [row]}],
+        }
         self.say(self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1, asked))
         self.say(self.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, {"timeout": 9000, "topics": None}))
 
@@ -159,8 +170,10 @@ class Side:
         topic_id = self.image().topics_by_name[name].id
         topics = [{"topic_id": topic_id, "partitions": [{"partition_index": number}]}]
         asked = {
-            "broker_id": node, "broker_epoch": self.epochs[node], "directories": [{"id": where, "topics": topics}],
-        }  # fmt: skip
+            "broker_id": node,
+            "broker_epoch": self.epochs[node],
+            "directories": [{"id": where, "topics": topics}],
+        }
         answer = self.ask(ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, asked)
         rows = [topic["partitions"] for each in answer["directories"] for topic in each["topics"]]
         self.say((answer["error_code"], rows))
@@ -175,13 +188,19 @@ class Side:
         end, high_watermark, epoch, last_epoch = 0, 1, 0, 0
         while end < high_watermark:
             partition = {
-                "partition": 0, "current_leader_epoch": epoch, "fetch_offset": end, "last_fetched_epoch": last_epoch,
+                "partition": 0,
+                "current_leader_epoch": epoch,
+                "fetch_offset": end,
+                "last_fetched_epoch": last_epoch,
                 "partition_max_bytes": 1 << 20,
-            }  # fmt: skip
+            }
             values = {
-                "cluster_id": self.cluster_id, "replica_state": {"replica_id": 9}, "max_wait": 0, "min_bytes": 0,
+                "cluster_id": self.cluster_id,
+                "replica_state": {"replica_id": 9},
+                "max_wait": 0,
+                "min_bytes": 0,
                 "topics": [{"topic_id": METADATA_TOPIC_ID, "partitions": [partition]}],
-            }  # fmt: skip
+            }
             row = self.ask(ApiKey.FETCH, 17, values)["responses"][0]["partitions"][0]
             if row["current_leader"]["leader_epoch"] > epoch:
                 epoch = row["current_leader"]["leader_epoch"]

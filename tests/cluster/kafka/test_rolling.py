@@ -15,10 +15,11 @@ pytestmark = pytest.mark.skipif(shutil.which("java") is None, reason="no Java he
 
 
 @pytest.mark.nightly(
-    "tests/cluster/kafka/test_together.py", "tests/cluster/kafka/test_mixed_quorum.py",
+    "tests/cluster/kafka/test_together.py",
+    "tests/cluster/kafka/test_mixed_quorum.py",
     "tests/conformance/drop_in/test_drop_in.py",
     "tests/conformance/operations/test_cluster_growth.py::test_a_directory_of_one_kafka_grows_into_three_voters_under_load",
-)  # fmt: skip
+)
 def test_nodes_move_under_load_and_nothing_is_lost() -> None:
     """Leaders, coordinators and the controller of both kinds; producers of librdkafka and Java, and two groups."""
     cycle, kinds = rolling.play([(1, "ottla"), (2, "ottla"), (1, "kafka")])

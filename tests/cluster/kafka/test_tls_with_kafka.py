@@ -53,9 +53,15 @@ def test_records_are_copied_both_ways(tmp_path: Path, first: str) -> None:
     addresses = {1: inner, 2: other}
     ottla = NodeProcess(tmp_path / "ottla")
     kafka = KafkaPeer(
-        tmp_path / "kafka", roles="broker,controller" if kafka_id == 1 else "broker", node_id=kafka_id, heap="512m",
-        release="4.4", flags=start_fast("4.4"), cluster_id=cluster_id, voters=f"1@{controller}",
-    )  # fmt: skip
+        tmp_path / "kafka",
+        roles="broker,controller" if kafka_id == 1 else "broker",
+        node_id=kafka_id,
+        heap="512m",
+        release="4.4",
+        flags=start_fast("4.4"),
+        cluster_id=cluster_id,
+        voters=f"1@{controller}",
+    )
     for node_id, port, settings in ((ottla_id, ottla.port, ottla.settings), (kafka_id, kafka.port, kafka.settings)):
         listeners = {"PLAINTEXT": f"127.0.0.1:{port}", "INTERNAL": addresses[node_id]}
         if node_id == 1:

@@ -40,9 +40,16 @@ class Two:
         self.ottla = ottla_broker(directory / "ottla", ",".join(controllers.addresses), SETTINGS, node_id=OTTLA)
         voters = ",".join(f"{number}@{address}" for number, address in enumerate(controllers.addresses, start=1))
         self.kafka = KafkaPeer(
-            directory / "kafka", roles="broker", node_id=KAFKA, heap="384m", release="4.4", flags=start_fast("4.4"),
-            voters=voters, cluster_id=CLUSTER_ID, settings=SETTINGS,
-        )  # fmt: skip
+            directory / "kafka",
+            roles="broker",
+            node_id=KAFKA,
+            heap="384m",
+            release="4.4",
+            flags=start_fast("4.4"),
+            voters=voters,
+            cluster_id=CLUSTER_ID,
+            settings=SETTINGS,
+        )
         format_directory(self.kafka.data, KAFKA, CLUSTER_ID)
         self.all: dict[int, NodeProcess | KafkaPeer] = {OTTLA: self.ottla, KAFKA: self.kafka}
         self.bootstrap = f"{self.ottla.bootstrap},{self.kafka.bootstrap}"
@@ -96,9 +103,15 @@ def test_replicas_leaders_and_groups_cross_over(two: Two) -> None:
     until(lambda: in_sync_sets(two.ottla.bootstrap, "t"), [BOTH].__eq__)
     assigned: list[int] = []
     consumer = Consumer(
-        {"bootstrap.servers": two.bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0,
-         "enable.auto.commit": False, "session.timeout.ms": 60_000}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": two.bootstrap,
+            "group.id": "g",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+            "enable.auto.commit": False,
+            "session.timeout.ms": 60_000,
+        }
+    )
     consumer.subscribe(["t"], on_assign=lambda *_: assigned.append(1))
     written: list[str] = []
 

@@ -30,9 +30,11 @@ exec sh {directory}/node-$node/start-$4.sh
 
 
 @pytest.mark.nightly(
-    "tests/unit/cli/migrate/test_walking.py", "tests/unit/cli/migrate/test_findings.py",
-    "tests/cluster/kafka/test_mixed_quorum.py", "tests/conformance/drop_in/test_drop_in.py",
-)  # fmt: skip
+    "tests/unit/cli/migrate/test_walking.py",
+    "tests/unit/cli/migrate/test_findings.py",
+    "tests/cluster/kafka/test_mixed_quorum.py",
+    "tests/conformance/drop_in/test_drop_in.py",
+)
 def test_the_commands_of_the_page_under_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What no cheaper test finds: what Kafka's nodes answer to the walk, and whether clients lose a record by it."""
     commands = COMMAND.findall(PAGE.read_text(encoding="utf-8"))
@@ -51,9 +53,14 @@ def test_the_commands_of_the_page_under_load(tmp_path: Path, monkeypatch: pytest
         def run(text: str) -> str:
             done = subprocess.run(
                 ["sh", "-c", text.replace("kafka-1:9092,kafka-2:9092", cluster.bootstrap)],
-                cwd=tmp_path, env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}, text=True,
-                stdin=subprocess.DEVNULL, capture_output=True, timeout=1200, check=False,
-            )  # fmt: skip
+                cwd=tmp_path,
+                env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+                text=True,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=1200,
+                check=False,
+            )
             assert done.returncode == 0, f"{text}{done.stdout}{done.stderr}{cluster.said(1, 'ottla')}"
             return done.stdout
 

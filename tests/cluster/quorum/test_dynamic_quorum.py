@@ -47,8 +47,10 @@ def nodes(tmp_path: Path) -> Iterator[list[Voter]]:
             "controller.listener.names": "CONTROLLER",
             "listeners": node.listeners,
             "controller.quorum.bootstrap.servers": found[0].controller,
-            **ONE_REPLICA, **FOR_EVER, **QUICK,
-        }  # fmt: skip
+            **ONE_REPLICA,
+            **FOR_EVER,
+            **QUICK,
+        }
     yield found
     for node in found:
         if node.process is not None:
@@ -67,8 +69,15 @@ def test_a_controller_joins_votes_and_leaves(nodes: list[Voter]) -> None:
     first = identity(one.data)
     assert voters(one) == {1: str(uuid_from_base64(first.directory_id or ""))}
     assert create(one.bootstrap, "before") == 0
-    ottla("storage", "format", str(two.data), "--no-initial-controllers", "--cluster-id", first.cluster_id or "",
-          *options(two))  # fmt: skip
+    ottla(
+        "storage",
+        "format",
+        str(two.data),
+        "--no-initial-controllers",
+        "--cluster-id",
+        first.cluster_id or "",
+        *options(two),
+    )
     two.start()
     second = identity(two.data).directory_id or ""
     until(lambda: [each["replica_id"] for each in quorum(one.bootstrap)["observers"]], lambda found: 2 in found)
@@ -125,8 +134,10 @@ def test_a_controller_joins_by_itself_and_takes_the_place_of_what_it_was(nodes: 
     assert [each["current_vote"] for each in told] == ["1", "-1", "-1"]
     nowhere = uuid_to_base64(UUID(int=0))
     assert [each["current_vote_directory_id"] for each in told] == [
-        uuid_to_base64(UUID(before[1])), nowhere, nowhere,
-    ]  # fmt: skip
+        uuid_to_base64(UUID(before[1])),
+        nowhere,
+        nowhere,
+    ]
     for each in told:
         assert each["current_leader"] == "1"
         assert (each["number_of_voters"], each["number_unknown_voter_connections"]) == ("3", "0")

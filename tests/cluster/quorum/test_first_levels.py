@@ -41,11 +41,18 @@ def test_the_cluster_begins_with_the_levels_that_were_asked(tmp_path: Path, case
     asked, wanted = CASES[case]
     node = Voter(tmp_path / "node", is_broker=True)
     node.settings = {
-        "process.roles": "broker,controller", "node.id": "1", "controller.listener.names": "CONTROLLER",
-        "listeners": node.listeners, **ONE_REPLICA, **FOR_EVER,
-        **({"controller.quorum.bootstrap.servers": node.controller} if "--standalone" in asked
-           else {"controller.quorum.voters": f"1@{node.controller}"}),
-    }  # fmt: skip
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": node.listeners,
+        **ONE_REPLICA,
+        **FOR_EVER,
+        **(
+            {"controller.quorum.bootstrap.servers": node.controller}
+            if "--standalone" in asked
+            else {"controller.quorum.voters": f"1@{node.controller}"}
+        ),
+    }
     ottla("storage", "format", str(node.data), *options(node), *asked)
     on = {name: level for name, level in wanted.items() if level}
     with node:

@@ -33,8 +33,10 @@ def node(directory: Path, number: int, controllers: str = "") -> Voter:
         "listeners": found.listeners,
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "controller.quorum.bootstrap.servers": controllers or found.controller,
-        **ONE_REPLICA, **FOR_EVER, **QUICK,
-    }  # fmt: skip
+        **ONE_REPLICA,
+        **FOR_EVER,
+        **QUICK,
+    }
     directory.mkdir()
     lines = {**found.settings, "log.dirs": str(found.data)}
     properties_of(found).write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
@@ -89,9 +91,12 @@ def test_ottla_starts_on_what_kafka_formatted_and_kafkas_tools_change_its_voters
 
 def test_kafka_knows_what_ottla_formatted_and_starts_on_it(tmp_path: Path, shell: Shell) -> None:
     kafka = KafkaPeer(
-        tmp_path / "kafka", heap="384m", release="4.4", flags=start_fast("4.4"),
+        tmp_path / "kafka",
+        heap="384m",
+        release="4.4",
+        flags=start_fast("4.4"),
         settings={"controller.quorum.voters": None},
-    )  # fmt: skip
+    )
     kafka.settings["controller.quorum.bootstrap.servers"] = f"127.0.0.1:{kafka.controller_port}"
     path = str(kafka.write_properties())
     before = shell.run(STORAGE, "info", "-c", path, check=False)
@@ -142,7 +147,7 @@ def test_both_know_the_voters_of_an_initial_set(tmp_path: Path, shell: Shell) ->
     shell.run(STORAGE, "format", "-t", ids[0], "-c", str(properties_of(one)), "--initial-controllers", named)
     ottla(
         "storage", "format", "--config", str(properties_of(two)), "--cluster-id", ids[0], "--initial-controllers", named
-    )  # fmt: skip
+    )
     try:
         start_together(nodes)
         assert set(voters(one)) == {1, 2}
@@ -160,10 +165,15 @@ def test_controllers_of_both_kinds_join_each_others_quorums_by_themselves(nodes:
     one.start()
     cluster_id = identity(one.data).cluster_id or ""
     kafka = KafkaPeer(
-        tmp_path / "kafka", heap="256m", release="4.4", flags=start_fast("4.4"), roles="controller", node_id=3,
+        tmp_path / "kafka",
+        heap="256m",
+        release="4.4",
+        flags=start_fast("4.4"),
+        roles="controller",
+        node_id=3,
         cluster_id=cluster_id,
         settings={**JOINS, **QUICK, "controller.quorum.voters": None},
-    )  # fmt: skip
+    )
     kafka.settings["controller.quorum.bootstrap.servers"] = one.controller
     kafka.format("--no-initial-controllers")
     try:

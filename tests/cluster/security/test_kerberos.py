@@ -117,18 +117,26 @@ def test_with_kafka(tmp_path: Path, realm: Realm, monkeypatch: pytest.MonkeyPatc
     ottla = KerberosNode(tmp_path / "ottla")
     ottla.realm = realm
     kafka = KafkaPeer(
-        tmp_path / "kafka", roles="broker,controller" if kafka_id == 1 else "broker", node_id=kafka_id, heap="512m",
-        release="4.4", flags=[*start_fast("4.4"), f"-Djava.security.krb5.conf={realm.configuration}"],
+        tmp_path / "kafka",
+        roles="broker,controller" if kafka_id == 1 else "broker",
+        node_id=kafka_id,
+        heap="512m",
+        release="4.4",
+        flags=[*start_fast("4.4"), f"-Djava.security.krb5.conf={realm.configuration}"],
         cluster_id=cluster_id,
         voters=f"1@{controller}",
-    )  # fmt: skip
+    )
     for node_id, port, settings in ((ottla_id, ottla.port, ottla.settings), (kafka_id, kafka.port, kafka.settings)):
         own = [f"PLAINTEXT://127.0.0.1:{port}", f"INTERNAL://{inner if node_id == 1 else other}"]
         settings |= {
-            "controller.quorum.voters": f"1@{controller}", "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@{controller}",
+            "controller.listener.names": "CONTROLLER",
             "listeners": ",".join([*own, *([f"CONTROLLER://{controller}"] if node_id == 1 else [])]),
-            "advertised.listeners": ",".join(own), **logins(realm), **ONE_REPLICA, **QUICK,
-        }  # fmt: skip
+            "advertised.listeners": ",".join(own),
+            **logins(realm),
+            **ONE_REPLICA,
+            **QUICK,
+        }
     roles = "broker,controller" if ottla_id == 1 else "broker"
     ottla.settings |= {"process.roles": roles, "node.id": str(ottla_id), "ottla.cluster.id": cluster_id, **FOR_EVER}
     for each in held:

@@ -48,9 +48,13 @@ def three(directory: Path, settings: Mapping[str, str]) -> list[NodeProcess]:
 
 def client(nodes: list[NodeProcess], mechanism: str, **more: Any) -> dict[str, Any]:
     return {
-        "bootstrap.servers": ",".join(each.bootstrap for each in nodes), "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": mechanism, "sasl.username": "alice", "sasl.password": "alice-secret", **more,
-    }  # fmt: skip
+        "bootstrap.servers": ",".join(each.bootstrap for each in nodes),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "alice",
+        "sasl.password": "alice-secret",
+        **more,
+    }
 
 
 def works(nodes: list[NodeProcess], mechanism: str) -> None:
@@ -96,10 +100,20 @@ def test_users_that_a_cluster_begins_with(tmp_path: Path) -> None:
     for node in nodes:
         settings = [part for name, value in node.settings.items() for part in ("--set", f"{name}={value}")]
         command = [
-            sys.executable, "-m", "ottla.cli.main", "storage", "format", str(node.data), *settings, "--cluster-id",
-            node.settings["ottla.cluster.id"], "--add-scram", "SCRAM-SHA-512=[name=node,password=node-secret]",
-            "--add-scram", f"@{file}",
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "ottla.cli.main",
+            "storage",
+            "format",
+            str(node.data),
+            *settings,
+            "--cluster-id",
+            node.settings["ottla.cluster.id"],
+            "--add-scram",
+            "SCRAM-SHA-512=[name=node,password=node-secret]",
+            "--add-scram",
+            f"@{file}",
+        ]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
         assert "-secret" not in done.stdout + done.stderr
     start_together(nodes)

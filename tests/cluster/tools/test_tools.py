@@ -187,9 +187,19 @@ def test_replicas_are_verified(three: Cluster) -> None:
     assert create(three.addresses[1], "verified", 2, factor=3) == 0
     produce(three.bootstrap, "verified", [str(number) for number in range(200)])
     command = java(
-        "org.apache.kafka.tools.ReplicaVerificationTool", "--broker-list", three.bootstrap, "--topics-include",
-        "verified", "--time", "-2", "--report-interval-ms", "200", "--max-wait-ms", "100", flags=START_FAST,
-    )  # fmt: skip
+        "org.apache.kafka.tools.ReplicaVerificationTool",
+        "--broker-list",
+        three.bootstrap,
+        "--topics-include",
+        "verified",
+        "--time",
+        "-2",
+        "--report-interval-ms",
+        "200",
+        "--max-wait-ms",
+        "100",
+        flags=START_FAST,
+    )
     printed = []
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

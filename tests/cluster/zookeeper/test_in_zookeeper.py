@@ -124,8 +124,18 @@ def test_the_tools_of_2_8_themselves(nodes: NodesInZooKeeper, tmp_path: Path) ->
     def described() -> str:
         return nodes.ottla("topic", "describe", "old").stdout
 
-    tool(TOPICS, "--create", "--topic", "old", "--partitions", "1", "--replication-factor", "2", "--config",
-         "retention.ms=5000")  # fmt: skip
+    tool(
+        TOPICS,
+        "--create",
+        "--topic",
+        "old",
+        "--partitions",
+        "1",
+        "--replication-factor",
+        "2",
+        "--config",
+        "retention.ms=5000",
+    )
     nodes.await_that(lambda: "retention.ms  5000" in described(), "topic")
     tool(TOPICS, "--alter", "--topic", "old", "--partitions", "2")
     nodes.await_that(lambda: "2 partitions" in described(), "second partition")

@@ -112,9 +112,14 @@ class Commands:
         self._process.wait(END_S)
 
     def start(
-        self, *argv: str, stdin: int | None = -1, stdout: int | None = -1, stderr: int | None = -1,
-        env: Mapping[str, str] | None = None, file_bytes_max: int | None = None,
-    ) -> Running:  # fmt: skip
+        self,
+        *argv: str,
+        stdin: int | None = -1,
+        stdout: int | None = -1,
+        stderr: int | None = -1,
+        env: Mapping[str, str] | None = None,
+        file_bytes_max: int | None = None,
+    ) -> Running:
         """Descriptors are lent: -1 is an empty input or a file, None a closed one."""
         out, err = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
         with open(os.devnull, "rb") as empty:

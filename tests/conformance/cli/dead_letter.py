@@ -16,9 +16,13 @@ def leave_a_dead_letter(bootstrap: str, group: str, topic: str, dead_topic: str)
     member.join()
     member.leave()
     headers = {
-        "topic": topic, "partition": "0", "offset": "0", "group": group, "delivery.count": "1",
+        "topic": topic,
+        "partition": "0",
+        "offset": "0",
+        "group": group,
+        "delivery.count": "1",
         "message": "Offset rejected by client.",
-    }  # fmt: skip
+    }
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(dead_topic, headers=[(f"__dlq.errors.{name}", value.encode()) for name, value in headers.items()])
     assert producer.flush(60) == 0

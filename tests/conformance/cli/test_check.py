@@ -57,9 +57,15 @@ def unsafe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KafkaPeer
     directory = tmp_path_factory.mktemp("unsafe")
     first = KafkaPeer(directory / "1", heap="384m", flags=START_FAST, settings=UNSAFE)
     second = KafkaPeer(
-        directory / "2", heap="384m", flags=START_FAST, settings=UNSAFE, roles="broker", node_id=2,
-        voters=first.voters, cluster_id=first.cluster_id,
-    )  # fmt: skip
+        directory / "2",
+        heap="384m",
+        flags=START_FAST,
+        settings=UNSAFE,
+        roles="broker",
+        node_id=2,
+        voters=first.voters,
+        cluster_id=first.cluster_id,
+    )
     try:
         for peer in (first, second):
             peer.format()

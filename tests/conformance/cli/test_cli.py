@@ -141,8 +141,11 @@ def test_an_interrupted_producer_says_what_is_written(bootstrap: str, topic: str
     ottla(bootstrap, "topic", "create", topic)
     producer = subprocess.Popen(
         [sys.executable, "-m", "ottla.cli.main", "produce", topic, "--bootstrap", bootstrap],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert producer.stdin is not None
         producer.stdin.write("one\ntwo\n")
@@ -200,8 +203,10 @@ def test_following_sees_what_arrives_and_ends_quietly(bootstrap: str, topic: str
     ottla(bootstrap, "produce", topic, "old")
     follower = subprocess.Popen(
         [sys.executable, "-m", "ottla.cli.main", "consume", topic, "--follow", "--bootstrap", bootstrap],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     try:
         assert follower.stdout is not None
         assert follower.stdout.readline() == "old\n"

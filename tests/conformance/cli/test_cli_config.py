@@ -29,13 +29,16 @@ def test_a_topics_settings(bootstrap: str, topic: str) -> None:
     wanted = ("segment.ms=60000", "retention.ms=7200000")
     tried = json.loads(ottla(bootstrap, "config", "set", *wanted, *change, "--dry-run"))
     assert tried["dry_run"] and tried["settings"][1] == {
-        "name": "retention.ms", "old_value": "3600000", "new_value": "7200000",
-    }  # fmt: skip
+        "name": "retention.ms",
+        "old_value": "3600000",
+        "new_value": "7200000",
+    }
     assert settings(bootstrap, "--topic", topic)["retention.ms"]["value"] == "3600000"
     done = json.loads(ottla(bootstrap, "config", "set", *wanted, *change))
     assert {each["name"]: each["new_value"] for each in done["settings"]} == {
-        "segment.ms": "60000", "retention.ms": "7200000",
-    }  # fmt: skip
+        "segment.ms": "60000",
+        "retention.ms": "7200000",
+    }
     ottla(bootstrap, "config", "unset", "segment.ms", "retention.ms", "--topic", topic)
     assert settings(bootstrap, "--topic", topic).get("retention.ms", {}).get("source") != "topic"
 
@@ -55,8 +58,10 @@ def test_where_a_brokers_value_comes_from(bootstrap: str, threads: str) -> None:
     found = settings(bootstrap, threads)[threads]
     assert (found["value"], found["source"]) == ("3", "broker, while running")
     assert [(each["value"], each["source"]) for each in found["layers"]] == [
-        ("3", "broker, while running"), ("2", "all brokers, while running"), ("1", "default"),
-    ]  # fmt: skip
+        ("3", "broker, while running"),
+        ("2", "all brokers, while running"),
+        ("1", "default"),
+    ]
     text = ottla(bootstrap, "config", "explain", threads, "--broker", "1")
     assert "<- decides" in text and "2, from: all brokers" in text
     assert settings(bootstrap, "--all-brokers")[threads]["value"] == "2"

@@ -164,15 +164,21 @@ def join_as(bootstrap: str, group: str, assignment: bytes) -> None:
         lambda: ask(bootstrap, ApiKey.FIND_COORDINATOR, 4, find)["coordinators"][0], lambda row: not row["error_code"]
     )
     join = {
-        "group_id": group, "session_timeout": 300_000, "rebalance_timeout": 300_000, "member_id": "",
-        "protocol_type": "consumer", "protocols": [{"name": "own", "metadata": b"\0\0\0\0\0\0\0\0\0\0"}],
-    }  # fmt: skip
+        "group_id": group,
+        "session_timeout": 300_000,
+        "rebalance_timeout": 300_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "own", "metadata": b"\0\0\0\0\0\0\0\0\0\0"}],
+    }
     joined = until(lambda: ask(bootstrap, ApiKey.JOIN_GROUP, 3, join), lambda answer: not answer["error_code"])
     rows = [{"member_id": joined["member_id"], "assignment": assignment}]
     sync = {
-        "group_id": group, "generation_id": joined["generation_id"], "member_id": joined["member_id"],
+        "group_id": group,
+        "generation_id": joined["generation_id"],
+        "member_id": joined["member_id"],
         "assignments": rows,
-    }  # fmt: skip
+    }
     assert not ask(bootstrap, ApiKey.SYNC_GROUP, 2, sync)["error_code"]
 
 

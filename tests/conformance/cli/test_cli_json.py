@@ -226,10 +226,17 @@ def filled(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     (directory.parent / "voter" / "__cluster_metadata-0").mkdir(parents=True)
     (directory.parent / "empty.py").write_text('"""Nothing."""\n\n\ndef build(job): ...\n')
     return {
-        "TOPIC": topic, "GROUP": f"{topic}-group", "DIRECTORY": str(directory), "FORMATTED": formatted,
-        "CHECKED": f"{topic}-checked", "TRANSACTION": f"{topic}-id", "ARCHIVE": str(directory.parent / "archive"),
-        "EMPTY": str(directory.parent / "empty"), "SHARED": f"{topic}-shared", "LETTERS": f"dlq.{topic}",
-    }  # fmt: skip
+        "TOPIC": topic,
+        "GROUP": f"{topic}-group",
+        "DIRECTORY": str(directory),
+        "FORMATTED": formatted,
+        "CHECKED": f"{topic}-checked",
+        "TRANSACTION": f"{topic}-id",
+        "ARCHIVE": str(directory.parent / "archive"),
+        "EMPTY": str(directory.parent / "empty"),
+        "SHARED": f"{topic}-shared",
+        "LETTERS": f"dlq.{topic}",
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -242,8 +249,9 @@ def test_output(
     code, printed, complaints = ask(arguments(name, **filled))
     if name == "ottla topic create":
         assert [(each["topic"], each["error"]) for each in printed[0]] == [
-            (f"{filled['TOPIC']}-new", None), (filled["TOPIC"], "TOPIC_ALREADY_EXISTS"),
-        ]  # fmt: skip
+            (f"{filled['TOPIC']}-new", None),
+            (filled["TOPIC"], "TOPIC_ALREADY_EXISTS"),
+        ]
         assert code == 1 and "ottla topic alter" in complaints[0]["hint"]
         return
     if name in REFUSED:
@@ -275,9 +283,13 @@ def test_mistakes(name: str, filled: dict[str, str], ask: Ask) -> None:
 def test_what_is_not_there(bootstrap: str, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTTLA_BOOTSTRAP", bootstrap)
     absent = {
-        "TOPIC": "no-such-topic", "GROUP": "no-such-group", "DIRECTORY": str(tmp_path / "none"),
-        "TRANSACTION": "no-such-id", "SHARED": "no-such-group", "LETTERS": "no-such-topic",
-    }  # fmt: skip
+        "TOPIC": "no-such-topic",
+        "GROUP": "no-such-group",
+        "DIRECTORY": str(tmp_path / "none"),
+        "TRANSACTION": "no-such-id",
+        "SHARED": "no-such-group",
+        "LETTERS": "no-such-topic",
+    }
     for name, typed in COMMANDS.items():
         if not absent.keys() & set(typed) or name in ABOUT_ANYTHING or name.startswith("ottla mirror"):
             continue  # about nothing in particular, or it would make the topic, or the mirror is missed first

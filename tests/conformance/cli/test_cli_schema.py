@@ -33,9 +33,7 @@ ORDER = {"type": "record", "name": "Order", "namespace": "shop", "fields": [
 
 
 @pytest.fixture
-def run(
-    bootstrap: str, registry_url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Run:  # fmt: skip
+def run(bootstrap: str, registry_url: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
     monkeypatch.setenv("OTTLA_BOOTSTRAP", bootstrap)
     monkeypatch.setenv("OTTLA_REGISTRY", registry_url)
 
@@ -103,19 +101,22 @@ def test_keys_templates_and_tombstones(run: Run, topic: str, bootstrap: str, reg
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(2):
         producer.produce(
-            topic, value("v", SerializationContext(topic, MessageField.VALUE)) if number == 0 else None,
+            topic,
+            value("v", SerializationContext(topic, MessageField.VALUE)) if number == 0 else None,
             key({"k": number}, SerializationContext(topic, MessageField.KEY)),
-        )  # fmt: skip
+        )
     assert producer.flush(30) == 0
     formats = ["--key-format", "avro", "--value-format", "avro"]
     assert run("consume", topic, *formats, "--format", "{offset} {key} {value}")[1].splitlines() == [
-        '0 {"k": 0} "v"', '1 {"k": 1} ',
-    ]  # fmt: skip
+        '0 {"k": 0} "v"',
+        '1 {"k": 1} ',
+    ]
     records = [json.loads(line) for line in run("consume", topic, *formats, "--json")[1].splitlines()]
     assert [(each["key"], each["value"]) for each in records] == [('{"k": 0}', '"v"'), ('{"k": 1}', None)]
     assert run("consume", topic, "--group", f"{topic}-g", *formats, "--format", "{key}")[1].splitlines() == [
-        '{"k": 0}', '{"k": 1}',
-    ]  # fmt: skip
+        '{"k": 0}',
+        '{"k": 1}',
+    ]
 
 
 def test_protobuf_and_json_schema(run: Run, topic: str, tmp_path: Path, bootstrap: str, registry_url: str) -> None:
@@ -131,10 +132,17 @@ def test_protobuf_and_json_schema(run: Run, topic: str, tmp_path: Path, bootstra
     assert json.loads(run("consume", topic, "--format", "protobuf")[1]) == wanted
     assert run("produce", topic, '{"a": "x"}', "--format", "protobuf")[0] == FAILED
     schema = tmp_path / "s.json"
-    schema.write_text(json.dumps({
-        "$schema": "http://json-schema.org/draft-07/schema#", "title": "S", "type": "object",
-        "properties": {"a": {"type": "integer"}}, "required": ["a"],
-    }))  # fmt: skip
+    schema.write_text(
+        json.dumps(
+            {
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "title": "S",
+                "type": "object",
+                "properties": {"a": {"type": "integer"}},
+                "required": ["a"],
+            }
+        )
+    )
     other = f"{topic}-json"
     assert run("topic", "create", other)[0] == OK
     assert run("produce", other, '{"a": 1}', "--format", "json-schema", "--schema", str(schema))[0] == OK
@@ -152,8 +160,12 @@ def test_subjects(run: Run, topic: str, order: str, tmp_path: Path) -> None:
     assert json.loads(run("schema", "register", subject, order, "--json")[1]) == made
     (listed,) = json.loads(run("schema", "list", topic, "--json")[1])
     assert listed == {
-        "subject": subject, "type": "AVRO", "versions": [1], "id": made["id"], "compatibility": "BACKWARD",
-    }  # fmt: skip
+        "subject": subject,
+        "type": "AVRO",
+        "versions": [1],
+        "id": made["id"],
+        "compatibility": "BACKWARD",
+    }
     shown = json.loads(run("schema", "show", "--id", str(made["id"]), "--json")[1])
     assert json.loads(shown["schema"]) == ORDER
     assert json.loads("".join(run("schema", "show", subject)[1].splitlines(keepends=True)[1:])) == ORDER

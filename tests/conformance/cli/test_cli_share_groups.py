@@ -32,9 +32,10 @@ class Node(NamedTuple):
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     http = f"127.0.0.1:{free_port()}"
     settings = {
-        "ottla.http.listener": http, "group.share.min.heartbeat.interval.ms": "500",
+        "ottla.http.listener": http,
+        "group.share.min.heartbeat.interval.ms": "500",
         "group.share.heartbeat.interval.ms": "500",
-    }  # fmt: skip
+    }
     with NodeProcess(tmp_path_factory.mktemp("shares") / "data", settings) as started:
         yield Node(started.bootstrap, http)
 
@@ -98,9 +99,10 @@ def test_what_is_in_flight_and_redelivered(node: Node, members: Program, group: 
     where = f'{{group="{group}",topic="{topic}",partition="0"}}'
     shown = [
         f"kafka_server_sharepartitionmetrics_inflightmessagecount{where}",
-        f"ottla_share_partition_acquired_records{where}", f"ottla_share_partition_redelivered_records{where}",
+        f"ottla_share_partition_acquired_records{where}",
+        f"ottla_share_partition_redelivered_records{where}",
         f"ottla_share_partition_backlog_records{where}",
-    ]  # fmt: skip
+    ]
     assert metrics(node, *shown) == [6, 2, 2, 2]
     (age,) = metrics(node, f"ottla_share_partition_backlog_seconds{where}")
     assert 7200 <= age < 9000

@@ -178,9 +178,12 @@ def test_imports(name: str, tmp_path: Path, commands: Commands) -> None:
         argv = [*name.split(), *VALID[name]]
         process = subprocess.Popen(
             [sys.executable, "-c", AT_AN_EVENT, str(place), str(number), str(mark), *argv],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=commands.directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=commands.directory,
             env={**os.environ, "OTTLA_BOOTSTRAP": "127.0.0.1:1"},
-        )  # fmt: skip
+        )
         try:
             out, err = process.communicate(timeout=END_S * 2)
         finally:
@@ -235,8 +238,9 @@ def test_while_a_broker_does_not_answer(name: str, commands: Commands, proxy: Pr
     proxy.reset(None)
 
 
-@pytest.mark.parametrize(("name", "held_from"), [("registry", 0), ("registry", 3), ("registry", None),
-                                                ("console", 0), ("console", None)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "held_from"), [("registry", 0), ("registry", 3), ("registry", None), ("console", 0), ("console", None)]
+)
 def test_a_server_ends(name: str, held_from: int | None, commands: Commands, proxy: Proxy) -> None:
     """While the broker does not answer from the start on, or stops to, or at its end."""
     for number in SIGNALS:
@@ -329,8 +333,10 @@ def commands_output(proxy: Proxy, wanted: bytes) -> int:
     """How often a value is in the topic."""
     done = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", "consume", "t", "--values-only", "-b", f"127.0.0.1:{proxy.port}"],
-        capture_output=True, check=True, timeout=120,
-    )  # fmt: skip
+        capture_output=True,
+        check=True,
+        timeout=120,
+    )
     return done.stdout.splitlines().count(wanted)
 
 
@@ -349,9 +355,14 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ottla.cli.main", *argv], stdin=slave, stdout=slave, stderr=slave, preexec_fn=take,
-            cwd=cwd, env={**os.environ, "TERM": "xterm"},
-        )  # fmt: skip
+            [sys.executable, "-m", "ottla.cli.main", *argv],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            preexec_fn=take,
+            cwd=cwd,
+            env={**os.environ, "TERM": "xterm"},
+        )
 
     def read_until(self, wanted: bytes) -> None:
         while wanted not in self.shown:
@@ -445,8 +456,10 @@ def test_a_node_that_starts_recovers_and_stops(tmp_path: Path, commands: Command
         argv = ["server", "start", str(data), "--listen", "127.0.0.1:0"]
         process = subprocess.Popen(
             [sys.executable, "-c", AT_AN_EVENT, str(place), str(number), str(mark), *argv],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         try:
             assert process.stdout is not None
             serves = bool(process.stdout.readline())
@@ -496,9 +509,13 @@ def test_a_repair_that_is_interrupted(tmp_path: Path, commands: Commands) -> Non
         shutil.copytree(node.data, directory)
         command = [AT_AN_EVENT, str(place), str(number), str(mark), "log", "repair", str(directory), "--apply"]
         done = subprocess.run(
-            [sys.executable, "-c", *command], capture_output=True, text=True, check=False, timeout=120,
+            [sys.executable, "-c", *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
             env={**os.environ, "EVENTS_ABOUT": str(directory / "r-0")},
-        )  # fmt: skip
+        )
         assert not NEVER.search(done.stderr), done
         fired += mark.exists()
         assert repaired(directory.name) == wanted, f"seed {SEED}, event {place}, signal {number}"

@@ -180,9 +180,12 @@ def test_encodings(locale: str, env: dict[str, str]) -> None:
 
     def ottla(*argv: str | bytes) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            [sys.executable, "-m", "ottla.cli.main", *argv], capture_output=True, check=False, timeout=120,
+            [sys.executable, "-m", "ottla.cli.main", *argv],
+            capture_output=True,
+            check=False,
+            timeout=120,
             env={**{name: text for name, text in os.environ.items() if name != "PYTHONUTF8"}, **env, variable: value},
-        )  # fmt: skip
+        )
 
     topic = f"encodings-{value}"
     assert ottla("topic", "create", topic, "--if-not-exists").returncode == 0

@@ -144,9 +144,16 @@ def test_one_that_hangs_is_found_and_aborted_as_by_the_tool_of_kafka() -> None:
         assert (found["topic"], found["partition"], found["start_offset"]) == ("t", 0, 0)
         assert (found["producer_id"], found["transactional_id"]) == (ghost, None)
         theirs = tool(
-            COMMAND, "--bootstrap-server", broker.bootstrap, "find-hanging", "--broker-id", "1",
-            "--max-transaction-timeout", "0", release=RELEASE,
-        ).stdout.splitlines()  # fmt: skip
+            COMMAND,
+            "--bootstrap-server",
+            broker.bootstrap,
+            "find-hanging",
+            "--broker-id",
+            "1",
+            "--max-transaction-timeout",
+            "0",
+            release=RELEASE,
+        ).stdout.splitlines()
         assert [line.split()[:3] for line in theirs[1:] if line.strip()] == [["t", "0", str(ghost)]]
         text = ottla_("txn", "hanging", "--older-than", "0")
         advice = "ottla txn abort --topic t --partition 0 --start-offset 0"

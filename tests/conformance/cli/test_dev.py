@@ -66,8 +66,15 @@ def test_all_of_it_serves_when_the_line_comes() -> None:
     ports = ["--port", "0", "--http-port", "0", "--registry-port", "0"]
     with running(*ports, "--topic", "orders:3", "--topic", "audit") as (process, facts):
         assert set(facts) == {
-            "bootstrap", "registry", "http", "containers", "pid", "directory", "temporary", "version",
-        }  # fmt: skip
+            "bootstrap",
+            "registry",
+            "http",
+            "containers",
+            "pid",
+            "directory",
+            "temporary",
+            "version",
+        }
         assert (facts["pid"], facts["temporary"], facts["containers"]) == (process.pid, True, None)
         topics = AdminClient({"bootstrap.servers": facts["bootstrap"]}).list_topics(timeout=END_S).topics
         assert {name: len(topics[name].partitions) for name in ("orders", "audit")} == {"orders": 3, "audit": 1}

@@ -43,9 +43,14 @@ def voter(directory: Path, release: str) -> Voter:
     others; not started."""
     node = Voter(directory / "ottla", is_broker=True)
     node.settings = {
-        "process.roles": "broker,controller", "node.id": "1", "controller.listener.names": "CONTROLLER",
-        "listeners": node.listeners, "controller.quorum.voters": f"1@{node.controller}", **ONE_REPLICA, **FOR_EVER,
-    }  # fmt: skip
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.listener.names": "CONTROLLER",
+        "listeners": node.listeners,
+        "controller.quorum.voters": f"1@{node.controller}",
+        **ONE_REPLICA,
+        **FOR_EVER,
+    }
     words = [word for name, value in node.settings.items() for word in ("--set", f"{name}={value}")]
     done = ottla("storage", "format", str(node.data), "-r", release, *words)
     assert done.returncode == 0, done.stderr

@@ -41,9 +41,18 @@ def test_it_says_what_it_waits_for_and_goes_on(tmp_path: Path, monkeypatch: pyte
             full = True
             (port,) = node.ports.values()
             command = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "ottla.cli.main", "produce", "t", "-b", f"127.0.0.1:{port}",
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, cwd=ROOT,
-            )  # fmt: skip
+                sys.executable,
+                "-m",
+                "ottla.cli.main",
+                "produce",
+                "t",
+                "-b",
+                f"127.0.0.1:{port}",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                cwd=ROOT,
+            )
             assert command.stdin is not None and command.stderr is not None and command.stdout is not None
             command.stdin.write(b"one\ntwo\n")
             command.stdin.close()

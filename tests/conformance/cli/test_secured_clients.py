@@ -100,11 +100,14 @@ def test_who_is_not_let_in(cluster: Secured) -> None:
 @pytest.mark.parametrize(
     ("used", "asked", "wanted"),
     [
-        ("PLAINTEXT", "SSL", "TLS"), ("PLAINTEXT", "SASL_PLAINTEXT", "wants a login"),
-        ("SSL", "PLAINTEXT", "has no TLS"), ("SSL", "SASL_SSL", "wants a login"),
-        ("SASL_PLAINTEXT", "PLAINTEXT", "has no login"), ("SASL_PLAINTEXT", "SASL_SSL", "TLS"),
+        ("PLAINTEXT", "SSL", "TLS"),
+        ("PLAINTEXT", "SASL_PLAINTEXT", "wants a login"),
+        ("SSL", "PLAINTEXT", "has no TLS"),
+        ("SSL", "SASL_SSL", "wants a login"),
+        ("SASL_PLAINTEXT", "PLAINTEXT", "has no login"),
+        ("SASL_PLAINTEXT", "SASL_SSL", "TLS"),
     ],
-)  # fmt: skip
+)
 def test_another_protocol_than_the_listeners(cluster: Secured, used: str, asked: str, wanted: str) -> None:
     given = cluster.settings(used) if used != "PLAINTEXT" else {}
     client = Cluster(ClientConfig((cluster.addresses[asked],), security=parse_security(given), connect_timeout_s=5))
@@ -132,11 +135,20 @@ def test_commands(
     assert [json.loads(line)["value"] for line in run("consume", topic, "--json").splitlines()] == ["one", "two"]
     assert "one" in run("consume", topic, "--group", f"g-{listener}")
     for command in (
-        ("topic", "list"), ("topic", "describe", topic), ("group", "list"), ("group", "describe", f"g-{listener}"),
-        ("cluster", "describe"), ("config", "get", "--topic", topic), ("quota", "list"), ("txn", "list"),
-        ("quorum", "describe"), ("sql", f'select count(*) from "{topic}"'), ("server", "status"),
-        ("topic", "explain", topic), ("topic", "delete", topic),
-    ):  # fmt: skip
+        ("topic", "list"),
+        ("topic", "describe", topic),
+        ("group", "list"),
+        ("group", "describe", f"g-{listener}"),
+        ("cluster", "describe"),
+        ("config", "get", "--topic", topic),
+        ("quota", "list"),
+        ("txn", "list"),
+        ("quorum", "describe"),
+        ("sql", f'select count(*) from "{topic}"'),
+        ("server", "status"),
+        ("topic", "explain", topic),
+        ("topic", "delete", topic),
+    ):
         run(*command)
 
 

@@ -110,9 +110,13 @@ REFUSED_DYNAMIC = [
 def settings(directory: Path, quorum: str) -> Path:
     path = directory / "server.properties"
     lines = [
-        "process.roles=broker,controller", "node.id=1", quorum, "controller.listener.names=CONTROLLER",
-        "listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093", f"log.dirs={directory / 'data'}",
-    ]  # fmt: skip
+        "process.roles=broker,controller",
+        "node.id=1",
+        quorum,
+        "controller.listener.names=CONTROLLER",
+        "listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+        f"log.dirs={directory / 'data'}",
+    ]
     path.write_text("".join(f"{line}\n" for line in lines))
     return path
 

@@ -191,8 +191,10 @@ def test_standard_input_to_its_end(node: Broker, tmp_path: Path) -> None:
     assert json.loads(out)["records"] == 3, err
     found = [json.loads(each) for each in Reader(node.bootstrap, "stdin").until(3)]
     assert [(each["host"], each["offset"], each["line"]) for each in found] == [
-        ("h1", 0, "one"), ("h1", 4, "two"), ("h1", 8, "three"),
-    ]  # fmt: skip
+        ("h1", 0, "one"),
+        ("h1", 4, "two"),
+        ("h1", 8, "three"),
+    ]
 
 
 def test_idle_costs_next_to_nothing(node: Broker, tmp_path: Path) -> None:

@@ -71,9 +71,16 @@ def _digest(folder: Path) -> str:
 
 def _run(command: list[str], folder: Path, **environment: str) -> None:
     done = subprocess.run(
-        command, cwd=folder, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False,
-    )  # fmt: skip
+        command,
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-4000:]}")
 
@@ -81,9 +88,11 @@ def _run(command: list[str], folder: Path, **environment: str) -> None:
 def _go(source: Path, target: Path) -> None:
     (target / "bin").mkdir(exist_ok=True)
     _run(
-        ["go", "build", "-modcacherw", "-o", f"{target / 'bin'}{os.sep}", "./cmd/..."], source,
-        GOMODCACHE=str(target / "mod"), GOCACHE=str(target / "build"),
-    )  # fmt: skip
+        ["go", "build", "-modcacherw", "-o", f"{target / 'bin'}{os.sep}", "./cmd/..."],
+        source,
+        GOMODCACHE=str(target / "mod"),
+        GOCACHE=str(target / "build"),
+    )
 
 
 def _node(source: Path, target: Path) -> None:
@@ -96,9 +105,7 @@ def _rust(source: Path, target: Path) -> None:
     # Away from the sources: Cargo's lock file names the registry, and the exact versions are in Cargo.toml.
     copy = target / "sources"
     shutil.copytree(source, copy, dirs_exist_ok=True)
-    _run(
-        ["cargo", "build", "--release"], copy, CARGO_TARGET_DIR=str(target), CARGO_HOME=str(CACHE / "cargo")
-    )  # fmt: skip
+    _run(["cargo", "build", "--release"], copy, CARGO_TARGET_DIR=str(target), CARGO_HOME=str(CACHE / "cargo"))
 
 
 def _java(source: Path, target: Path) -> None:

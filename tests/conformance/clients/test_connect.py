@@ -105,9 +105,10 @@ def workers(bootstrap: str, topic: str, tmp_path: Path) -> Iterator[list[Worker]
 
 @pytest.mark.matrix
 @pytest.mark.client(
-    "Kafka Connect", "two distributed workers: a file into a topic and from there into a file",
+    "Kafka Connect",
+    "two distributed workers: a file into a topic and from there into a file",
     "one worker is killed: the other takes over and goes on at the stored offsets (exactly-once off)",
-)  # fmt: skip
+)
 def test_connect_copies_a_file_through_a_topic(workers: list[Worker], topic: str, tmp_path: Path) -> None:
     source, sink = tmp_path / "in.txt", tmp_path / "out.txt"
     source.write_text("".join(f"line {n}\n" for n in range(500)))
@@ -173,9 +174,12 @@ def test_an_exactly_once_source(tmp_path: Path) -> None:
         pytest.skip(reason)
     source, lines = tmp_path / "in.txt", Growing(tmp_path / "in.txt")
     config = {
-        "connector.class": f"{FILE}SourceConnector", "tasks.max": "1", "file": str(source), "topic": "lines",
+        "connector.class": f"{FILE}SourceConnector",
+        "tasks.max": "1",
+        "file": str(source),
+        "topic": "lines",
         "exactly.once.support": "required",
-    }  # fmt: skip
+    }
     with Broker(topics={"lines": 1}) as broker, ExitStack() as running:
 
         def worker(number: int) -> Worker:

@@ -66,10 +66,26 @@ def last_of_each_key(bootstrap: str, topic: str) -> dict[str, int]:
 def word_count(ran: Ran, bootstrap: str, topic: str, words: int, state: Path) -> dict[str, int]:
     built = build.build("java")
     done = subprocess.run(
-        ["java", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", f"{built}/classes:{built}/libs/*", "WordCount",
-         bootstrap, f"count-{topic}", topic, f"{topic}-counts", str(words), str(state)],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        [
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-Xmx512m",
+            "-cp",
+            f"{built}/classes:{built}/libs/*",
+            "WordCount",
+            bootstrap,
+            f"count-{topic}",
+            topic,
+            f"{topic}-counts",
+            str(words),
+            str(state),
+        ],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     ran.version("Kafka Streams", report["version"])
@@ -110,10 +126,20 @@ def test_verifiable_consumer_reads_commits_and_resumes(bootstrap: str, topic: st
     def consume(count: int) -> list[dict[str, Any]]:
         return events(
             tool(
-                f"{TOOLS}.VerifiableConsumer", "--bootstrap-server", bootstrap, "--topic", topic, "--group-id",
-                f"group-{topic}", "--max-messages", str(count), "--reset-policy", "earliest", release=RELEASE,
+                f"{TOOLS}.VerifiableConsumer",
+                "--bootstrap-server",
+                bootstrap,
+                "--topic",
+                topic,
+                "--group-id",
+                f"group-{topic}",
+                "--max-messages",
+                str(count),
+                "--reset-policy",
+                "earliest",
+                release=RELEASE,
             ).stdout
-        )  # fmt: skip
+        )
 
     next_offsets = {"0": 0, "1": 0}
     for value in range(2):
@@ -149,11 +175,22 @@ def test_verifiable_share_consumer_accepts_what_it_reads(bootstrap: str, topic: 
         produce(bootstrap, topic, ["x"] * count)
         return events(
             tool(
-                f"{TOOLS}.VerifiableShareConsumer", "--bootstrap-server", bootstrap, "--topic", topic, "--group-id",
-                f"shared-{topic}", "--max-messages", str(count), "--acknowledgement-mode", mode,
-                "--offset-reset-strategy", "earliest", release=RELEASE,
+                f"{TOOLS}.VerifiableShareConsumer",
+                "--bootstrap-server",
+                bootstrap,
+                "--topic",
+                topic,
+                "--group-id",
+                f"shared-{topic}",
+                "--max-messages",
+                str(count),
+                "--acknowledgement-mode",
+                mode,
+                "--offset-reset-strategy",
+                "earliest",
+                release=RELEASE,
             ).stdout
-        )  # fmt: skip
+        )
 
     seen = consume(600) + consume(300)
     names = [event["name"] for event in seen]
@@ -189,13 +226,30 @@ def _compatibility_test(bootstrap: str, topic: str) -> subprocess.CompletedProce
     delete_if_there(bootstrap, "newtopic")
     try:
         return tool(
-            f"{TOOLS}.ClientCompatibilityTest", "--bootstrap-server", bootstrap, "--topic", topic,
-            "--offsets-for-times-supported", "true", "--cluster-id-supported", "true",
-            "--expect-record-too-large-exception", "false", "--num-cluster-nodes", "1",
-            "--create-topics-supported", "true", "--describe-acls-supported", str(acls).lower(),
-            "--describe-configs-supported", "true", "--idempotent-producer-supported", "true",
-            check=False, release=RELEASE,
-        )  # fmt: skip
+            f"{TOOLS}.ClientCompatibilityTest",
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            topic,
+            "--offsets-for-times-supported",
+            "true",
+            "--cluster-id-supported",
+            "true",
+            "--expect-record-too-large-exception",
+            "false",
+            "--num-cluster-nodes",
+            "1",
+            "--create-topics-supported",
+            "true",
+            "--describe-acls-supported",
+            str(acls).lower(),
+            "--describe-configs-supported",
+            "true",
+            "--idempotent-producer-supported",
+            "true",
+            check=False,
+            release=RELEASE,
+        )
     finally:
         delete_if_there(bootstrap, "newtopic")
 
@@ -207,11 +261,26 @@ def test_replica_verification(bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, ["x"] * 200)
     install(RELEASE)
     process = subprocess.Popen(
-        java(f"{TOOLS}.ReplicaVerificationTool", "--broker-list", bootstrap, "--topics-include", re.escape(topic),
-             "--time", "-2", "--report-interval-ms", "200", "--max-wait-ms", "100",
-             flags=start_fast(RELEASE), release=RELEASE),
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        java(
+            f"{TOOLS}.ReplicaVerificationTool",
+            "--broker-list",
+            bootstrap,
+            "--topics-include",
+            re.escape(topic),
+            "--time",
+            "-2",
+            "--report-interval-ms",
+            "200",
+            "--max-wait-ms",
+            "100",
+            flags=start_fast(RELEASE),
+            release=RELEASE,
+        ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     stop = threading.Timer(300, process.kill)
     stop.start()
     printed = []

@@ -64,8 +64,9 @@ def test_an_old_client_works(tmp_path: Path, artifact: str, version: str, progra
     classpath = f"{tmp_path}:{libraries(artifact, version, tmp_path)}/*"
     subprocess.run(
         ["javac", "-nowarn", "-cp", classpath, "-d", str(tmp_path), str(SOURCES / f"{program}.java")],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+    )
     with NodeProcess(tmp_path / "data", {SETTING: "true"}) as node:
         new = [f"new-{codec}" for codec in CODECS]
         for topic, codec in zip(new, CODECS, strict=True):
@@ -74,8 +75,11 @@ def test_an_old_client_works(tmp_path: Path, artifact: str, version: str, progra
         arguments = [node.bootstrap, "old-", ",".join(CODECS), str(COUNT), ",".join(new), str(total)]
         done = subprocess.run(
             ["java", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", classpath, program, *arguments],
-            capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr[-3000:]
     read = defaultdict(list)
     committed: dict[str, set[int]] = defaultdict(set)

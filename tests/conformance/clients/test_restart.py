@@ -118,8 +118,12 @@ class Restarts:
             topics = self._admin.list_topics(timeout=10).topics
         except KafkaException:
             return False
-        parts = [part for name in (self._topic, "__consumer_offsets") if name in topics
-                 for part in topics[name].partitions.values()]  # fmt: skip
+        parts = [
+            part
+            for name in (self._topic, "__consumer_offsets")
+            if name in topics
+            for part in topics[name].partitions.values()
+        ]
         return bool(parts) and all(len(each.isrs) == 3 and each.leader > 0 for each in parts)
 
     def _coordinator(self) -> int:
@@ -193,9 +197,13 @@ def test_kcat(cluster: Cluster, topic: str, tmp_path: Path) -> None:
                     restarts(turn)
                 lines = [f"{turn}-{number}" for number in range(200)]
                 subprocess.run(
-                    writer, input="".join(f"{line}\n" for line in lines), text=True, timeout=LIMIT_S, check=True,
+                    writer,
+                    input="".join(f"{line}\n" for line in lines),
+                    text=True,
+                    timeout=LIMIT_S,
+                    check=True,
                     stderr=subprocess.DEVNULL,
-                )  # fmt: skip
+                )
                 assert [reading.stdout.readline().strip() for _ in lines] == lines, said.read_text()
         finally:
             stop.cancel()
@@ -223,12 +231,33 @@ def test_java(cluster: Cluster, topic: str, tmp_path: Path) -> None:
     tools = "org.apache.kafka.tools"
     again = tmp_path / "again"
     again.write_text("retries=2147483647\nenable.idempotence=true\n")  # this producer does not by itself
-    writer = java(f"{tools}.VerifiableProducer", *common, "--throughput", "1000", "--acks", "-1", "--repeating-keys",
-                  "60", "--command-config", str(again), heap="256m",
-                  flags=start_fast(RELEASE), release=RELEASE)  # fmt: skip
-    reader = java(f"{tools}.VerifiableConsumer", *common, "--group-id", f"group-{topic}", "--reset-policy", "earliest",
-                  "--verbose", heap="256m",
-                  flags=start_fast(RELEASE), release=RELEASE)  # fmt: skip
+    writer = java(
+        f"{tools}.VerifiableProducer",
+        *common,
+        "--throughput",
+        "1000",
+        "--acks",
+        "-1",
+        "--repeating-keys",
+        "60",
+        "--command-config",
+        str(again),
+        heap="256m",
+        flags=start_fast(RELEASE),
+        release=RELEASE,
+    )
+    reader = java(
+        f"{tools}.VerifiableConsumer",
+        *common,
+        "--group-id",
+        f"group-{topic}",
+        "--reset-policy",
+        "earliest",
+        "--verbose",
+        heap="256m",
+        flags=start_fast(RELEASE),
+        release=RELEASE,
+    )
     written: dict[tuple[int, int], str] = {}
     with subprocess.Popen(writer, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as writing:
         for event in events(writing):

@@ -39,9 +39,10 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield EXTERNAL
         return
     settings = {
-        "group.share.min.record.lock.duration.ms": "1000", "group.share.min.heartbeat.interval.ms": "500",
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.min.heartbeat.interval.ms": "500",
         "group.share.heartbeat.interval.ms": "500",
-    }  # fmt: skip
+    }
     with NodeProcess(tmp_path_factory.mktemp("share") / "data", settings) as node:
         yield node.bootstrap
 
@@ -237,8 +238,14 @@ def test_committed_records_only_where_the_group_asks_for_that(
     configure(bootstrap, f"{group}-all", auto_offset_reset="earliest")
     everything = join(group=f"{group}-all").take(7)
     assert values(everything) == [
-        "committed-0", "aborted-1", "committed-2", "aborted-3", "committed-4", "aborted-5", "open"
-    ]  # fmt: skip
+        "committed-0",
+        "aborted-1",
+        "committed-2",
+        "aborted-3",
+        "committed-4",
+        "aborted-5",
+        "open",
+    ]
 
 
 def test_where_a_new_group_begins(join: Join, bootstrap: str, topic: str, group: str) -> None:

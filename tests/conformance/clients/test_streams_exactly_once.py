@@ -54,9 +54,15 @@ class Streams:
         self._protocol = protocol
         self._state = 0
         self._command = [
-            "java", "-XX:TieredStopAtLevel=1", "-Xmx384m", "-cp", f"{built}/classes:{built}/libs/*", "ExactlyOnce",
-            bootstrap, PREFIX,
-        ]  # fmt: skip
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-Xmx384m",
+            "-cp",
+            f"{built}/classes:{built}/libs/*",
+            "ExactlyOnce",
+            bootstrap,
+            PREFIX,
+        ]
         self.version = ""
         self.process: subprocess.Popen[str] | None = None
 
@@ -65,8 +71,11 @@ class Streams:
         with open(self._folder / "streams.log", "a", encoding="utf-8") as log:
             self.process = subprocess.Popen(
                 [*self._command, str(self._folder / f"state-{self._state}"), self._protocol],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         assert self.process.stdout is not None
         self.version = self.process.stdout.readline().strip()
         assert self.version, self.said()
@@ -193,9 +202,12 @@ def test_streams_is_killed(streams_of: Callable[[str], Streams]) -> None:
             streams.start(without_files=without_files)
 
         run(
-            broker.bootstrap, streams, lambda: strike(without_files=False), lambda: strike(without_files=True),
+            broker.bootstrap,
+            streams,
             lambda: strike(without_files=False),
-        )  # fmt: skip
+            lambda: strike(without_files=True),
+            lambda: strike(without_files=False),
+        )
 
 
 @pytest.mark.client("Kafka Streams", "counts, aggregates and joins exactly once while the node is killed")

@@ -91,10 +91,16 @@ def _field(given: dict[str, Any], common: dict[str, list[dict[str, Any]]]) -> Fi
     struct = None if kind in SCALARS else _struct(given.get("fields") or common[kind], common)
     present = versions(given.get("versions"))
     return Field(
-        given["name"], kind, is_array, present, versions(given.get("nullableVersions")), given.get("tag"),
-        versions(given.get("taggedVersions")), None if (default := given.get("default")) is None else str(default),
+        given["name"],
+        kind,
+        is_array,
+        present,
+        versions(given.get("nullableVersions")),
+        given.get("tag"),
+        versions(given.get("taggedVersions")),
+        None if (default := given.get("default")) is None else str(default),
         struct,
-    )  # fmt: skip
+    )
 
 
 def _without_comments(text: str) -> str:
@@ -118,10 +124,16 @@ def _definitions(jar: zipfile.ZipFile) -> Iterator[Definition]:
             continue
         common = {each["name"]: each["fields"] for each in given.get("commonStructs", ())}
         yield Definition(
-            given["name"], given["type"], given.get("apiKey"), versions(given["validVersions"]),
-            versions(given.get("flexibleVersions")), _struct(given["fields"], common), java.replace("/", "."),
-            tuple(given.get("listeners", ())), given.get("latestVersionUnstable", False),
-        )  # fmt: skip
+            given["name"],
+            given["type"],
+            given.get("apiKey"),
+            versions(given["validVersions"]),
+            versions(given.get("flexibleVersions")),
+            _struct(given["fields"], common),
+            java.replace("/", "."),
+            tuple(given.get("listeners", ())),
+            given.get("latestVersionUnstable", False),
+        )
 
 
 @cache

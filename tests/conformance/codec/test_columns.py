@@ -73,14 +73,25 @@ def fetched(bootstrap: str, topic: str, level: int) -> list[Record]:
     offset = 0
     while True:
         partition = {
-            "partition": 0, "current_leader_epoch": -1, "fetch_offset": offset, "last_fetched_epoch": -1,
-            "log_start_offset": -1, "partition_max_bytes": FETCH_BYTES,
-        }  # fmt: skip
+            "partition": 0,
+            "current_leader_epoch": -1,
+            "fetch_offset": offset,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": FETCH_BYTES,
+        }
         asked = {
-            "replica_id": -1, "max_wait": 0, "min_bytes": 0, "max_bytes": FETCH_BYTES, "isolation_level": level,
-            "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": "",
+            "replica_id": -1,
+            "max_wait": 0,
+            "min_bytes": 0,
+            "max_bytes": FETCH_BYTES,
+            "isolation_level": level,
+            "session_id": 0,
+            "session_epoch": -1,
+            "forgotten_topics_data": [],
+            "rack_id": "",
             "topics": [{"topic": topic, "partitions": [partition]}],
-        }  # fmt: skip
+        }
         answer = wire.ask(ApiKey.FETCH, 11, asked)["responses"][0]["partitions"][0]
         assert answer["error_code"] == 0
         aborted = None

@@ -97,5 +97,8 @@ def test_a_difference_of_each_kind_is_found(releases: tuple[Release, Release]) -
     assert [*kafka_gap.setting(own, changed)] == []
     other = {**changed, "type": "LONG", "default": "1", "validator": "[2,...]", "internal": True}
     assert [*kafka_gap.setting(own, other)] == [
-        "type INT, not LONG", "default 1073741824, not 1", "not internal", "check at least 1048576, not [2,...]",
-    ]  # fmt: skip
+        "type INT, not LONG",
+        "default 1073741824, not 1",
+        "not internal",
+        "check at least 1048576, not [2,...]",
+    ]

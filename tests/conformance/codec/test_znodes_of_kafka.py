@@ -111,11 +111,14 @@ def _broker(random: Random) -> Row:
     protocols = ["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
     endpoints = [
         cluster.BrokerEndpoint(
-            name, random.choice(["h", "127.0.0.1", "a-b.c", "::1"]), random.randrange(1 << 16),
+            name,
+            random.choice(["h", "127.0.0.1", "a-b.c", "::1"]),
+            random.randrange(1 << 16),
             random.choice(protocols) if version >= 4 or name not in protocols else name,
         )
-        for name in names if version >= 4 or name in protocols
-    ]  # fmt: skip
+        for name in names
+        if version >= 4 or name in protocols
+    ]
     if version == 1 or not endpoints:
         version = 1
         endpoints = [cluster.BrokerEndpoint("PLAINTEXT", "h", 9092, "PLAINTEXT")]
@@ -174,14 +177,20 @@ def _producer_ids(random: Random) -> Row:
 
 def _acls(random: Random) -> Row:
     operations = [each for each in Operation if Operation.ANY < each <= Operation.DESCRIBE_TOKENS]
-    found = sorted({
-        acls.Acl(
-            ResourceType.TOPIC, "t", PatternType.LITERAL, f"{random.choice(['User', 'Group'])}:{_name(random)}",
-            random.choice(["*", "10.0.0.1", "::1"]), random.choice(operations),
-            random.choice([Permission.ALLOW, Permission.DENY]),
-        )
-        for _ in range(random.randint(1, 5))
-    })  # fmt: skip
+    found = sorted(
+        {
+            acls.Acl(
+                ResourceType.TOPIC,
+                "t",
+                PatternType.LITERAL,
+                f"{random.choice(['User', 'Group'])}:{_name(random)}",
+                random.choice(["*", "10.0.0.1", "::1"]),
+                random.choice(operations),
+                random.choice([Permission.ALLOW, Permission.DENY]),
+            )
+            for _ in range(random.randint(1, 5))
+        }
+    )
 
     def shown(rows: list[acls.Acl]) -> Any:
         return sorted(
@@ -230,10 +239,15 @@ def _reassignments(random: Random) -> Row:
 
 def _migration(random: Random) -> Row:
     controller = random.randrange(-1, 1 << 31)
-    data = to_json({
-        "version": 0, "kraft_metadata_offset": random.randrange(1 << 40), "kraft_controller_id": controller,
-        "kraft_metadata_epoch": random.randrange(1 << 31), "kraft_controller_epoch": random.randrange(1 << 31),
-    })  # fmt: skip
+    data = to_json(
+        {
+            "version": 0,
+            "kraft_metadata_offset": random.randrange(1 << 40),
+            "kraft_controller_id": controller,
+            "kraft_metadata_epoch": random.randrange(1 << 31),
+            "kraft_controller_epoch": random.randrange(1 << 31),
+        }
+    )
     return data, controller, decode_migration
 
 

@@ -51,14 +51,26 @@ class DemoBrokers(FakeBrokers):
             for number, letter in ((1, "a"), (2, "b"), (3, "c"))
         ]
         topics = [
-            {"error_code": 0, "name": name, "topic_id": ID, "is_internal": False, "partitions": [
-                {"error_code": 0, "partition_index": number, "leader_id": 1 + number % 3, "leader_epoch": 4,
-                 "replica_nodes": [1, 2, 3], "isr_nodes": [1, 2] if (name, number) == ("stock", 2) else [1, 2, 3],
-                 "offline_replicas": []}
-                for number in range(count)
-            ]}
+            {
+                "error_code": 0,
+                "name": name,
+                "topic_id": ID,
+                "is_internal": False,
+                "partitions": [
+                    {
+                        "error_code": 0,
+                        "partition_index": number,
+                        "leader_id": 1 + number % 3,
+                        "leader_epoch": 4,
+                        "replica_nodes": [1, 2, 3],
+                        "isr_nodes": [1, 2] if (name, number) == ("stock", 2) else [1, 2, 3],
+                        "offline_replicas": [],
+                    }
+                    for number in range(count)
+                ],
+            }
             for name, (count, _) in TOPICS.items()
-        ]  # fmt: skip
+        ]
         return {"brokers": brokers, "cluster_id": "5L6g3nShT-eMCtK--X86sw", "controller_id": 2, "topics": topics}
 
     def ask(self, node_id: int, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,13 +86,20 @@ class DemoBrokers(FakeBrokers):
             return len(RECORDS) if (name, number) == ("orders", 0) else records // partitions
 
         topics = [
-            {"name": topic["name"], "partitions": [
-                {"partition_index": each["partition_index"], "error_code": 0, "timestamp": -1,
-                 "offset": 0 if each["timestamp"] == -2 else end(topic["name"], each["partition_index"])}
-                for each in topic["partitions"]
-            ]}
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {
+                        "partition_index": each["partition_index"],
+                        "error_code": 0,
+                        "timestamp": -1,
+                        "offset": 0 if each["timestamp"] == -2 else end(topic["name"], each["partition_index"]),
+                    }
+                    for each in topic["partitions"]
+                ],
+            }
             for topic in values["topics"]
-        ]  # fmt: skip
+        ]
         return {"topics": topics}
 
     def list_groups(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,17 +118,27 @@ class DemoBrokers(FakeBrokers):
         _, _, topic, lag = GROUPS[name]
         partitions, records = TOPICS[topic]
         rows = [
-            {"partition_index": number, "error_code": 0,
-             "committed_offset": records // partitions - (lag if number == 1 else 0)}
+            {
+                "partition_index": number,
+                "error_code": 0,
+                "committed_offset": records // partitions - (lag if number == 1 else 0),
+            }
             for number in range(1, partitions)
-        ]  # fmt: skip
+        ]
         return {"group_id": name, "error_code": 0, "topics": [{"name": topic, "partitions": rows}]}
 
     def describe_share_group_offsets(self, values: Mapping[str, Any]) -> dict[str, Any]:
         rows = [{"partition_index": 0, "start_offset": 666_136, "lag": 230, "error_code": 0}]
-        return {"groups": [{"group_id": each["group_id"], "error_code": 0,
-                            "topics": [{"topic_name": "shipments", "partitions": rows}]}
-                           for each in values["groups"]]}  # fmt: skip
+        return {
+            "groups": [
+                {
+                    "group_id": each["group_id"],
+                    "error_code": 0,
+                    "topics": [{"topic_name": "shipments", "partitions": rows}],
+                }
+                for each in values["groups"]
+            ]
+        }
 
     def _described(self, names: Any, more: Mapping[str, Any], of_member: Mapping[str, Any]) -> dict[str, Any]:
         found = super()._described(names, more, of_member)

@@ -82,9 +82,12 @@ def compared(browser: Browser, theme: str, pictures: Mapping[str, bytes], kept: 
     sheet = FOLDER / f"{theme}.png"
     known = _address(sheet.read_bytes()) if is_comparable(browser, theme) else ""
     wanted = {
-        "pictures": [_address(each) for each in pictures.values()], "known": known, "columns": COLUMNS, "width": WIDTH,
+        "pictures": [_address(each) for each in pictures.values()],
+        "known": known,
+        "columns": COLUMNS,
+        "width": WIDTH,
         "height": HEIGHT,
-    }  # fmt: skip
+    }
     page = browser.new_page()
     found: dict[str, Any] = page.evaluate(_COMPARE, wanted)
     page.close()

@@ -126,8 +126,15 @@ def test_records(site: httpx.Client) -> None:
 
 
 def consumer(broker: Broker, group: str, **more: str) -> Consumer:
-    found = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group, "auto.offset.reset": "earliest",
-                      "enable.auto.commit": False, **more})  # fmt: skip
+    found = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **more,
+        }
+    )
     found.subscribe(["orders"])
     message = None
     while message is None or message.error():
@@ -179,8 +186,10 @@ def test_transactions(site: httpx.Client, broker: Broker) -> None:
     states = {row["transactional_id"]: row["state"] for row in data(site, "/transactions", state="all")["rows"]}
     assert states["writer"] == "CompleteAbort"
     assert data(site, "/topics/payments/messages")["rows"] == []
-    assert "no open transaction" in act(site, "abort-transaction", 409, transactional_id="writer", confirm="writer")[
-        "error"]  # fmt: skip
+    assert (
+        "no open transaction"
+        in act(site, "abort-transaction", 409, transactional_id="writer", confirm="writer")["error"]
+    )
 
 
 def test_a_transaction_that_hangs(site: httpx.Client, broker: Broker) -> None:

@@ -188,9 +188,7 @@ def test_every_page_fits_and_keeps_the_policy(browser: Browser, url: str, theme:
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_pages_look_as_they_did(
-    browser: Browser, tmp_path: Path, theme: Literal["light", "dark"]
-) -> None:  # fmt: skip
+def test_pages_look_as_they_did(browser: Browser, tmp_path: Path, theme: Literal["light", "dark"]) -> None:
     """Beside the sheets in `sheets/`, which were looked at. After a change of how pages look, see that it is meant and
     copy the new ones over them: OTTLA_TEST_PICTURES=DIRECTORY keeps them."""
     directory = Path("/var/lib/ottla/pipelines")
@@ -232,8 +230,12 @@ def test_long_names_fit_a_phone(browser: Browser, tmp_path: Path) -> None:
     with running(server := Served(Application(site, anonymous=user(brokers)))):
         page = opened(browser, server.url, viewport={"width": 320, "height": 640})
         inside = {"{topic}": topic, "{group:any}": quote(group), "{broker}": "1", "{subject:any}": "s"}
-        query = {"/group": f"group={quote(group)}", "/transactions": "state=all", "/settings": "show=all",
-                 "/rights": f"user={'u' * 200}&name={'n' * 200}"}  # fmt: skip
+        query = {
+            "/group": f"group={quote(group)}",
+            "/transactions": "state=all",
+            "/settings": "show=all",
+            "/rights": f"user={'u' * 200}&name={'n' * 200}",
+        }
         for each in ROUTES:
             path = each.path
             for name, value in inside.items():
@@ -410,7 +412,7 @@ def acting() -> Iterator[tuple[str, ChangingBrokers]]:
 @pytest.mark.parametrize("theme", LIGHT)
 def test_every_form_fits_and_keeps_the_policy(
     browser: Browser, acting: tuple[str, ChangingBrokers], theme: Literal["light", "dark"]
-) -> None:  # fmt: skip
+) -> None:
     """Each act's empty form and its preview."""
     page = opened(browser, acting[0], theme)
     said: list[str] = []
@@ -439,7 +441,7 @@ def url_of(act: Act) -> str:
 
 def test_a_user_creates_configures_writes_and_deletes_by_name(
     browser: Browser, acting: tuple[str, ChangingBrokers]
-) -> None:  # fmt: skip
+) -> None:
     address, brokers = acting
     brokers.changes.clear()
     page = opened(browser, address)
@@ -479,7 +481,7 @@ def test_a_user_creates_configures_writes_and_deletes_by_name(
 
 def test_offsets_are_moved_by_keyboard_alone_and_without_script(
     browser: Browser, acting: tuple[str, ChangingBrokers]
-) -> None:  # fmt: skip
+) -> None:
     address, brokers = acting
     brokers.changes.clear()
     page = opened(browser, address, java_script_enabled=False)

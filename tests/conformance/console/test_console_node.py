@@ -68,8 +68,14 @@ def write_records(bootstrap: str) -> None:
 @contextmanager
 def reading(bootstrap: str, group: str, protocol: str, topic: str = "orders") -> Iterator[None]:
     """A member that has committed one record."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest",
-                "group.protocol": protocol, "enable.auto.commit": False, "client.id": "reader"}  # fmt: skip
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "auto.offset.reset": "earliest",
+        "group.protocol": protocol,
+        "enable.auto.commit": False,
+        "client.id": "reader",
+    }
     consumer = Consumer(settings)
     consumer.subscribe([topic])
     try:
@@ -311,8 +317,9 @@ def test_reads_are_logged(site: httpx.Client, caplog: pytest.LogCaptureFixture) 
         getattr(each, "ottla_fields", {}) for each in caplog.records if each.name == "ottla.console.audit"
     ]
     assert [(each["user"], each["topic"], each["search"]) for each in lines] == [
-        ("ANONYMOUS", "payments", True), ("ANONYMOUS", "big", False),
-    ]  # fmt: skip
+        ("ANONYMOUS", "payments", True),
+        ("ANONYMOUS", "big", False),
+    ]
     assert lines[1]["ranges"] == "0:0-1"
 
 

@@ -52,12 +52,15 @@ def trusting(data: Path, issuer: str) -> Iterator[NodeProcess]:
     """A node that takes the provider's tokens; `admin` is its super user."""
     node = NodeProcess(data)
     node.settings |= {
-        "listeners": f"SASL_PLAINTEXT://{node.bootstrap}", "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "listeners": f"SASL_PLAINTEXT://{node.bootstrap}",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
         "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "OAUTHBEARER",
-        f"{PREFIX}jwks.endpoint.url": f"{issuer}/jwks", f"{PREFIX}expected.issuer": issuer,
-        f"{PREFIX}expected.audience": AUDIENCE, "super.users": "User:admin",
+        f"{PREFIX}jwks.endpoint.url": f"{issuer}/jwks",
+        f"{PREFIX}expected.issuer": issuer,
+        f"{PREFIX}expected.audience": AUDIENCE,
+        "super.users": "User:admin",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    }  # fmt: skip
+    }
     with node:
         yield node
 
@@ -71,9 +74,11 @@ def console(node: NodeProcess, directory: Path, issuer: str, port: int) -> Itera
     )
     roles.write_text(ROLES)
     settings = {
-        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "none",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "none",
         "sasl.password": "none",
-    }  # fmt: skip
+    }
     made = Console(Options(node.bootstrap, port=port, security=parse_security(settings), oidc=oidc, roles=roles))
     thread = threading.Thread(target=made.serve, daemon=True)
     thread.start()

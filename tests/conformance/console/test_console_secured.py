@@ -253,8 +253,9 @@ def welcomed(client: AdminClient, name: str, _: Producer) -> None:
 
 
 def allowed(client: AdminClient, name: str, _: Producer) -> None:
-    acl = AclBinding(ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:x", "*", AclOperation.READ,
-                     AclPermissionType.ALLOW)  # fmt: skip
+    acl = AclBinding(
+        ResourceType.TOPIC, name, ResourcePatternType.LITERAL, "User:x", "*", AclOperation.READ, AclPermissionType.ALLOW
+    )
     client.create_acls([acl])[acl].result(30)
 
 
@@ -299,8 +300,12 @@ def test_acts_are_those_that_the_protocol_allows(url: str, node: SecuredNode, us
     password = node.password if user == "admin" else PASSWORD
     if user != "admin":
         mechanism = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.mechanisms": "SCRAM-SHA-256"}
-        settings = {**{key: value for key, value in settings.items() if key not in mechanism}, "sasl.username": user,
-                    "sasl.password": password, "sasl.mechanism": "SCRAM-SHA-256"}  # fmt: skip
+        settings = {
+            **{key: value for key, value in settings.items() if key not in mechanism},
+            "sasl.username": user,
+            "sasl.password": password,
+            "sasl.mechanism": "SCRAM-SHA-256",
+        }
     client, producer = AdminClient(settings), Producer({**settings, "message.timeout.ms": 20_000})
     found: dict[str, tuple[bool, bool]] = {}
     with httpx.Client(base_url=url, timeout=LIMIT_S, auth=(user, password)) as program:

@@ -59,8 +59,11 @@ class Place:
     """A node with what the tasks are about, and its console."""
 
     def __init__(self, stack: ExitStack) -> None:
-        topics = {f"{name}-{way}": 1 for name in ("orders", "copies", "grown", "emptied", "old", "hung", "open")
-                  for way in WAYS}  # fmt: skip
+        topics = {
+            f"{name}-{way}": 1
+            for name in ("orders", "copies", "grown", "emptied", "old", "hung", "open")
+            for way in WAYS
+        }
         kept = {f"kept-{way}": {"partitions": 1, "retention_ms": 86_400_000} for way in WAYS}
         self.broker = stack.enter_context(Broker(settings=SETTINGS, topics={**topics, **kept}))
         registry = stack.enter_context(Registry(self.broker.bootstrap))
@@ -87,8 +90,13 @@ class Place:
         for group in ("lagging", "waiting", "gone"):
             cluster.commit_offsets(f"{group}-{way}", {TopicPartition(f"orders-{way}", 0): 5})
         cluster.close()
-        stuck = Producer({"bootstrap.servers": self.broker.bootstrap, "transactional.id": f"stuck-{way}",
-                          "transaction.timeout.ms": 600_000})  # fmt: skip
+        stuck = Producer(
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "transactional.id": f"stuck-{way}",
+                "transaction.timeout.ms": 600_000,
+            }
+        )
         stuck.init_transactions()
         stuck.begin_transaction()
         stuck.produce(f"open-{way}", "open")
@@ -110,9 +118,17 @@ class Place:
     def _secure(self, way: str) -> None:
         for act, values in (
             ("set-password", {"user": f"leaver-{way}", "password": "a-long-password"}),
-            ("create-acl", {"principal": "User:alice", "permission": "deny", "operation": "read", "kind": "topic",
-                            "name": f"kept-{way}"}),
-        ):  # fmt: skip
+            (
+                "create-acl",
+                {
+                    "principal": "User:alice",
+                    "permission": "deny",
+                    "operation": "read",
+                    "kind": "topic",
+                    "name": f"kept-{way}",
+                },
+            ),
+        ):
             answer = self.console.post(f"/api/v1/acts/{act}", json=values)
             assert answer.status_code == 200, answer.text
 

@@ -104,9 +104,7 @@ class Walked(NamedTuple):
     seconds: float
 
 
-def walk(
-    page: Page, url: str, task: Task, way: str, hands: Hands, write: Callable[[str, str], None]
-) -> Walked:  # fmt: skip
+def walk(page: Page, url: str, task: Task, way: str, hands: Hands, write: Callable[[str, str], None]) -> Walked:
     """At the console at `url`; `way` is put in the place of {m}."""
 
     def said(text: str) -> str:

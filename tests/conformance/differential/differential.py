@@ -104,8 +104,17 @@ class Side:
         be.
         """
         appended = header.timestamp_type == 1
-        names = ("base_offset", "leader_epoch", "magic", "attributes", "last_offset_delta", "producer_id",
-                 "producer_epoch", "base_sequence", "count")  # fmt: skip
+        names = (
+            "base_offset",
+            "leader_epoch",
+            "magic",
+            "attributes",
+            "last_offset_delta",
+            "producer_id",
+            "producer_epoch",
+            "base_sequence",
+            "count",
+        )
         fields = {each: getattr(header, each) for each in names}
         if not appended:
             fields |= {"base_timestamp": header.base_timestamp, "max_timestamp": header.max_timestamp}

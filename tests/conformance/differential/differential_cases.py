@@ -404,8 +404,14 @@ def incremental_alter_configs(w: World, version: int) -> Requests:
             for operation in (SET, DELETE, APPEND):
                 yield request(LOGGER, name, (logger, operation, level))
     for name in ("", w.prefix + "g"):
-        for key, value in (("consumer.session.timeout.ms", "46000"), ("consumer.session.timeout.ms", "1"), ("x", "1"),
-                           ("interval.ms", "1000"), ("interval.ms", "1"), ("match", "x")):  # fmt: skip
+        for key, value in (
+            ("consumer.session.timeout.ms", "46000"),
+            ("consumer.session.timeout.ms", "1"),
+            ("x", "1"),
+            ("interval.ms", "1000"),
+            ("interval.ms", "1"),
+            ("match", "x"),
+        ):
             yield request(GROUP, name, (key, SET, value))
             yield request(METRICS, name, (key, SET, value))
     yield {"resources": [], "validate_only": True}
@@ -460,8 +466,14 @@ def create_partitions(w: World, version: int) -> Requests:
 
 @cases(ApiKey.DESCRIBE_QUORUM)
 def describe_quorum(w: World, version: int) -> Requests:
-    for topic, partitions in (("__cluster_metadata", [0]), ("__cluster_metadata", [1]), ("__cluster_metadata", [0, 0]),
-                              ("__cluster_metadata", []), (w.t, [0]), ("", [0])):  # fmt: skip
+    for topic, partitions in (
+        ("__cluster_metadata", [0]),
+        ("__cluster_metadata", [1]),
+        ("__cluster_metadata", [0, 0]),
+        ("__cluster_metadata", []),
+        (w.t, [0]),
+        ("", [0]),
+    ):
         yield {"topics": [{"topic_name": topic, "partitions": [{"partition_index": each} for each in partitions]}]}
     yield {"topics": []}
 
@@ -517,9 +529,17 @@ def get_telemetry_subscriptions(w: World, version: int) -> Requests:
 def push_telemetry(w: World, version: int) -> Requests:
     known = {"terminating": False, "compression_type": 0, "metrics": b""}
     for number, more in enumerate(
-        ({}, {"compression_type": 4}, {"compression_type": 9}, {"compression_type": -1}, {"subscription_id": 0},
-         {"metrics": bytes(1_048_577)}, {"terminating": True}, {"terminating": True, "subscription_id": 0})
-    ):  # fmt: skip
+        (
+            {},
+            {"compression_type": 4},
+            {"compression_type": 9},
+            {"compression_type": -1},
+            {"subscription_id": 0},
+            {"metrics": bytes(1_048_577)},
+            {"terminating": True},
+            {"terminating": True, "subscription_id": 0},
+        )
+    ):
         client = uuid5(UNKNOWN_ID, f"{w.prefix}pushes-{number}")
         request = {"client_instance_id": client, "subscription_id": wanted({}, {}, client).id, **known, **more}
         yield request

@@ -20,9 +20,12 @@ def share_group(w: World, version: int) -> str:
     """A share group with the member `member`, to which classic members' requests come by mistake."""
     group = f"{w.prefix}shared-{version}"
     asked = {
-        "group_id": group, "member_id": "member", "member_epoch": 0, "rack_id": None,
+        "group_id": group,
+        "member_id": "member",
+        "member_epoch": 0,
+        "rack_id": None,
         "subscribed_topic_names": [w.nowhere],
-    }  # fmt: skip
+    }
     for side in w.sides:
         side.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, asked)
     return group
@@ -79,9 +82,13 @@ def offset_fetch(w: World, version: int) -> Requests:
 def join_group(w: World, version: int) -> Requests:
     protocols = [{"name": "range", "metadata": b"m"}]
     base: dict[str, Any] = {
-        "group_id": f"{w.prefix}j{version}", "session_timeout": FOR_LONG_MS, "rebalance_timeout": FOR_LONG_MS,
-        "member_id": "", "protocol_type": "consumer", "protocols": protocols,
-    }  # fmt: skip
+        "group_id": f"{w.prefix}j{version}",
+        "session_timeout": FOR_LONG_MS,
+        "rebalance_timeout": FOR_LONG_MS,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": protocols,
+    }
     for number, wrong in enumerate(
         (
             {"group_id": ""},
@@ -175,16 +182,34 @@ def consumer_group_heartbeat(w: World, version: int) -> Requests:
     """Invalid requests, then the lives of a member and of a static one; no member waits for another."""
     group = f"{w.prefix}848-{version}"
     known: dict[str, Any] = {
-        "group_id": group, "member_id": "nobody", "member_epoch": 0, "instance_id": None, "rack_id": None,
-        "rebalance_timeout": 5000, "subscribed_topic_names": [w.t], "topic_partitions": [],
-        "server_assignor": None, "subscribed_topic_regex": None,
-    }  # fmt: skip
+        "group_id": group,
+        "member_id": "nobody",
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": 5000,
+        "subscribed_topic_names": [w.t],
+        "topic_partitions": [],
+        "server_assignor": None,
+        "subscribed_topic_regex": None,
+    }
     wrong: tuple[dict[str, Any], ...] = (
-        {"server_assignor": "nonsense"}, {"group_id": ""}, {"group_id": " "}, {"instance_id": ""}, {"rack_id": ""},
-        {"rebalance_timeout": -1}, {"topic_partitions": None}, {"subscribed_topic_names": None}, {"member_epoch": -2},
-        {"member_epoch": -3}, {"member_epoch": 1}, {"member_epoch": -1}, {"member_epoch": -2, "instance_id": "i"},
-        {"group_id": f"{w.prefix}c9"}, {"subscribed_topic_regex": "(", "subscribed_topic_names": None},
-    )  # fmt: skip
+        {"server_assignor": "nonsense"},
+        {"group_id": ""},
+        {"group_id": " "},
+        {"instance_id": ""},
+        {"rack_id": ""},
+        {"rebalance_timeout": -1},
+        {"topic_partitions": None},
+        {"subscribed_topic_names": None},
+        {"member_epoch": -2},
+        {"member_epoch": -3},
+        {"member_epoch": 1},
+        {"member_epoch": -1},
+        {"member_epoch": -2, "instance_id": "i"},
+        {"group_id": f"{w.prefix}c9"},
+        {"subscribed_topic_regex": "(", "subscribed_topic_names": None},
+    )
     for change in wrong:
         yield {**known, **change}
     same = {**known, "rebalance_timeout": -1, "subscribed_topic_names": None, "topic_partitions": None}

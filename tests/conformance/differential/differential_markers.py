@@ -14,9 +14,12 @@ from tests.conformance.differential.differential_cases import Requests, World, c
 def write_txn_markers(w: World, version: int) -> Requests:
     def marker(producer_id: int, *topics: Any, **more: Any) -> Any:
         base = {
-            "producer_id": producer_id, "producer_epoch": 0, "transaction_result": True, "coordinator_epoch": 0,
+            "producer_id": producer_id,
+            "producer_epoch": 0,
+            "transaction_result": True,
+            "coordinator_epoch": 0,
             "transaction_version": 2 if version >= 2 else 0,
-        }  # fmt: skip
+        }
         return {**base, "topics": [{"name": name, "partition_indexes": rows} for name, rows in topics], **more}
 
     yield {"markers": []}
@@ -37,9 +40,14 @@ def txn_offset_commit(w: World, version: int) -> Requests:
     def request(name: str, *rows: int, **more: Any) -> Any:
         partitions = [{"partition_index": each, "committed_offset": 5, "committed_metadata": "m"} for each in rows]
         base = {
-            "transactional_id": f"{w.prefix}t", "group_id": f"{w.prefix}x", "producer_id": 8_000_006,
-            "producer_epoch": 0, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
-        }  # fmt: skip
+            "transactional_id": f"{w.prefix}t",
+            "group_id": f"{w.prefix}x",
+            "producer_id": 8_000_006,
+            "producer_epoch": 0,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+        }
         return {**base, "topics": [{"name": name, "partitions": partitions}], **more}
 
     for name in (w.nowhere, "a b", ""):

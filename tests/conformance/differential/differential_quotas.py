@@ -34,13 +34,28 @@ def alter_client_quotas(w: World, version: int) -> Requests:
     rate = [("producer_byte_rate", 1000.0)]
     for names in ([], user, both, [("user", None)], [("client-id", None), ("user", None)], [("ip", None)], address):
         yield alter(entry(names, []), validate_only=True)
-        for key in ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate",
-                    "connection_creation_rate", "nonsense", ""):  # fmt: skip
+        for key in (
+            "producer_byte_rate",
+            "consumer_byte_rate",
+            "request_percentage",
+            "controller_mutation_rate",
+            "connection_creation_rate",
+            "nonsense",
+            "",
+        ):
             for value in (1.0, 0.5, 0.0, -1.0, 1e300, 2.0**31 - 1, 2.0**31, 2.0**63, 2.0**64, 5.0000001, 5.00001):
                 yield alter(entry(names, [(key, value)]), validate_only=True)
             yield alter(entry(names, [(key, None)]), validate_only=True)
-    for bad in ([("user", "")], [("client-id", "")], [("topic", "t")], [("", "t")], [*address, *user], [("ip", "")],
-                [("ip", "999.1.1.1")], [("User", "x")]):  # fmt: skip
+    for bad in (
+        [("user", "")],
+        [("client-id", "")],
+        [("topic", "t")],
+        [("", "t")],
+        [*address, *user],
+        [("ip", "")],
+        [("ip", "999.1.1.1")],
+        [("User", "x")],
+    ):
         yield alter(entry(bad, rate), validate_only=True)
     yield alter(entry([("user", "a"), ("user", w.prefix)], rate), validate_only=True)
     yield alter(entry(user, [*rate, *rate]), validate_only=True)
@@ -69,9 +84,12 @@ def wait_for_entries(w: World, client_id: str, count: int) -> None:
 def describe_client_quotas(w: World, version: int) -> Requests:
     user, client_id = f"{w.prefix}user", f"{w.prefix}client"
     entities: Sequence[Names] = (
-        [("user", user)], [("client-id", client_id)], [("client-id", client_id), ("user", user)],
-        [("client-id", None), ("user", user)], [("client-id", client_id), ("user", None)],
-    )  # fmt: skip
+        [("user", user)],
+        [("client-id", client_id)],
+        [("client-id", client_id), ("user", user)],
+        [("client-id", None), ("user", user)],
+        [("client-id", client_id), ("user", None)],
+    )
     keys = ("producer_byte_rate", "consumer_byte_rate", "request_percentage")
     for number, names in enumerate(entities):
         for side in w.sides:

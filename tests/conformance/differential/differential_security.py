@@ -27,17 +27,27 @@ def sasl_authenticate(w: World, version: int) -> Requests:
 
 def acl(**more: Any) -> dict[str, Any]:
     row = {
-        "resource_type": 2, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:alice", "host": "*",
-        "operation": 3, "permission_type": 3,
-    }  # fmt: skip
+        "resource_type": 2,
+        "resource_name": "t",
+        "resource_pattern_type": 3,
+        "principal": "User:alice",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
     return row | more
 
 
 def wanted(**more: Any) -> dict[str, Any]:
     row = {
-        "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 3, "principal_filter": None,
-        "host_filter": None, "operation": 1, "permission_type": 1,
-    }  # fmt: skip
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 3,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
     return row | more
 
 
@@ -70,8 +80,12 @@ def delete_acls(w: World, version: int) -> Requests:
 
 def upsertion(name: str, **more: Any) -> dict[str, Any]:
     row = {
-        "name": name, "mechanism": SCRAM_SHA_256, "iterations": 4096, "salt": SALT, "salted_password": SALTED,
-    }  # fmt: skip
+        "name": name,
+        "mechanism": SCRAM_SHA_256,
+        "iterations": 4096,
+        "salt": SALT,
+        "salted_password": SALTED,
+    }
     return row | more
 
 
@@ -142,9 +156,11 @@ def create_delegation_token(w: World, version: int) -> Requests:
     for renewers, lifetime in (([], -1), ([bob], 3_600_000), ([{"principal_type": "", "principal_name": ""}], 0)):
         for owner in (None, "alice"):
             yield {
-                "owner_principal_type": None if owner is None else "User", "owner_principal_name": owner,
-                "renewers": renewers, "max_lifetime": lifetime,
-            }  # fmt: skip
+                "owner_principal_type": None if owner is None else "User",
+                "owner_principal_name": owner,
+                "renewers": renewers,
+                "max_lifetime": lifetime,
+            }
 
 
 @cases(ApiKey.RENEW_DELEGATION_TOKEN)

@@ -81,8 +81,9 @@ def write_share_group_state(w: World, version: int) -> Requests:
         side.ask(ApiKey.READ_SHARE_GROUP_STATE, 0, {"group_id": group, "topics": [topic([READ])]})
     yield write(group, (5, 6, 2, 2), epoch=3)
     yield write(group, (5, 6, 2, 2), epoch=4)
-    states = [side.ask(ApiKey.READ_SHARE_GROUP_STATE, 0, {"group_id": group, "topics": [topic([READ])]})
-              for side in w.sides]  # fmt: skip
+    states = [
+        side.ask(ApiKey.READ_SHARE_GROUP_STATE, 0, {"group_id": group, "topics": [topic([READ])]}) for side in w.sides
+    ]
     kept = [kept_of(each) for each in states]
     if kept[0] != kept[1]:
         w.found.append(f"WRITE_SHARE_GROUP_STATE v{version} left\n    {kept[0]}\n    {kept[1]}")
@@ -124,10 +125,18 @@ def read_share_group_state_summary(w: World, version: int) -> Requests:
 def fetch(group: str, epoch: int, *partitions: dict[str, Any], **more: Any) -> dict[str, Any]:
     topics = [topic([*partitions])] if partitions else []
     return {
-        "group_id": group, "member_id": "member", "share_session_epoch": epoch, "max_wait": 3000, "min_bytes": 1,
-        "max_bytes": 1 << 20, "max_records": 500, "batch_size": 500, "topics": topics, "forgotten_topics_data": [],
+        "group_id": group,
+        "member_id": "member",
+        "share_session_epoch": epoch,
+        "max_wait": 3000,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "max_records": 500,
+        "batch_size": 500,
+        "topics": topics,
+        "forgotten_topics_data": [],
         **more,
-    }  # fmt: skip
+    }
 
 
 def row(number: int, *acks: tuple[int, int, tuple[int, ...]]) -> dict[str, Any]:
@@ -156,9 +165,15 @@ def share_fetch(w: World, version: int) -> Requests:
     yield fetch(group, 1, max_wait=1000)
     yield fetch(group, 2, row(1))  # nothing is left of the other: it waits until this one is loaded
     wrong_acks: list[tuple[int, int, tuple[int, ...]]] = [
-        (1, 0, (1,)), (0, 0, ()), (0, 1, (1, 1, 1)), (0, 0, (5,)), (0, 0, (-1,)), (0, 0, (4,)), (0, 100, (1,)),
+        (1, 0, (1,)),
+        (0, 0, ()),
+        (0, 1, (1, 1, 1)),
+        (0, 0, (5,)),
+        (0, 0, (-1,)),
+        (0, 0, (4,)),
+        (0, 100, (1,)),
         (90, 90, (1,)),
-    ]  # fmt: skip
+    ]
     for epoch, each in enumerate(wrong_acks, start=3):
         yield fetch(group, epoch, row(0, each), max_wait=0)
     epoch = len(wrong_acks) + 3
@@ -182,8 +197,12 @@ def share_acknowledge(w: World, version: int) -> Requests:
 
     def request(epoch: int, *rows: dict[str, Any], **more: Any) -> dict[str, Any]:
         return {
-            "group_id": group, "member_id": "member", "share_session_epoch": epoch, "topics": [topic([*rows])], **more,
-        }  # fmt: skip
+            "group_id": group,
+            "member_id": "member",
+            "share_session_epoch": epoch,
+            "topics": [topic([*rows])],
+            **more,
+        }
 
     for wrong in ({"group_id": None}, {"member_id": None}, {"member_id": ""}, {"member_id": "x" * 37}):
         yield request(1, row(0, (0, 0, (1,))), **wrong)
@@ -209,18 +228,28 @@ def share_acknowledge(w: World, version: int) -> Requests:
 
 def join(w: World, version: int, group: str, member: str = "member", **more: Any) -> dict[str, Any]:
     return {
-        "group_id": group, "member_id": member, "member_epoch": 0, "rack_id": None,
-        "subscribed_topic_names": [w.shared], **more,
-    }  # fmt: skip
+        "group_id": group,
+        "member_id": member,
+        "member_epoch": 0,
+        "rack_id": None,
+        "subscribed_topic_names": [w.shared],
+        **more,
+    }
 
 
 @cases(ApiKey.SHARE_GROUP_HEARTBEAT)
 def share_group_heartbeat(w: World, version: int) -> Requests:
     group = f"{w.prefix}heartbeat"
     for wrong in (
-        {"member_id": ""}, {"member_id": " "}, {"rack_id": ""}, {"member_epoch": -2}, {"member_epoch": 1},
-        {"member_epoch": -1}, {"subscribed_topic_names": None}, {"subscribed_topic_names": []},
-    ):  # fmt: skip
+        {"member_id": ""},
+        {"member_id": " "},
+        {"rack_id": ""},
+        {"member_epoch": -2},
+        {"member_epoch": 1},
+        {"member_epoch": -1},
+        {"subscribed_topic_names": None},
+        {"subscribed_topic_names": []},
+    ):
         yield join(w, version, group, **wrong)
     yield join(w, version, group)
     yield join(w, version, group, member_epoch=1, subscribed_topic_names=None)
@@ -231,10 +260,18 @@ def share_group_heartbeat(w: World, version: int) -> Requests:
     yield join(w, version, group, member_epoch=-1)
     yield join(w, version, group, member_epoch=-1)
     for side in w.sides:
-        side.ask(ApiKey.JOIN_GROUP, 4, {
-            "group_id": f"{group}-classic", "session_timeout": 10_000, "rebalance_timeout": 1000, "member_id": "",
-            "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}],
-        })  # fmt: skip
+        side.ask(
+            ApiKey.JOIN_GROUP,
+            4,
+            {
+                "group_id": f"{group}-classic",
+                "session_timeout": 10_000,
+                "rebalance_timeout": 1000,
+                "member_id": "",
+                "protocol_type": "consumer",
+                "protocols": [{"name": "range", "metadata": b""}],
+            },
+        )
     yield join(w, version, f"{group}-classic")
 
 

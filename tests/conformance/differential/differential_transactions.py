@@ -44,9 +44,11 @@ def add_partitions_to_txn(w: World, version: int) -> Requests:
         rows = [{"name": topic, "partitions": numbers} for topic, numbers in topics]
         if version < 4:
             return {
-                "v3_and_below_transactional_id": more.get("transactional_id", name), "v3_and_below_producer_id": of,
-                "v3_and_below_producer_epoch": epoch, "v3_and_below_topics": rows,
-            }  # fmt: skip
+                "v3_and_below_transactional_id": more.get("transactional_id", name),
+                "v3_and_below_producer_id": of,
+                "v3_and_below_producer_epoch": epoch,
+                "v3_and_below_topics": rows,
+            }
         one = {"transactional_id": name, "producer_id": of, "producer_epoch": epoch, "topics": rows, **more}
         return {"transactions": [one]}
 
@@ -81,15 +83,20 @@ def end_txn(w: World, version: int) -> Requests:
 
     def request(committed: bool, epoch: int, of: Any = producer_id, transactional_id: str = name) -> dict[str, Any]:
         return {
-            "transactional_id": transactional_id, "producer_id": of, "producer_epoch": epoch, "committed": committed,
-        }  # fmt: skip
+            "transactional_id": transactional_id,
+            "producer_id": of,
+            "producer_epoch": epoch,
+            "committed": committed,
+        }
 
     def added(epoch: int) -> dict[str, Any]:
         topics = [{"name": w.t, "partitions": [0, 1]}]
         return {
-            "v3_and_below_transactional_id": name, "v3_and_below_producer_id": producer_id,
-            "v3_and_below_producer_epoch": epoch, "v3_and_below_topics": topics,
-        }  # fmt: skip
+            "v3_and_below_transactional_id": name,
+            "v3_and_below_producer_id": producer_id,
+            "v3_and_below_producer_epoch": epoch,
+            "v3_and_below_topics": topics,
+        }
 
     yield request(True, 0, transactional_id="")
     yield request(True, 0, transactional_id=f"{w.prefix}nobody")

@@ -171,10 +171,14 @@ def _without_ids(answer: Any) -> Any:
 
 def acl(host: str, operation: Operation, kind: ResourceType) -> dict[str, Any]:
     return {
-        "resource_type": kind, "resource_name": CLUSTER_NAME if kind == ResourceType.CLUSTER else "*",
-        "resource_pattern_type": LITERAL, "principal": "User:ANONYMOUS", "host": host, "operation": operation,
+        "resource_type": kind,
+        "resource_name": CLUSTER_NAME if kind == ResourceType.CLUSTER else "*",
+        "resource_pattern_type": LITERAL,
+        "principal": "User:ANONYMOUS",
+        "host": host,
+        "operation": operation,
         "permission_type": ALLOW,
-    }  # fmt: skip
+    }
 
 
 def things(keys: Iterable[ApiKey]) -> Iterator[tuple[ApiKey, Need, tuple[Operation, ResourceType], str]]:
@@ -197,15 +201,21 @@ def brokers(directory: Path, *, pair: bool = False) -> Iterator[Compared]:
             port = stack.enter_context(hold_port()).getsockname()[1]
             listener = f"127.0.0.1:{port}"
             shared = {
-                **SETTINGS, "controller.quorum.voters": f"1@{listener}", "controller.listener.names": "CONTROLLER",
-            }  # fmt: skip
+                **SETTINGS,
+                "controller.quorum.voters": f"1@{listener}",
+                "controller.listener.names": "CONTROLLER",
+            }
             own = {"process.roles": "controller", "node.id": "1", "listeners": f"CONTROLLER://{listener}"}
             stack.enter_context(NodeProcess(directory / "controller", {**shared, **own}, port=port))
             settings = {**shared, "process.roles": "broker", "node.id": "2"}
         kafka = KafkaPeer(
-            directory / "kafka", heap="512m", flags=start_fast("4.4"), release="4.4", settings=SETTINGS | PLUGIN,
+            directory / "kafka",
+            heap="512m",
+            flags=start_fast("4.4"),
+            release="4.4",
+            settings=SETTINGS | PLUGIN,
             node_id=2 if pair else 1,
-        )  # fmt: skip
+        )
         stack.enter_context(kafka)
         node = stack.enter_context(NodeProcess(directory / "ottla", settings))
         prefix = f"d{os.getpid()}-{time.time_ns() % 10**9}-"

@@ -160,9 +160,14 @@ def test_where_kafka_fails_we_refuse(ottla: str, kafka: str, asked: dict[str, An
 def test_the_admin_client_of_librdkafka(ottla: str) -> None:
     admin = AdminClient({"bootstrap.servers": ottla})
     binding = AclBinding(
-        ResourceType.TOPIC, "orders", ResourcePatternType.PREFIXED, "User:alice", "*", AclOperation.READ,
+        ResourceType.TOPIC,
+        "orders",
+        ResourcePatternType.PREFIXED,
+        "User:alice",
+        "*",
+        AclOperation.READ,
         AclPermissionType.ALLOW,
-    )  # fmt: skip
+    )
     everything = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, "User:alice", None, AclOperation.ANY, AclPermissionType.ANY
     )
@@ -191,9 +196,7 @@ def test_our_commands(ottla: str, kafka: str) -> None:
         assert ours == theirs, f"ottla {typed}\n--- Ottla: {ours!r}\n--- Kafka: {theirs!r}"
         assert "internal error" not in ours.complaints
     explained = Ran(ottla, "acl explain admin read topic:orders", "", {})
-    assert explained.out.splitlines() == [
-        "User:admin may read topic:orders", "  because this user is in super.users"
-    ]  # fmt: skip
+    assert explained.out.splitlines() == ["User:admin may read topic:orders", "  because this user is in super.users"]
     hidden = Ran(kafka, "acl explain admin read topic:orders", "", {})
     assert "the cluster does not show its super.users" in hidden.out
 

@@ -132,8 +132,9 @@ def test_settings_of_a_broker(pair: Pair) -> None:
     )
     mine = {name: each for name, each in mine.items() if not name.startswith("ottla.")}
     warm_up = {f"group.{each}" for each in INTERNAL_IN_KAFKA} | {
-        "group.streams.max.warmup.replicas", "group.streams.min.task.offset.interval.ms",
-    }  # fmt: skip
+        "group.streams.max.warmup.replicas",
+        "group.streams.min.task.offset.interval.ms",
+    }
     assert mine.keys() - theirs.keys() == warm_up, "internal in Kafka, where they have no effect"
     mine = {name: each for name, each in mine.items() if name not in warm_up}
     static = {name for found in (mine, theirs) for name, each in found.items() if each["config_source"] == 4}

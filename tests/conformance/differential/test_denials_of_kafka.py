@@ -35,8 +35,10 @@ def test_a_line_of_a_running_kafka(tmp_path: Path) -> None:
     with KafkaPeer(tmp_path, heap="512m", settings=SECURED, flags=start_fast("4.4"), release="4.4") as peer:
         admin = AdminClient({"bootstrap.servers": peer.bootstrap})
         admin.create_topics([NewTopic("my.orders", 1)])["my.orders"].result(LIMIT_S)
-        for operation, permission in ((AclOperation.WRITE, AclPermissionType.DENY),
-                                      (AclOperation.DESCRIBE, AclPermissionType.ALLOW)):  # fmt: skip
+        for operation, permission in (
+            (AclOperation.WRITE, AclPermissionType.DENY),
+            (AclOperation.DESCRIBE, AclPermissionType.ALLOW),
+        ):
             acl = AclBinding(
                 ResourceType.TOPIC, "my.", ResourcePatternType.PREFIXED, "User:ANONYMOUS", "*", operation, permission
             )

@@ -122,10 +122,16 @@ def test_topics_that_are_really_made(pair: Comparison, version: int) -> None:
     default = -1 if version >= 4 else 1
     placed = [{"partition_index": number, "broker_ids": [1]} for number in (1, 0)]
     topics = [
-        topic("a"), topic("b", 3, configs=[{"name": "cleanup.policy", "value": "compact"}]),
+        topic("a"),
+        topic("b", 3, configs=[{"name": "cleanup.policy", "value": "compact"}]),
         topic("c", default, default),
-        topic("d", -1, -1, assignments=placed), topic("e", 0), topic("f", 1, 2), topic("g.x"), topic("h"), topic("h"),
-    ]  # fmt: skip
+        topic("d", -1, -1, assignments=placed),
+        topic("e", 0),
+        topic("f", 1, 2),
+        topic("g.x"),
+        topic("h"),
+        topic("h"),
+    ]
     for _ in range(2):
         pair.ask(ApiKey.CREATE_TOPICS, version, {"topics": topics, "timeout": 9000, "validate_only": False})
     pair.ask(ApiKey.CREATE_TOPICS, version, {"topics": [topic("g_x")], "timeout": 9000, "validate_only": False})
@@ -142,8 +148,10 @@ def test_topics_made_for_the_first_to_ask(pair: Comparison) -> None:
                 values = {"topics": rows, "allow_auto_topic_creation": True}
                 (row,) = side.ask(ApiKey.METADATA, version, values)["topics"]
                 assert row["error_code"] in (
-                    ErrorCode.none, ErrorCode.unknown_topic_or_partition, ErrorCode.leader_not_available
-                )  # fmt: skip
+                    ErrorCode.none,
+                    ErrorCode.unknown_topic_or_partition,
+                    ErrorCode.leader_not_available,
+                )
                 if not row["error_code"]:
                     break
                 time.sleep(0.05)

@@ -35,7 +35,7 @@ def produced(row: dict[str, Any], **theirs: Any) -> list[Difference]:
         (ApiKey.PRODUCE, ONCE, produced({"index": 0, "error_message": "a"}, error_message="b"), True),
         (ApiKey.PRODUCE, ONCE, produced({"index": 0, "error_message": "a"}, error_message=None), False),
     ],
-)  # fmt: skip
+)
 def test_what_is_exempt(api: ApiKey, request_: dict[str, Any], found: list[Difference], expected: bool) -> None:
     assert len(found) == 1
     assert is_exempt("a test", api, request_, found[0]) is expected

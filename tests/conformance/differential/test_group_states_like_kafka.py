@@ -62,36 +62,58 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
 
 def join(member: str) -> Values:
     protocols = [{"name": "range", "metadata": b"\0\0\0\0\0\1\0\6states\0\0\0\0"}]
-    return {"session_timeout": 60_000, "rebalance_timeout": 60_000, "member_id": member, "group_instance_id": None,
-            "protocol_type": "consumer", "protocols": protocols}  # fmt: skip
+    return {
+        "session_timeout": 60_000,
+        "rebalance_timeout": 60_000,
+        "member_id": member,
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocols": protocols,
+    }
 
 
 def consumer(member: str, epoch: int) -> Values:
     first = epoch == 0
-    return {"member_id": member, "member_epoch": epoch, "rebalance_timeout": 60_000 if first else -1,
-            "subscribed_topic_names": [TOPIC] if first else None,
-            "topic_partitions": [] if first else None}  # fmt: skip
+    return {
+        "member_id": member,
+        "member_epoch": epoch,
+        "rebalance_timeout": 60_000 if first else -1,
+        "subscribed_topic_names": [TOPIC] if first else None,
+        "topic_partitions": [] if first else None,
+    }
 
 
 def share(member: str, epoch: int) -> Values:
-    return {
-        "member_id": member, "member_epoch": epoch, "subscribed_topic_names": [TOPIC] if epoch == 0 else None
-    }  # fmt: skip
+    return {"member_id": member, "member_epoch": epoch, "subscribed_topic_names": [TOPIC] if epoch == 0 else None}
 
 
 def streams(member: str, epoch: int) -> Values:
-    subtopology = {"subtopology_id": "0", "source_topics": [TOPIC], "source_topic_regex": [],
-                   "state_changelog_topics": [], "repartition_sink_topics": [], "repartition_source_topics": [],
-                   "copartition_groups": []}  # fmt: skip
+    subtopology = {
+        "subtopology_id": "0",
+        "source_topics": [TOPIC],
+        "source_topic_regex": [],
+        "state_changelog_topics": [],
+        "repartition_sink_topics": [],
+        "repartition_source_topics": [],
+        "copartition_groups": [],
+    }
     first = epoch == 0
     return {
-        "member_id": member, "member_epoch": epoch, "endpoint_information_epoch": 0,
-        "rebalance_timeout": 60_000 if first else -1, "process_id": "p" if first else None,
+        "member_id": member,
+        "member_epoch": epoch,
+        "endpoint_information_epoch": 0,
+        "rebalance_timeout": 60_000 if first else -1,
+        "process_id": "p" if first else None,
         "topology": {"epoch": 0, "subtopologies": [subtopology]} if first else None,
-        "active_tasks": [] if first else None, "standby_tasks": [] if first else None,
-        "warmup_tasks": [] if first else None, "client_tags": [] if first else None, "user_endpoint": None,
-        "task_offsets": None, "task_end_offsets": None, "shutdown_application": False,
-    }  # fmt: skip
+        "active_tasks": [] if first else None,
+        "standby_tasks": [] if first else None,
+        "warmup_tasks": [] if first else None,
+        "client_tags": [] if first else None,
+        "user_endpoint": None,
+        "task_offsets": None,
+        "task_end_offsets": None,
+        "shutdown_application": False,
+    }
 
 
 HEARTBEATS: Final = {
@@ -162,51 +184,108 @@ def questions() -> Iterator[tuple[str, ApiKey, int, Callable[[Side, str], Values
         name = "the other" if who else "nobody"
         for kind, (key, version, values) in HEARTBEATS.items():
             for epoch in (0, 1, 7, -1, -2):
-                yield f"{kind} heartbeat of {name} at {epoch}", key, version, one(
-                    lambda member, values=values, epoch=epoch: values(member, epoch), somebody=who  # type: ignore[misc]
-                )  # fmt: skip
+                yield (
+                    f"{kind} heartbeat of {name} at {epoch}",
+                    key,
+                    version,
+                    one(
+                        lambda member, values=values, epoch=epoch: values(member, epoch),
+                        somebody=who,  # type: ignore[misc]
+                    ),
+                )
         for generation in (-1, 1, 7):
             more = {"generation_id": generation}
-            yield f"heartbeat of {name} at {generation}", ApiKey.HEARTBEAT, 4, one(
-                lambda member, more=more: {**more, "member_id": member}, somebody=who  # type: ignore[misc]
-            )  # fmt: skip
-            yield f"sync of {name} at {generation}", ApiKey.SYNC_GROUP, 4, one(
-                lambda member, more=more: {**more, "member_id": member, "assignments": []}, somebody=who  # type: ignore[misc]
-            )  # fmt: skip
-            yield f"commit of {name} at {generation}", ApiKey.OFFSET_COMMIT, 9, one(
-                lambda member, generation=generation: {  # type: ignore[misc]
-                    "generation_id_or_member_epoch": generation, "member_id": member, "topics": offsets()
-                }, somebody=who,
-            )  # fmt: skip
-            yield f"fetch of {name} at {generation}", ApiKey.OFFSET_FETCH, 9, (
-                lambda side, group, generation=generation, who=who: {  # type: ignore[misc]
-                    "groups": [{"group_id": group, "member_id": side.member if who else NOBODY,
-                                "member_epoch": generation, "topics": None}]
-                }
-            )  # fmt: skip
-        yield f"leave of {name}", ApiKey.LEAVE_GROUP, 5, one(
-            lambda member: {"members": [{"member_id": member, "group_instance_id": None, "reason": None}]}, somebody=who
-        )  # fmt: skip
+            yield (
+                f"heartbeat of {name} at {generation}",
+                ApiKey.HEARTBEAT,
+                4,
+                one(
+                    lambda member, more=more: {**more, "member_id": member},
+                    somebody=who,  # type: ignore[misc]
+                ),
+            )
+            yield (
+                f"sync of {name} at {generation}",
+                ApiKey.SYNC_GROUP,
+                4,
+                one(
+                    lambda member, more=more: {**more, "member_id": member, "assignments": []},
+                    somebody=who,  # type: ignore[misc]
+                ),
+            )
+            yield (
+                f"commit of {name} at {generation}",
+                ApiKey.OFFSET_COMMIT,
+                9,
+                one(
+                    lambda member, generation=generation: {  # type: ignore[misc]
+                        "generation_id_or_member_epoch": generation,
+                        "member_id": member,
+                        "topics": offsets(),
+                    },
+                    somebody=who,
+                ),
+            )
+            yield (
+                f"fetch of {name} at {generation}",
+                ApiKey.OFFSET_FETCH,
+                9,
+                (
+                    lambda side, group, generation=generation, who=who: {  # type: ignore[misc]
+                        "groups": [
+                            {
+                                "group_id": group,
+                                "member_id": side.member if who else NOBODY,
+                                "member_epoch": generation,
+                                "topics": None,
+                            }
+                        ]
+                    }
+                ),
+            )
+        yield (
+            f"leave of {name}",
+            ApiKey.LEAVE_GROUP,
+            5,
+            one(
+                lambda member: {"members": [{"member_id": member, "group_instance_id": None, "reason": None}]},
+                somebody=who,
+            ),
+        )
     yield "join of a new one", ApiKey.JOIN_GROUP, 3, one(lambda _: join(""))
     yield "join of nobody", ApiKey.JOIN_GROUP, 9, one(join)
-    yield "commit without a member", ApiKey.OFFSET_COMMIT, 9, one(
-        lambda _: {"generation_id_or_member_epoch": -1, "member_id": "", "topics": offsets()}
-    )  # fmt: skip
+    yield (
+        "commit without a member",
+        ApiKey.OFFSET_COMMIT,
+        9,
+        one(lambda _: {"generation_id_or_member_epoch": -1, "member_id": "", "topics": offsets()}),
+    )
     for key, version, name in (
-        (ApiKey.DESCRIBE_GROUPS, 6, "groups"), (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, "group_ids"),
-        (ApiKey.SHARE_GROUP_DESCRIBE, 1, "group_ids"), (ApiKey.STREAMS_GROUP_DESCRIBE, 1, "group_ids"),
+        (ApiKey.DESCRIBE_GROUPS, 6, "groups"),
+        (ApiKey.CONSUMER_GROUP_DESCRIBE, 1, "group_ids"),
+        (ApiKey.SHARE_GROUP_DESCRIBE, 1, "group_ids"),
+        (ApiKey.STREAMS_GROUP_DESCRIBE, 1, "group_ids"),
         (ApiKey.DELETE_GROUPS, 2, "groups_names"),
-    ):  # fmt: skip
+    ):
         yield key.name.lower(), key, version, lambda _, group, name=name: {name: [group]}  # type: ignore[misc]
-    yield "offset_delete", ApiKey.OFFSET_DELETE, 0, one(
-        lambda _: {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}
-    )  # fmt: skip
-    yield "alter_share_group_offsets", ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, one(
-        lambda _: {"topics": [{"topic_name": TOPIC, "partitions": [{"partition_index": 0, "start_offset": 0}]}]}
-    )  # fmt: skip
-    yield "delete_share_group_offsets", ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, one(
-        lambda _: {"topics": [{"topic_name": TOPIC}]}
-    )  # fmt: skip
+    yield (
+        "offset_delete",
+        ApiKey.OFFSET_DELETE,
+        0,
+        one(lambda _: {"topics": [{"name": TOPIC, "partitions": [{"partition_index": 0}]}]}),
+    )
+    yield (
+        "alter_share_group_offsets",
+        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
+        0,
+        one(lambda _: {"topics": [{"topic_name": TOPIC, "partitions": [{"partition_index": 0, "start_offset": 0}]}]}),
+    )
+    yield (
+        "delete_share_group_offsets",
+        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+        0,
+        one(lambda _: {"topics": [{"topic_name": TOPIC}]}),
+    )
     yield (
         "describe_share_group_offsets",
         ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,

@@ -72,8 +72,14 @@ class Topic:
                 {"partition": index, "fetch_offset": offset, "partition_max_bytes": 1 << 20, **partition}
                 for index, offset in enumerate(offsets)
             ]
-            values = {"max_wait": 50, "min_bytes": 1, "max_bytes": 1 << 20, "session_id": session, "session_epoch": -1,
-                      "topics": [{**topic, **more.get("topic", {}), "partitions": asked}] if asked else ()}  # fmt: skip
+            values = {
+                "max_wait": 50,
+                "min_bytes": 1,
+                "max_bytes": 1 << 20,
+                "session_id": session,
+                "session_epoch": -1,
+                "topics": [{**topic, **more.get("topic", {}), "partitions": asked}] if asked else (),
+            }
             values |= {name: value for name, value in more.items() if name not in ("topic", "forget")}
             values["forgotten_topics_data"] = [{**topic, "partitions": more["forget"]}] if "forget" in more else ()
             answer = comparable(wire.ask(ApiKey.FETCH, version, values))

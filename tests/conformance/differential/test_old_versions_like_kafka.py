@@ -48,8 +48,9 @@ def kafka(directory: Path) -> Iterator[int]:
     java = ["java", "-XX:TieredStopAtLevel=1", "-Xmx384m", "-cp", libs]
     subprocess.run(
         [*java, "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qk", "-c", str(config)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+    )
     with (directory / "kafka.out").open("wb") as output:
         process = subprocess.Popen([*java, "kafka.Kafka", str(config)], stdout=output, stderr=output)
         try:
@@ -133,8 +134,14 @@ async def compare(ports: tuple[int, int]) -> None:
             )
     for key in (ApiKey.CREATE_DELEGATION_TOKEN, ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN):
         await same(key, 0, {})
-    everything = {"resource_type_filter": 2, "operation": 1, "permission_type": 1, "resource_name_filter": None,
-                  "principal_filter": None, "host_filter": None}  # fmt: skip
+    everything = {
+        "resource_type_filter": 2,
+        "operation": 1,
+        "permission_type": 1,
+        "resource_name_filter": None,
+        "principal_filter": None,
+        "host_filter": None,
+    }
     await same(ApiKey.DESCRIBE_ACLS, 0, everything)
     await same(ApiKey.DELETE_TOPICS, 0, {"topic_names": ["t0", "nope"], "timeout": 30_000})
     for each in both:

@@ -40,9 +40,13 @@ class Asked(Pair):
 
     def push(self, client: UUID, subscription: int, metrics: bytes = METRICS, **more: Any) -> int:
         values = {
-            "client_instance_id": client, "subscription_id": subscription, "terminating": False, "compression_type": 0,
-            "metrics": metrics, **more,
-        }  # fmt: skip
+            "client_instance_id": client,
+            "subscription_id": subscription,
+            "terminating": False,
+            "compression_type": 0,
+            "metrics": metrics,
+            **more,
+        }
         return int(self.same(PUSH, 0, values)["error_code"])
 
     def alter(self, name: str, **settings: str | None) -> Any:
@@ -61,10 +65,13 @@ def pair(tmp_path: Path) -> Iterator[Asked]:
     with ExitStack() as stack:
         kafka = stack.enter_context(
             KafkaPeer(
-                tmp_path / "kafka", heap="512m", flags=START_FAST, classes=build.build("tools"),
+                tmp_path / "kafka",
+                heap="512m",
+                flags=START_FAST,
+                classes=build.build("tools"),
                 settings={"metric.reporters": "TelemetryReceiver"},
             )
-        )  # fmt: skip
+        )
         node = stack.enter_context(NodeProcess(tmp_path / "node"))
         yield Asked(node.bootstrap, kafka.bootstrap)
 
@@ -87,9 +94,12 @@ def test_both_answer_the_same(pair: Asked) -> None:
     time.sleep(2 * INTERVAL_S)
     assert pair.push(one, subscription, compression_type=9) == 76 and pair.get(one)["error_code"] == 0
     for data, codec, expected in (
-        (bytes(1_048_577), Codec.NONE, 118), (b"not gzip", Codec.GZIP, 87), (b"\xff", Codec.NONE, 87), (b"", 0, 0),
+        (bytes(1_048_577), Codec.NONE, 118),
+        (b"not gzip", Codec.GZIP, 87),
+        (b"\xff", Codec.NONE, 87),
+        (b"", 0, 0),
         *((compress(codec, METRICS), codec, 0) for codec in Codec),
-    ):  # fmt: skip
+    ):
         time.sleep(2 * INTERVAL_S)
         assert pair.push(one, subscription, data, compression_type=int(codec)) == expected
     assert pair.push(one, subscription, terminating=True) == 0
@@ -114,18 +124,36 @@ def _subscriptions(pair: Asked) -> None:
     """Settings that are taken or refused alike, and clients that match alike."""
     numbers = iter(range(1000))
     for match in (
-        "client_software_name=unknown", "client_software_name=apache-kafka-java", "client_id=.*", "client_id=conf",
-        "client_id=", "client_source_port=\\d+", "client_source_address=127.0.0.1", "a=b", "client_id=x=",
-        "client_id=x=y", "client_id=[", "client_id", "=x", " client_id = .* , client_software_version=.*",
+        "client_software_name=unknown",
+        "client_software_name=apache-kafka-java",
+        "client_id=.*",
+        "client_id=conf",
+        "client_id=",
+        "client_source_port=\\d+",
+        "client_source_address=127.0.0.1",
+        "a=b",
+        "client_id=x=",
+        "client_id=x=y",
+        "client_id=[",
+        "client_id",
+        "=x",
+        " client_id = .* , client_software_version=.*",
         "client_id=nobody,client_id=conf.*",
-    ):  # fmt: skip
+    ):
         pair.alter("m", match=match, metrics="m")
         pair.get(UUID(int=72 << 64 | next(numbers)))
     pair.alter("m", match=None, metrics=None)
     for settings in (
-        {"metrics": ""}, {"metrics": "*"}, {"metrics": "a,*,b"}, {"interval_ms": "99"}, {"interval_ms": "3600001"},
-        {"interval_ms": "x"}, {"bogus": "1"}, {"metrics": ","}, {"metrics": "a,,b"},
-    ):  # fmt: skip
+        {"metrics": ""},
+        {"metrics": "*"},
+        {"metrics": "a,*,b"},
+        {"interval_ms": "99"},
+        {"interval_ms": "3600001"},
+        {"interval_ms": "x"},
+        {"bogus": "1"},
+        {"metrics": ","},
+        {"metrics": "a,,b"},
+    ):
         pair.alter("n", **settings)
         pair.get(UUID(int=72 << 64 | next(numbers)))
     pair.alter("n", metrics=None)

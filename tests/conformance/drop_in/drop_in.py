@@ -39,9 +39,12 @@ class Place:
     ) -> None:
         """Formatted by Kafka's tool with the arguments `format_as`, or left for Ottla to make; `release` of Kafka."""
         self.kafka = KafkaPeer(
-            directory, heap="384m", settings={**SETTINGS, **(settings or {})}, flags=start_fast(release),
+            directory,
+            heap="384m",
+            settings={**SETTINGS, **(settings or {})},
+            flags=start_fast(release),
             release=release,
-        )  # fmt: skip
+        )
         if "--standalone" in format_as:  # the voters are in the metadata (KIP-853), as in Kafka's own example file
             self.kafka.settings |= {
                 "controller.quorum.voters": None,
@@ -167,10 +170,17 @@ def fetch(client: Client, topic: str, offset: int, partition: int = 0) -> Any:
     """Records for a read_committed reader."""
     wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
     request = {
-        "replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 22, "isolation_level": 1,
-        "session_id": 0, "session_epoch": -1, "topics": [{"topic": topic, "partitions": [wanted]}],
-        "forgotten_topics_data": [], "rack_id": "",
-    }  # fmt: skip
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 1 << 22,
+        "isolation_level": 1,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "partitions": [wanted]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
     answer = client.ask(ApiKey.FETCH, 12, request)["responses"][0]["partitions"][0]
     assert answer["error_code"] == 0, (topic, partition, answer)
     return answer
@@ -194,12 +204,16 @@ def _groups(client: Client) -> dict[Any, Any]:
     return {
         (types[group["group_id"]], group["group_id"]): {
             (topic["name"], each["partition_index"]): (
-                each["committed_offset"], each["committed_leader_epoch"], each["metadata"], each["error_code"]
+                each["committed_offset"],
+                each["committed_leader_epoch"],
+                each["metadata"],
+                each["error_code"],
             )
-            for topic in group["topics"] for each in topic["partitions"]
+            for topic in group["topics"]
+            for each in topic["partitions"]
         }
         for group in answer["groups"]
-    }  # fmt: skip
+    }
 
 
 def _producers(client: Client, topics: Mapping[str, Any]) -> dict[Any, Any]:

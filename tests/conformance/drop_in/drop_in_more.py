@@ -48,11 +48,14 @@ def put(client: Client) -> None:
     assert [each["error_code"] for each in answer["results"]] == [0, 0, 0], answer
     users = [
         {
-            "name": name, "mechanism": mechanism, "iterations": ITERATIONS, "salt": SALT,
+            "name": name,
+            "mechanism": mechanism,
+            "iterations": ITERATIONS,
+            "salt": SALT,
             "salted_password": hashlib.pbkdf2_hmac(algorithm, PASSWORD, SALT, ITERATIONS),
         }
         for name, mechanism, algorithm in ((ALICE, SHA_256, "sha256"), ("bob", SHA_512, "sha512"))
-    ]  # fmt: skip
+    ]
     answer = client.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": [], "upsertions": users})
     assert {each["error_code"] for each in answer["results"]} == {0}, answer
     quota = [{"key": "producer_byte_rate", "value": 1e9, "remove": False}]
@@ -130,10 +133,17 @@ def _join_streams(client: Client, group: str, topic: str) -> None:
 
 def _heartbeat(group: str, member: str) -> dict[str, Any]:
     return {
-        "group_id": group, "member_id": member, "member_epoch": 0, "instance_id": None, "rack_id": None,
-        "rebalance_timeout": -1, "subscribed_topic_names": None, "topic_partitions": None,
-        "server_assignor": None, "subscribed_topic_regex": None,
-    }  # fmt: skip
+        "group_id": group,
+        "member_id": member,
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": -1,
+        "subscribed_topic_names": None,
+        "topic_partitions": None,
+        "server_assignor": None,
+        "subscribed_topic_regex": None,
+    }
 
 
 def _join_848(client: Client, group: str, topic: str) -> str:
@@ -149,9 +159,12 @@ def _join_848(client: Client, group: str, topic: str) -> str:
 def _commit(client: Client, group: str, member: str, epoch: int, topic: str) -> None:
     part = {"partition_index": 0, "committed_offset": 1, "committed_leader_epoch": 0, "committed_metadata": "m"}
     request = {
-        "group_id": group, "generation_id_or_member_epoch": epoch, "member_id": member,
-        "group_instance_id": None, "topics": [{"name": topic, "partitions": [part]}],
-    }  # fmt: skip
+        "group_id": group,
+        "generation_id_or_member_epoch": epoch,
+        "member_id": member,
+        "group_instance_id": None,
+        "topics": [{"name": topic, "partitions": [part]}],
+    }
     answer = client.ask(ApiKey.OFFSET_COMMIT, 9, request)
     assert answer["topics"][0]["partitions"][0]["error_code"] == 0, answer
 
@@ -216,13 +229,16 @@ def kept_groups(client: Client) -> dict[str, Any]:
     wanted = {"groups": [{"group_id": each, "topics": None} for each in ("share", "share-empty")]}
     starts = ask_other(client, DESCRIBE_SHARE_GROUP_OFFSETS, 0, "describe_share_group_offsets", wanted)
     streams = client.ask(
-        ApiKey.STREAMS_GROUP_DESCRIBE, 0,
+        ApiKey.STREAMS_GROUP_DESCRIBE,
+        0,
         {"group_ids": ["streams-left", "streams-empty"], "include_authorized_operations": False},
-    )  # fmt: skip
+    )
     found = {
-        "consumers": consumers["groups"], "streams": streams["groups"], "shares": shares["groups"],
+        "consumers": consumers["groups"],
+        "streams": streams["groups"],
+        "shares": shares["groups"],
         "starts": starts["groups"],
-    }  # fmt: skip
+    }
     for part, groups in found.items():
         assert {each["error_code"] for each in groups} == {0}, (part, groups)
     return {part: sorted(map(str, groups)) for part, groups in found.items()}
@@ -260,9 +276,14 @@ def ask_other(client: Client, key: int, version: int, name: str, values: Mapping
 
 def put_acl(client: Client, topic: str) -> None:
     creation = {
-        "resource_type": TOPIC_ACL, "resource_name": topic, "resource_pattern_type": LITERAL, "principal": "User:bob",
-        "host": "10.0.0.1", "operation": READ, "permission_type": ALLOW,
-    }  # fmt: skip
+        "resource_type": TOPIC_ACL,
+        "resource_name": topic,
+        "resource_pattern_type": LITERAL,
+        "principal": "User:bob",
+        "host": "10.0.0.1",
+        "operation": READ,
+        "permission_type": ALLOW,
+    }
     (row,) = client.ask(ApiKey.CREATE_ACLS, 3, {"creations": [creation]})["results"]
     assert row["error_code"] == 0, row
 
@@ -270,9 +291,14 @@ def put_acl(client: Client, topic: str) -> None:
 def delete_acls(client: Client, name: str) -> None:
     """Delete the one ACL of this prefix."""
     wanted = {
-        "resource_type_filter": TOPIC_ACL, "resource_name_filter": name, "pattern_type_filter": PREFIXED,
-        "principal_filter": None, "host_filter": None, "operation": ANY, "permission_type": ANY,
-    }  # fmt: skip
+        "resource_type_filter": TOPIC_ACL,
+        "resource_name_filter": name,
+        "pattern_type_filter": PREFIXED,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": ANY,
+        "permission_type": ANY,
+    }
     (row,) = client.ask(ApiKey.DELETE_ACLS, 3, {"filters": [wanted]})["filter_results"]
     assert row["error_code"] == 0 and len(row["matching_acls"]) == 1, row
 
@@ -280,9 +306,14 @@ def delete_acls(client: Client, name: str) -> None:
 def kept_acls(client: Client) -> list[str]:
     """All ACLs, whichever broker shows them."""
     any_acl = {
-        "resource_type_filter": ANY, "resource_name_filter": None, "pattern_type_filter": ANY,
-        "principal_filter": None, "host_filter": None, "operation": ANY, "permission_type": ANY,
-    }  # fmt: skip
+        "resource_type_filter": ANY,
+        "resource_name_filter": None,
+        "pattern_type_filter": ANY,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": ANY,
+        "permission_type": ANY,
+    }
     answer = client.ask(ApiKey.DESCRIBE_ACLS, 3, any_acl)
     return sorted(map(str, answer["resources"]))
 

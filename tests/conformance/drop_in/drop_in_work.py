@@ -61,9 +61,14 @@ class Reader:
         self._log: collections.deque[str] = collections.deque(maxlen=300)
         """The end of what librdkafka says that it does, for a reader that gets no further."""
         self._settings = {
-            "bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, **_QUICK,
-            "auto.offset.reset": "error", "log_level": 7, "debug": "broker,cgrp,consumer,metadata,topic",
-        }  # fmt: skip
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            **_QUICK,
+            "auto.offset.reset": "error",
+            "log_level": 7,
+            "debug": "broker,cgrp,consumer,metadata,topic",
+        }
         self._consumer: Consumer | None = None
         self._begun = False
 

@@ -32,9 +32,11 @@ COMPLAINTS = ("mismatch", "exception", "isvalid: false", "out of order", "found 
 
 def fill(client: Client, bootstrap: str) -> None:
     settings: dict[str, Any] = {
-        "cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0.0", "internal_segment_bytes": 3000,
+        "cleanup_policy": "compact",
+        "min_cleanable_dirty_ratio": "0.0",
+        "internal_segment_bytes": 3000,
         "index_interval_bytes": 200,
-    }  # fmt: skip
+    }
     for codec in ("none", "gzip", "lz4", "zstd", "snappy"):
         topic = "plain" if codec == "none" else codec
         assert client.create(topic, **settings) == "none"
@@ -141,8 +143,10 @@ def comparable(directory: Path) -> list[Any]:
     for header, records in batches(directory):
         horizon = header.has_delete_horizon
         stable = header._replace(
-            batch_length=0, crc=0, base_timestamp=0 if horizon else header.base_timestamp,
-        )  # fmt: skip
+            batch_length=0,
+            crc=0,
+            base_timestamp=0 if horizon else header.base_timestamp,
+        )
         found.append((stable, records))
     return found
 
@@ -180,10 +184,15 @@ def test_kafka_dumps_what_ottla_left(by_ottla: Path, topic: str) -> None:
 
 def everything(bootstrap: str, topic: str) -> dict[bytes, bytes]:
     """The table that a read_committed consumer makes of a topic."""
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
-        "isolation.level": "read_committed", "enable.partition.eof": True,
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     table: dict[bytes, bytes] = {}
     while True:

@@ -26,9 +26,14 @@ NUMBERS = 300
 
 @pytest.mark.parametrize("brokers", ROUNDS, ids="-".join)
 def test_round_trip(tmp_path: Path, brokers: tuple[str, ...]) -> None:
-    place = Place(tmp_path / "place", {
-        "log.dirs": f"{tmp_path}/place/data,{tmp_path}/place/more", "log.cleaner.backoff.ms": "50",
-    }, formatted=brokers[0] == "kafka")  # fmt: skip
+    place = Place(
+        tmp_path / "place",
+        {
+            "log.dirs": f"{tmp_path}/place/data,{tmp_path}/place/more",
+            "log.cleaner.backoff.ms": "50",
+        },
+        formatted=brokers[0] == "kafka",
+    )
     numbers, stays = Numbers(place.bootstrap), Reader(place.bootstrap, "stays")
     comes = Reader(place.bootstrap, "comes-and-goes")
     before: dict[str, Any] = {}
@@ -134,9 +139,12 @@ def _commit(client: Client, group: str, offset: int, metadata: str | None) -> No
         "committed_metadata": metadata,
     }
     request = {
-        "group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
         "topics": [{"name": "codecs", "partitions": [part]}],
-    }  # fmt: skip
+    }
     answer = client.ask(ApiKey.OFFSET_COMMIT, 8, request)
     assert answer["topics"][0]["partitions"][0]["error_code"] == 0, answer
 

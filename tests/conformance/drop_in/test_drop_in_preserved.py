@@ -87,10 +87,15 @@ def test_what_is_not_served_is_kept(tmp_path: Path) -> None:
         groups, listed = seen(client)["groups"], listed_groups(client)
         names = ("848", "848-taken", "848-deleted", "848-left", "848-empty", "streams", "streams-left", "streams-empty")
         assert {name: listed.get(name) for name in names} == {
-            "848": ("Empty", "classic"), "848-taken": ("Empty", "classic"), "848-deleted": None,
-            "848-left": ("Stable", "consumer"), "848-empty": ("Empty", "consumer"), "streams": ("Empty", "classic"),
-            "streams-left": ("Stable", "streams"), "streams-empty": ("Empty", "streams"),
-        }  # fmt: skip
+            "848": ("Empty", "classic"),
+            "848-taken": ("Empty", "classic"),
+            "848-deleted": None,
+            "848-left": ("Stable", "consumer"),
+            "848-empty": ("Empty", "consumer"),
+            "streams": ("Empty", "classic"),
+            "streams-left": ("Stable", "streams"),
+            "streams-empty": ("Empty", "streams"),
+        }
     with place.running("kafka") as client:
         become(lambda: listed_groups(client), listed)
         become(lambda: kept_groups(client), groups_at_kafka)
@@ -149,5 +154,5 @@ def _secured(directory: Path) -> tuple[Place, int]:
     place.ottla.settings = {
         "listeners": f"PLAINTEXT://127.0.0.1:{kafka.port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{kafka.port}",
-    }  # fmt: skip
+    }
     return place, login

@@ -82,9 +82,12 @@ def complaint(*arguments: str, status: int = 2) -> str:
     """The error of a node that does not start."""
     ended = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", "server", "start", *arguments],
-        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith("OTTLA_")},
-    )  # fmt: skip
+    )
     assert ended.returncode == status, ended
     assert ended.stderr.startswith("ottla: ") and "Traceback" not in ended.stderr, ended.stderr
     return ended.stderr
@@ -116,10 +119,13 @@ def test_a_file_that_has_grown_for_years(tmp_path: Path) -> None:
     assert {each.name for each in (tmp_path / "data").iterdir() if each.is_dir()} == {"a", "b", "meta"}
     assert (tmp_path / "data" / "meta" / "__cluster_metadata-0").is_dir()
     assert {
-        "zookeeper.connection.timeout.ms", "metric.reporters",
-        "inter.broker.protocol.version", "log.message.format.version", "confluent.support.metrics.enable",
+        "zookeeper.connection.timeout.ms",
+        "metric.reporters",
+        "inter.broker.protocol.version",
+        "log.message.format.version",
+        "confluent.support.metrics.enable",
         "super.users",
-    } <= set(without_effect(node))  # fmt: skip
+    } <= set(without_effect(node))
     assert "changeit" not in node.output.read_text()
 
 

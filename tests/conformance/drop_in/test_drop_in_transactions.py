@@ -26,9 +26,11 @@ def produce(client: Client, producer_id: int, sequence: int, epoch: int = 0, cou
     )
     row = {"index": 0, "records": bytes(data)}
     request = {
-        "transactional_id": f"x{producer_id}", "acks": -1, "timeout": 9000,
+        "transactional_id": f"x{producer_id}",
+        "acks": -1,
+        "timeout": 9000,
         "topic_data": [{"name": "t", "partition_data": [row]}],
-    }  # fmt: skip
+    }
     answer = client.ask(ApiKey.PRODUCE, 11, request)["responses"][0]["partition_responses"][0]
     assert answer["error_code"] == 0, answer
 
@@ -36,9 +38,15 @@ def produce(client: Client, producer_id: int, sequence: int, epoch: int = 0, cou
 def commit(client: Client, producer_id: int, offset: int, epoch: int = 0) -> None:
     row = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
     request = {
-        "transactional_id": f"x{producer_id}", "group_id": "g", "producer_id": producer_id, "producer_epoch": epoch,
-        "generation_id": -1, "member_id": "", "group_instance_id": None, "topics": [{"name": "t", "partitions": [row]}],
-    }  # fmt: skip
+        "transactional_id": f"x{producer_id}",
+        "group_id": "g",
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+        "generation_id": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": "t", "partitions": [row]}],
+    }
     answer = client.ask(ApiKey.TXN_OFFSET_COMMIT, 4, request)["topics"][0]["partitions"][0]
     assert answer["error_code"] == 0, answer
 
@@ -49,9 +57,13 @@ def end(client: Client, producer_id: int, epoch: int, *, committed: bool, offset
         number = partition_for("g", OFFSETS_PARTITIONS)
         topics.append({"name": "__consumer_offsets", "partition_indexes": [number]})
     marker = {
-        "producer_id": producer_id, "producer_epoch": epoch, "transaction_result": committed, "topics": topics,
-        "coordinator_epoch": 0, "transaction_version": 2,
-    }  # fmt: skip
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+        "transaction_result": committed,
+        "topics": topics,
+        "coordinator_epoch": 0,
+        "transaction_version": 2,
+    }
     found = client.ask(ApiKey.WRITE_TXN_MARKERS, 2, {"markers": [marker]})["markers"][0]["topics"]
     assert not any(row["error_code"] for topic in found for row in topic["partitions"]), found
 

@@ -457,9 +457,14 @@ class TestCost:
     def test_importing_loads_little(self) -> None:
         loaded = self.loaded("import ottla.testing")
         assert {name for name in loaded if name.startswith("ottla")} == {
-            "ottla", "ottla.testing", "ottla.testing.broker", "ottla.testing.lifetime", "ottla.testing.process",
-            "ottla.testing.exchange", "ottla.testing.records",
-        }  # fmt: skip
+            "ottla",
+            "ottla.testing",
+            "ottla.testing.broker",
+            "ottla.testing.lifetime",
+            "ottla.testing.process",
+            "ottla.testing.exchange",
+            "ottla.testing.records",
+        }
         assert not loaded & {"asyncio", "kio", "uvloop", "confluent_kafka", "pytest", "rich", "multiprocessing"}
 
     def test_the_plugin_loads_nothing_of_a_broker_until_asked(self) -> None:
@@ -511,10 +516,24 @@ def run_pytest(directory: Path, *arguments: str) -> str:
     plugin = [] if "ottla.testing.plugin" in installed else ["-p", "ottla.testing.plugin"]
     environ = {name: value for name, value in os.environ.items() if not re.match("PYTEST_", name)}
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--strict-markers", "-p", "no:cacheprovider", "--basetemp=base", *plugin,
-         *arguments],
-        cwd=directory, capture_output=True, text=True, env=environ, timeout=300,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--strict-markers",
+            "-p",
+            "no:cacheprovider",
+            "--basetemp=base",
+            *plugin,
+            *arguments,
+        ],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        env=environ,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -44,9 +44,13 @@ def test_nodes_inside_tests_keep_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "expected"),
-    [({}, "-1"), ({"log.retention.hours": 1}, "3600000"), ({"log.retention.minutes": 2}, "120000"),
-     ({"log.retention.ms": 5}, "5")],
-)  # fmt: skip
+    [
+        ({}, "-1"),
+        ({"log.retention.hours": 1}, "3600000"),
+        ({"log.retention.minutes": 2}, "120000"),
+        ({"log.retention.ms": 5}, "5"),
+    ],
+)
 def test_a_broker_for_users_keeps_records_by_default(settings: dict[str, int], expected: str) -> None:
     with Broker(settings, topics=["t"]) as broker:
         resource = ConfigResource(ConfigResource.Type.TOPIC, "t")

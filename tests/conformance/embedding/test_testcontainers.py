@@ -211,8 +211,9 @@ def test_settings_of_the_environment() -> None:
 def test_a_file_of_variables(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("# for Kafka\n\nKAFKA_NUM_PARTITIONS=3\nexport NAME='two words'\n")
     assert KafkaContainer().with_env_file(tmp_path / ".env").env.items() >= {
-        ("KAFKA_NUM_PARTITIONS", "3"), ("NAME", "two words"),
-    }  # fmt: skip
+        ("KAFKA_NUM_PARTITIONS", "3"),
+        ("NAME", "two words"),
+    }
 
 
 def test_what_only_a_container_has(tmp_path: Path) -> None:

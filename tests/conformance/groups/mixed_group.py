@@ -61,10 +61,22 @@ def command(client: str, bootstrap: str, topic: str, group: str, strategy: str, 
             name = f"org.apache.kafka.clients.consumer.{JAVA_ASSIGNORS[strategy]}"
             arguments = ["--session-timeout", "10000", "--assignment-strategy", name]
         return java(
-            "org.apache.kafka.tools.VerifiableConsumer", "--bootstrap-server", bootstrap, "--topic", topic,
-            "--group-id", group, "--verbose", "--reset-policy", "earliest", "--command-config", str(settings),
-            *arguments, flags=start_fast(RELEASE), release=RELEASE,
-        )  # fmt: skip
+            "org.apache.kafka.tools.VerifiableConsumer",
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            topic,
+            "--group-id",
+            group,
+            "--verbose",
+            "--reset-policy",
+            "earliest",
+            "--command-config",
+            str(settings),
+            *arguments,
+            flags=start_fast(RELEASE),
+            release=RELEASE,
+        )
     language, *words = BINARIES[client]
     if reason := build.missing(language):
         pytest.skip(reason)
@@ -83,7 +95,7 @@ class Member:
         with open(errors, "ab") as log:
             self.process = subprocess.Popen(
                 arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
-            )  # fmt: skip
+            )
         self.reader = threading.Thread(target=self._follow, daemon=True)
         self.reader.start()
 

@@ -46,10 +46,17 @@ class RawMember:
 
         def beat() -> bool:
             nonlocal names_topics
-            answer = self._coordinator.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, {
-                "group_id": self.group, "member_id": self.member_id, "member_epoch": self.epoch, "rack_id": None,
-                "subscribed_topic_names": [self.topic] if names_topics else None,
-            })  # fmt: skip
+            answer = self._coordinator.ask(
+                ApiKey.SHARE_GROUP_HEARTBEAT,
+                1,
+                {
+                    "group_id": self.group,
+                    "member_id": self.member_id,
+                    "member_epoch": self.epoch,
+                    "rack_id": None,
+                    "subscribed_topic_names": [self.topic] if names_topics else None,
+                },
+            )
             names_topics = bool(answer["error_code"])
             if answer["error_code"]:
                 assert answer["error_code"] in _AGAIN, answer
@@ -72,11 +79,22 @@ class RawMember:
         """What is delivered within half a second."""
         epoch = next(self._session)
         self.is_open = True
-        answer = self.wire.ask(ApiKey.SHARE_FETCH, 1, {
-            "group_id": self.group, "member_id": self.member_id, "share_session_epoch": epoch, "max_wait": 500,
-            "min_bytes": 1, "max_bytes": 1 << 20, "max_records": count, "batch_size": count,
-            "topics": [self._topic(partition, [])] if epoch == 0 else [], "forgotten_topics_data": [],
-        })  # fmt: skip
+        answer = self.wire.ask(
+            ApiKey.SHARE_FETCH,
+            1,
+            {
+                "group_id": self.group,
+                "member_id": self.member_id,
+                "share_session_epoch": epoch,
+                "max_wait": 500,
+                "min_bytes": 1,
+                "max_bytes": 1 << 20,
+                "max_records": count,
+                "batch_size": count,
+                "topics": [self._topic(partition, [])] if epoch == 0 else [],
+                "forgotten_topics_data": [],
+            },
+        )
         assert not answer["error_code"], answer
         found = []
         for row in [row for topic in answer["responses"] for row in topic["partitions"]]:
@@ -94,27 +112,47 @@ class RawMember:
     def acknowledge(self, first: int, last: int, *types: int, partition: int = 0) -> int:
         """The error code."""
         batch = {"first_offset": first, "last_offset": last, "acknowledge_types": [*types]}
-        answer = self.wire.ask(ApiKey.SHARE_ACKNOWLEDGE, 1, {
-            "group_id": self.group, "member_id": self.member_id, "share_session_epoch": next(self._session),
-            "topics": [self._topic(partition, [batch])],
-        })  # fmt: skip
+        answer = self.wire.ask(
+            ApiKey.SHARE_ACKNOWLEDGE,
+            1,
+            {
+                "group_id": self.group,
+                "member_id": self.member_id,
+                "share_session_epoch": next(self._session),
+                "topics": [self._topic(partition, [batch])],
+            },
+        )
         assert not answer["error_code"], answer
         ((code,),) = [[row["error_code"] for row in topic["partitions"]] for topic in answer["responses"]]
         return int(code)
 
     def close_session(self) -> None:
         """What it has acquired is released."""
-        answer = self.wire.ask(ApiKey.SHARE_ACKNOWLEDGE, 1, {
-            "group_id": self.group, "member_id": self.member_id, "share_session_epoch": -1, "topics": [],
-        })  # fmt: skip
+        answer = self.wire.ask(
+            ApiKey.SHARE_ACKNOWLEDGE,
+            1,
+            {
+                "group_id": self.group,
+                "member_id": self.member_id,
+                "share_session_epoch": -1,
+                "topics": [],
+            },
+        )
         assert not answer["error_code"], answer
         self._session = itertools.count()
 
     def leave(self) -> None:
-        self._coordinator.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, {
-            "group_id": self.group, "member_id": self.member_id, "member_epoch": -1, "rack_id": None,
-            "subscribed_topic_names": None,
-        })  # fmt: skip
+        self._coordinator.ask(
+            ApiKey.SHARE_GROUP_HEARTBEAT,
+            1,
+            {
+                "group_id": self.group,
+                "member_id": self.member_id,
+                "member_epoch": -1,
+                "rack_id": None,
+                "subscribed_topic_names": None,
+            },
+        )
         self.wire.socket.close()
         self._coordinator.socket.close()
 
@@ -136,8 +174,7 @@ def create(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> U
     """Settings with underscores for dots."""
     wire = Wire(bootstrap)
     configs = [{"name": each.replace("_", "."), "value": value} for each, value in settings.items()]
-    topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [],
-             "configs": configs}  # fmt: skip
+    topic = {"name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [], "configs": configs}
     (row,) = wire.ask(ApiKey.CREATE_TOPICS, 7, {"topics": [topic], "timeout": 60_000})["topics"]
     assert not row["error_code"], row
     topic_id = row["topic_id"]
@@ -147,8 +184,10 @@ def create(bootstrap: str, name: str, partitions: int = 1, **settings: str) -> U
 
 def alter(bootstrap: str, kind: int, name: str, settings: dict[str, str | None]) -> tuple[int, str | None]:
     """The error and its sentence."""
-    rows = [{"name": each, "config_operation": 0 if value is not None else 1, "value": value}
-            for each, value in settings.items()]  # fmt: skip
+    rows = [
+        {"name": each, "config_operation": 0 if value is not None else 1, "value": value}
+        for each, value in settings.items()
+    ]
     resource = {"resource_type": kind, "resource_name": name, "configs": rows}
     (row,) = Wire(bootstrap).ask(
         ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": [resource], "validate_only": False}

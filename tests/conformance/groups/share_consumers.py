@@ -60,9 +60,16 @@ class Consumer:
     """A member of a share group. Every call raises ClientFails where the client throws."""
 
     def __init__(
-        self, at: Program, bootstrap: str, group: str, topic: str, *, records_max: int = 500, explicit: bool = True,
+        self,
+        at: Program,
+        bootstrap: str,
+        group: str,
+        topic: str,
+        *,
+        records_max: int = 500,
+        explicit: bool = True,
         acquire: str = "batch_optimized",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`explicit` acknowledgement is `share.acknowledgement.mode` of Java's consumer; franz-go's accepts what was
         not acknowledged before the next poll. `acquire` is `share.acquire.mode`."""
         self._at = at

@@ -41,9 +41,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 def rule(topic: str, user: str, permission: AclPermissionType) -> AclBinding:
     """Whether a user may write to a topic."""
-    return AclBinding(
-        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, user, "*", AclOperation.WRITE, permission
-    )  # fmt: skip
+    return AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, user, "*", AclOperation.WRITE, permission)
 
 
 def said(node: NodeProcess, text: str, group: str) -> list[str]:
@@ -128,9 +126,14 @@ def test_a_right_that_is_lost_and_given_back(node: NodeProcess) -> None:
     reject(member, bootstrap, "lost", 1, 2)
     assert len(said(node, LOST, "g-lost")) == 1
     which = AclBindingFilter(
-        ResourceType.TOPIC, "dlq.lost", ResourcePatternType.LITERAL, NODE, "*", AclOperation.WRITE,
+        ResourceType.TOPIC,
+        "dlq.lost",
+        ResourcePatternType.LITERAL,
+        NODE,
+        "*",
+        AclOperation.WRITE,
         AclPermissionType.DENY,
-    )  # fmt: skip
+    )
     for removed in admin.delete_acls([which]).values():
         assert len(removed.result(30)) == 1
     reject(member, bootstrap, "lost", 2, 1)

@@ -58,10 +58,14 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def letters(bootstrap: str, topic: str, count: int) -> list[Any]:
     """As many letters, in the order of their places."""
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap, "group.id": f"reader-{topic}", "auto.offset.reset": "earliest",
-        "enable.auto.commit": False,
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"reader-{topic}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     consumer.subscribe([topic])
     found: list[Any] = []
     end = time.monotonic() + LETTERS_S
@@ -69,10 +73,16 @@ def letters(bootstrap: str, topic: str, count: int) -> list[Any]:
         while len(found) < count and time.monotonic() < end:
             message = consumer.poll(0.5)
             if message is not None and not message.error():
-                found.append((
-                    message.partition(), message.offset(), message.key(), message.value(), message.headers(),
-                    message.timestamp()[0],
-                ))  # fmt: skip
+                found.append(
+                    (
+                        message.partition(),
+                        message.offset(),
+                        message.key(),
+                        message.value(),
+                        message.headers(),
+                        message.timestamp()[0],
+                    )
+                )
     finally:
         consumer.close()
     return sorted(found, key=lambda each: each[:2])
@@ -86,10 +96,12 @@ def prepared(bootstrap: str, name: str, *, count: int = 6, partition: int = 0, *
         producer.produce(name, f"v{number}", f"k{number}", partition=partition, headers=[("h", b"x"), ("n", None)])
     assert producer.flush(30) == 0
     settings: dict[str, str | None] = {
-        "share.auto.offset.reset": "earliest", "share.delivery.count.limit": "2",
-        "share.record.lock.duration.ms": "1000", "errors.deadletterqueue.topic.name": f"dlq.{name}",
+        "share.auto.offset.reset": "earliest",
+        "share.delivery.count.limit": "2",
+        "share.record.lock.duration.ms": "1000",
+        "errors.deadletterqueue.topic.name": f"dlq.{name}",
         **{each.replace("_", "."): value for each, value in of_group.items()},
-    }  # fmt: skip
+    }
     assert alter(bootstrap, GROUP, f"g-{name}", settings)[0] == 0
     settle(Wire(bootstrap))
     member = RawMember(bootstrap, f"g-{name}", name, topic_id)
@@ -225,8 +237,10 @@ def test_the_commands_show_dead_letters_and_put_each_back_once(ottla: str, kafka
         assert group in run(bootstrap, "list")
         shown = [json.loads(line) for line in run(bootstrap, "dead", group, "--json").splitlines()]
         assert [(each["offset"], each["reason"], each["deliveries"]) for each in shown] == [
-            (0, "rejected", 1), (2, "rejected", 1), (3, "rejected", 1)
-        ]  # fmt: skip
+            (0, "rejected", 1),
+            (2, "rejected", 1),
+            (3, "rejected", 1),
+        ]
         planned = json.loads(run(bootstrap, "redrive", group, "--json"))
         assert (planned["executed"], planned["chosen"], planned["put_back"]) == (False, 3, 0)
         first = json.loads(run(bootstrap, "redrive", group, "--limit", "1", "--execute", "--json"))
@@ -238,9 +252,12 @@ def test_the_commands_show_dead_letters_and_put_each_back_once(ottla: str, kafka
         written = letters(bootstrap, name, 7)
         assert [(each[2], each[3]) for each in written[4:]] == [(b"k0", b"v0"), (b"k2", b"v2"), (b"k3", b"v3")]
         assert written[4][4] == [
-            ("h", b"x"), ("n", None), ("__ottla.redrive.attempts", b"1"), ("__ottla.redrive.deliveries", b"1"),
+            ("h", b"x"),
+            ("n", None),
+            ("__ottla.redrive.attempts", b"1"),
+            ("__ottla.redrive.deliveries", b"1"),
             ("__ottla.redrive.history", b"g-back back-0@0 1 rejected"),
-        ]  # fmt: skip
+        ]
         member.leave()
 
 

@@ -34,11 +34,14 @@ def topic(bootstrap: str) -> Iterator[str]:
 def consumer(bootstrap: str, group: str, protocol: str = "consumer", **settings: Any) -> Consumer:
     return Consumer(
         {
-            "bootstrap.servers": bootstrap, "group.id": group, "group.protocol": protocol,
-            "auto.offset.reset": "earliest", "enable.auto.commit": False,
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
             **{name.replace("_", "."): value for name, value in settings.items()},
         }
-    )  # fmt: skip
+    )
 
 
 def read(*consumers: Consumer, count: int) -> list[str]:
@@ -111,10 +114,20 @@ def test_a_group_changes_its_protocol_in_use_and_back(bootstrap: str, topic: str
 def test_java_reads_and_describes(bootstrap: str, topic: str) -> None:
     group = f"{topic}-java"
     ended = tool(
-        "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic,
-        "--group", group, "--command-property", "group.protocol=consumer", "--from-beginning",
-        "--max-messages", str(RECORDS), release=RELEASE,
-    )  # fmt: skip
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        "--group",
+        group,
+        "--command-property",
+        "group.protocol=consumer",
+        "--from-beginning",
+        "--max-messages",
+        str(RECORDS),
+        release=RELEASE,
+    )
     assert sorted(ended.stdout.split(), key=int) == [str(number) for number in range(RECORDS)]
     live = consumer(bootstrap, group)
     live.subscribe([topic])

@@ -29,9 +29,13 @@ class Member:
 
     def __init__(self, bootstrap: str, topic: str, **config: Any) -> None:
         base = {
-            "bootstrap.servers": bootstrap, "group.id": f"g-{topic}", "auto.offset.reset": "earliest",
-            "session.timeout.ms": 45_000, "heartbeat.interval.ms": 200, "topic.metadata.refresh.interval.ms": 1_000,
-        }  # fmt: skip
+            "bootstrap.servers": bootstrap,
+            "group.id": f"g-{topic}",
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": 45_000,
+            "heartbeat.interval.ms": 200,
+            "topic.metadata.refresh.interval.ms": 1_000,
+        }
         self.consumer = Consumer({**base, **config})
         self.held: set[int] = set()
         self.revoked: list[set[int]] = []

@@ -41,12 +41,15 @@ CASES = [
     ("strategy", "clients", "dies"),
     [
         pytest.param(
-            strategy, clients, dies, id=strategy,
+            strategy,
+            clients,
+            dies,
+            id=strategy,
             marks=[*marks, *(pytest.mark.client(each, STEP) for each in clients)],
         )
         for strategy, clients, dies, marks in CASES
     ],
-)  # fmt: skip
+)
 def test_members_of_all_languages_share_a_group(
     group_of: Callable[[str], Group], strategy: str, clients: list[str], dies: str, ran: Ran
 ) -> None:
@@ -63,10 +66,12 @@ STEP_MOVES = "a member in groups that change their protocol, in use, both ways"
 def quick_node(tmp_path: Path) -> Iterator[NodeProcess]:
     """A node with short heartbeat and session times for KIP-848's protocol."""
     settings = {
-        "group.consumer.min.heartbeat.interval.ms": "300", "group.consumer.heartbeat.interval.ms": "300",
-        "group.consumer.min.session.timeout.ms": "6000", "group.consumer.session.timeout.ms": "6000",
+        "group.consumer.min.heartbeat.interval.ms": "300",
+        "group.consumer.heartbeat.interval.ms": "300",
+        "group.consumer.min.session.timeout.ms": "6000",
+        "group.consumer.session.timeout.ms": "6000",
         "group.consumer.assignment.interval.ms": "100",
-    }  # fmt: skip
+    }
     with NodeProcess(tmp_path / "data", settings) as started:
         yield started
 

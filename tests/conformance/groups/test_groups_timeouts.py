@@ -33,11 +33,20 @@ class Members(Walk):
         rebalance_ms: int = REBALANCE_MS,
         session_ms: int = 30_000,
     ) -> None:
-        self.step(actor, ApiKey.JOIN_GROUP, 5 if instance_id else 3, {
-            "group_id": self.group, "session_timeout": session_ms, "rebalance_timeout": rebalance_ms, "member_id": name,
-            "group_instance_id": instance_id, "protocol_type": "consumer",
-            "protocols": [{"name": "range", "metadata": subscription(self.topic)}],
-        })  # fmt: skip
+        self.step(
+            actor,
+            ApiKey.JOIN_GROUP,
+            5 if instance_id else 3,
+            {
+                "group_id": self.group,
+                "session_timeout": session_ms,
+                "rebalance_timeout": rebalance_ms,
+                "member_id": name,
+                "group_instance_id": instance_id,
+                "protocol_type": "consumer",
+                "protocols": [{"name": "range", "metadata": subscription(self.topic)}],
+            },
+        )
 
     def sync(self, actor: Actor, name: str) -> None:
         rows = [{"member_id": each, "assignment": each.encode()} for each in self.members] * (name == self.leader)

@@ -112,9 +112,16 @@ def join(wire: Wire, version: int, group: str, **values: Any) -> Any:
     return wire(
         ApiKey.JOIN_GROUP,
         version,
-        **{"group_id": group, "session_timeout": 10_000, "rebalance_timeout": 10_000, "member_id": "",
-           "protocol_type": "consumer", "protocols": protocols, **values},
-    )  # fmt: skip
+        **{
+            "group_id": group,
+            "session_timeout": 10_000,
+            "rebalance_timeout": 10_000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": protocols,
+            **values,
+        },
+    )
 
 
 def sync(wire: Wire, version: int, group: str, generation: int, member_id: str, **values: Any) -> Any:
@@ -122,9 +129,16 @@ def sync(wire: Wire, version: int, group: str, generation: int, member_id: str, 
     return wire(
         ApiKey.SYNC_GROUP,
         version,
-        **{"group_id": group, "generation_id": generation, "member_id": member_id, "protocol_type": "consumer",
-           "protocol_name": "range", "assignments": assignments, **values},
-    )  # fmt: skip
+        **{
+            "group_id": group,
+            "generation_id": generation,
+            "member_id": member_id,
+            "protocol_type": "consumer",
+            "protocol_name": "range",
+            "assignments": assignments,
+            **values,
+        },
+    )
 
 
 def every_version(wire: Wire, topic: str) -> None:
@@ -285,8 +299,14 @@ def coordinators(wire: Wire) -> None:
 def listed(wire: Wire) -> Iterator[str]:
     """Groups of this run in lists with every filter; other groups of the broker are left out."""
     for version in range(6):
-        for filters in ({}, {"states_filter": ["empty"]}, {"states_filter": ["Stable"]}, {"types_filter": ["classic"]},
-                        {"types_filter": ["consumer"]}, {"states_filter": ["?"]}):  # fmt: skip
+        for filters in (
+            {},
+            {"states_filter": ["empty"]},
+            {"states_filter": ["Stable"]},
+            {"types_filter": ["classic"]},
+            {"types_filter": ["consumer"]},
+            {"states_filter": ["?"]},
+        ):
             if (version < 4 and filters) or (version < 5 and "types_filter" in filters):
                 continue
             answer = wire.ask(ApiKey.LIST_GROUPS, version, filters)

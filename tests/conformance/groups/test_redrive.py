@@ -51,9 +51,11 @@ def test_a_poison_record_of_a_java_consumer_dies_and_is_put_back(bootstrap: str,
     create(bootstrap, "jobs")
     create(bootstrap, "dlq.jobs", 1, errors_deadletterqueue_group_enable="true")
     settings: dict[str, str | None] = {
-        "share.auto.offset.reset": "earliest", "share.delivery.count.limit": "3",
-        "errors.deadletterqueue.topic.name": "dlq.jobs", "errors.deadletterqueue.copy.record.enable": "true",
-    }  # fmt: skip
+        "share.auto.offset.reset": "earliest",
+        "share.delivery.count.limit": "3",
+        "errors.deadletterqueue.topic.name": "dlq.jobs",
+        "errors.deadletterqueue.copy.record.enable": "true",
+    }
     assert alter(bootstrap, GROUP, "workers", settings)[0] == 0
     write(bootstrap, "jobs", ["fine", "poison", "bad", "well"])
     worker = Consumer(java, bootstrap, "workers", "jobs")
@@ -92,9 +94,13 @@ def write_letters(bootstrap: str, topic: str, source: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
     for number in range(count):
         context = {
-            "group": "other" if number % 10 == 9 else "g", "topic": source, "partition": str(number % 3),
-            "offset": str(number), "delivery.count": "1", "message": "rejected" if number % 2 else "deliveries",
-        }  # fmt: skip
+            "group": "other" if number % 10 == 9 else "g",
+            "topic": source,
+            "partition": str(number % 3),
+            "offset": str(number),
+            "delivery.count": "1",
+            "message": "rejected" if number % 2 else "deliveries",
+        }
         headers: list[tuple[str, Any]] = [(f"__dlq.errors.{name}", value.encode()) for name, value in context.items()]
         producer.produce(topic, str(number), partition=number % 2, headers=[("own", b""), *headers])
         producer.poll(0)

@@ -22,18 +22,34 @@ _ASSIGNMENT_EPOCH = re.compile(r"(\sEmpty\s+\d+\s+)\d+")
 
 def share_consume(shell: Shell, bootstrap: str, group: str, topic: str, count: int, *arguments: str) -> list[str]:
     return shell.run(
-        "consumer.ConsoleShareConsumer", "--bootstrap-server", bootstrap, "--group", group, "--topic", topic,
-        "--max-messages", str(count), "--timeout-ms", "30000", *arguments,
-    ).lines()  # fmt: skip
+        "consumer.ConsoleShareConsumer",
+        "--bootstrap-server",
+        bootstrap,
+        "--group",
+        group,
+        "--topic",
+        topic,
+        "--max-messages",
+        str(count),
+        "--timeout-ms",
+        "30000",
+        *arguments,
+    ).lines()
 
 
 def from_the_start(shell: Shell, bootstrap: str, group: str, **settings: str) -> None:
     settings = {"share.auto.offset.reset": "earliest", "share.heartbeat.interval.ms": "5000", **settings}
     changes = ",".join(f"{name}={value}" for name, value in settings.items())
     shell.run(
-        "ConfigCommand", "--bootstrap-server", bootstrap, "--alter", "--group", group,
-        "--add-config", changes,
-    )  # fmt: skip
+        "ConfigCommand",
+        "--bootstrap-server",
+        bootstrap,
+        "--alter",
+        "--group",
+        group,
+        "--add-config",
+        changes,
+    )
 
 
 def command(shell: Shell, bootstrap: str, *arguments: str) -> list[list[str]]:
@@ -104,10 +120,11 @@ def settle(shell: Shell, broker: str, group: str, topic: str) -> None:
 
 
 @pytest.mark.client(
-    "ShareGroupCommand", "--describe with --offsets, --members, --state, --verbose, like Apache Kafka",
+    "ShareGroupCommand",
+    "--describe with --offsets, --members, --state, --verbose, like Apache Kafka",
     "--reset-offsets to the earliest, to the latest and to a time, --dry-run too",
     "refuses what Kafka refuses: groups that are not there, groups with members",
-)  # fmt: skip
+)
 def test_groups_without_members_like_kafka(twins: Twins, twin_group: str, topic: str) -> None:
     where = ("--group", twin_group)
 
@@ -120,8 +137,14 @@ def test_groups_without_members_like_kafka(twins: Twins, twin_group: str, topic:
     assert twin_group not in same("--list", "--state", "Stable", only=twin_group)
     described = same("--describe", *where)
     assert str(LATER) in described.split()
-    for more in (("--verbose",), ("--offsets",), ("--offsets", "--verbose"), ("--members",), ("--members", "--verbose"),
-                 ("--state",)):  # fmt: skip
+    for more in (
+        ("--verbose",),
+        ("--offsets",),
+        ("--offsets", "--verbose"),
+        ("--members",),
+        ("--members", "--verbose"),
+        ("--state",),
+    ):
         same("--describe", *where, *more)
     states = twins.both(COMMAND, "--describe", *where, "--state", "--verbose")
     ours, kafkas = ([_ASSIGNMENT_EPOCH.sub(r"\1", line) for line in comparable(each.out)] for each in states)
@@ -168,10 +191,13 @@ def test_a_group_with_a_member_like_kafka(twins: Twins, reading: str, topic: str
         assert any(reading in line for line in shown[0])
     twins.same(COMMAND, "--list", "--state", only=reading)
     for change in (
-        ("--reset-offsets", "--topic", topic, "--to-earliest", "--execute"), ("--delete-offsets", "--topic", topic),
+        ("--reset-offsets", "--topic", topic, "--to-earliest", "--execute"),
+        ("--delete-offsets", "--topic", topic),
         ("--delete",),
-    ):  # fmt: skip
+    ):
         mine, theirs = twins.both(COMMAND, change[0], *where, *change[1:])
         assert (mine.status, comparable(mine.out), comparable(mine.err)) == (
-            theirs.status, comparable(theirs.out), comparable(theirs.err)
-        )  # fmt: skip
+            theirs.status,
+            comparable(theirs.out),
+            comparable(theirs.err),
+        )

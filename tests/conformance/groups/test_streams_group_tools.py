@@ -35,12 +35,18 @@ class Member:
         self.epoch = joined["member_epoch"]
         assert [each["partitions"] for each in joined["active_tasks"]] == [[0]], joined
         part = {
-            "partition_index": 0, "committed_offset": COMMITTED, "committed_leader_epoch": 0, "committed_metadata": "",
-        }  # fmt: skip
+            "partition_index": 0,
+            "committed_offset": COMMITTED,
+            "committed_leader_epoch": 0,
+            "committed_metadata": "",
+        }
         commit = {
-            "group_id": self.group, "generation_id_or_member_epoch": self.epoch, "member_id": "m",
-            "group_instance_id": None, "topics": [{"name": self.source, "partitions": [part]}],
-        }  # fmt: skip
+            "group_id": self.group,
+            "generation_id_or_member_epoch": self.epoch,
+            "member_id": "m",
+            "group_instance_id": None,
+            "topics": [{"name": self.source, "partitions": [part]}],
+        }
         (row,) = self.wire.ask(ApiKey.OFFSET_COMMIT, 9, commit)["topics"]
         assert row["partitions"][0]["error_code"] == 0, row
 
@@ -86,9 +92,11 @@ def members(twins: Twins, topic: str) -> Iterator[list[Member]]:
 
 
 @pytest.mark.client(
-    "StreamsGroupCommand", "--list, with --state", "--describe with --offsets, --members, --state, --verbose",
+    "StreamsGroupCommand",
+    "--list, with --state",
+    "--describe with --offsets, --members, --state, --verbose",
     "--reset-offsets, --delete-offsets, --delete",
-)  # fmt: skip
+)
 def test_groups_are_shown_reset_and_deleted(twins: Twins, members: list[Member], topic: str) -> None:
     group = members[0].group
 
@@ -101,8 +109,15 @@ def test_groups_are_shown_reset_and_deleted(twins: Twins, members: list[Member],
     assert group in command("--list", only=group)
     assert "Stable" in command("--list", "--state", only=group)
     assert group not in command("--list", "--state", "Empty", only=group)
-    for more in ((), ("--verbose",), ("--members",), ("--members", "--verbose"), ("--state",), ("--state", "--verbose"),
-                 ("--offsets", "--verbose")):  # fmt: skip
+    for more in (
+        (),
+        ("--verbose",),
+        ("--members",),
+        ("--members", "--verbose"),
+        ("--state",),
+        ("--state", "--verbose"),
+        ("--offsets", "--verbose"),
+    ):
         assert group in command("--describe", "--group", group, *more)
     assert offsets() == {COMMITTED}
     twins.same("GroupsCommand", "--list", "--group-type", "streams", only=group)

@@ -19,9 +19,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 def test_produce_consume_and_commit(bootstrap: str, topic: str, codec: str, idempotent: bool) -> None:
     def member() -> AIOKafkaConsumer:
         return AIOKafkaConsumer(
-            topic, bootstrap_servers=bootstrap, group_id=f"g-{topic}", auto_offset_reset="earliest",
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=f"g-{topic}",
+            auto_offset_reset="earliest",
             enable_auto_commit=False,
-        )  # fmt: skip
+        )
 
     compression = None if codec == "none" else codec
 

@@ -16,9 +16,14 @@ CONFIGS = "ConfigCommand"
 
 
 @pytest.mark.client(
-    "TopicCommand", "--create with partitions, settings and replicas", "--alter", "--list", "--delete",
-    "--describe with every filter", "refusals: topics that are there, are not, or would shrink",
-)  # fmt: skip
+    "TopicCommand",
+    "--create with partitions, settings and replicas",
+    "--alter",
+    "--list",
+    "--delete",
+    "--describe with every filter",
+    "refusals: topics that are there, are not, or would shrink",
+)
 def test_topics(twins: Twins, topic: str) -> None:
     def topics(*arguments: str, **options: bool) -> str:
         return twins.same("TopicCommand", *arguments, only="" if "--topic" in arguments else topic, **options)  # type: ignore[arg-type]
@@ -37,8 +42,14 @@ def test_topics(twins: Twins, topic: str) -> None:
     described = topics("--describe", "--topic", topic)
     assert "PartitionCount: 3" in described and described.count("Leader: 1") == 3
     topics("--describe", "--topic", f"{topic}.*", "--partition-size-limit-per-response", "1")
-    for which in ("topics-with-overrides", "under-replicated-partitions", "unavailable-partitions",
-                  "under-min-isr-partitions", "at-min-isr-partitions", "exclude-internal"):  # fmt: skip
+    for which in (
+        "topics-with-overrides",
+        "under-replicated-partitions",
+        "unavailable-partitions",
+        "under-min-isr-partitions",
+        "at-min-isr-partitions",
+        "exclude-internal",
+    ):
         topics("--describe", f"--{which}")
     topics("--describe", "--topic", f"{topic}-none", fails=True)
     topics("--describe", "--topic", f"{topic}-none", "--if-exists")
@@ -73,9 +84,17 @@ def configs(twins: Twins) -> Iterator[object]:
     for broker in (twins.ottla, twins.kafka):  # settings of a whole cluster are not left changed
         for entity in (("--entity-name", "1"), ("--entity-default",)):
             twins.shell.run(
-                CONFIGS, "--bootstrap-server", broker, "--alter", "--entity-type", "brokers", *entity,
-                "--delete-config", "log.index.interval.bytes", check=False,
-            )  # fmt: skip
+                CONFIGS,
+                "--bootstrap-server",
+                broker,
+                "--alter",
+                "--entity-type",
+                "brokers",
+                *entity,
+                "--delete-config",
+                "log.index.interval.bytes",
+                check=False,
+            )
 
 
 @pytest.mark.client(
@@ -218,8 +237,21 @@ def test_offsets_records_and_log_dirs(twins: Twins, topic: str, tmp_path: Path) 
     def offsets(*arguments: str, **options: bool) -> str:
         return twins.same("GetOffsetShell", *arguments, **options)  # type: ignore[arg-type]
 
-    for when in ("earliest", "latest", "max-timestamp", "earliest-local", "latest-tiered", "-1", "-2", "-3", "-4", "-5",
-                 str(first_ms + 4500), str(first_ms - 1), str(first_ms + 10**9)):  # fmt: skip
+    for when in (
+        "earliest",
+        "latest",
+        "max-timestamp",
+        "earliest-local",
+        "latest-tiered",
+        "-1",
+        "-2",
+        "-3",
+        "-4",
+        "-5",
+        str(first_ms + 4500),
+        str(first_ms - 1),
+        str(first_ms + 10**9),
+    ):
         offsets("--topic", topic, "--time", when)
     assert f"{topic}:0:5" in offsets("--topic", topic, "--time", str(first_ms + 4500))
     offsets("--topic-partitions", f"{topic}:1")

@@ -62,9 +62,10 @@ def column(table: str, name: str, topic: str) -> list[str]:
 
 
 @pytest.mark.client(
-    "ConsumerGroupCommand", "--list, with --state and --type",
+    "ConsumerGroupCommand",
+    "--list, with --state and --type",
     "--describe with --offsets, --members, --state, --verbose, of groups without members",
-)  # fmt: skip
+)
 @pytest.mark.client("GroupsCommand", "--list, with every filter")
 def test_groups_without_members(twins: Twins, group: str, topic: str) -> None:
     def groups(*arguments: str, only: str = "") -> str:
@@ -76,8 +77,16 @@ def test_groups_without_members(twins: Twins, group: str, topic: str) -> None:
     assert group not in groups("--list", "--state", "Stable", only=group)
     described = groups("--describe", "--group", group)
     assert column(described, "LAG", topic) == ["5", "5"]
-    for more in (("--verbose",), ("--offsets",), ("--offsets", "--verbose"), ("--members",), ("--members", "--verbose"),
-                 ("--state",), ("--state", "--verbose"), ("--all-topics",)):  # fmt: skip
+    for more in (
+        ("--verbose",),
+        ("--offsets",),
+        ("--offsets", "--verbose"),
+        ("--members",),
+        ("--members", "--verbose"),
+        ("--state",),
+        ("--state", "--verbose"),
+        ("--all-topics",),
+    ):
         if more != ("--all-topics",):
             groups("--describe", "--group", group, *more)
     twins.same(GROUPS, "--describe", "--group", f"{group}-none", only="Error")
@@ -101,12 +110,20 @@ def test_all_groups(twins: Twins, topic: str, tmp_path: Path) -> None:
 def members(twins: Twins, group: str, topic: str) -> Iterator[list[Consumer]]:
     """Two members in each broker's group, with one partition each."""
     started = [
-        Consumer({
-            "bootstrap.servers": broker, "group.id": group, "client.id": "member", "group.instance.id": f"m{n}",
-            "enable.auto.commit": False, "session.timeout.ms": 30_000, "heartbeat.interval.ms": 200,
-        })
-        for broker in (twins.ottla, twins.kafka) for n in range(2)
-    ]  # fmt: skip
+        Consumer(
+            {
+                "bootstrap.servers": broker,
+                "group.id": group,
+                "client.id": "member",
+                "group.instance.id": f"m{n}",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 30_000,
+                "heartbeat.interval.ms": 200,
+            }
+        )
+        for broker in (twins.ottla, twins.kafka)
+        for n in range(2)
+    ]
     for each in started:
         each.subscribe([topic])
     deadline = time.monotonic() + 60
@@ -120,9 +137,10 @@ def members(twins: Twins, group: str, topic: str) -> Iterator[list[Consumer]]:
 
 
 @pytest.mark.client(
-    "ConsumerGroupCommand", "--describe with --offsets, --members, --state, --verbose, of groups with members",
+    "ConsumerGroupCommand",
+    "--describe with --offsets, --members, --state, --verbose, of groups with members",
     "refusals: resets and deletes while there are members",
-)  # fmt: skip
+)
 def test_groups_with_members(twins: Twins, group: str, topic: str, members: list[Consumer]) -> None:
     for more in (
         (),
@@ -165,8 +183,9 @@ def at(hours_ago: float) -> str:
 @pytest.mark.client(
     "ConsumerGroupCommand",
     "--reset-offsets, planned and executed: to earliest, latest, current, an offset, a time, by a duration, shifted",
-    "--reset-offsets of all topics and of one partition", "--reset-offsets from a file, --export to one",
-)  # fmt: skip
+    "--reset-offsets of all topics and of one partition",
+    "--reset-offsets from a file, --export to one",
+)
 def test_resets(twins: Twins, group: str, topic: str, tmp_path: Path) -> None:
     reset = ("--reset-offsets", "--group", group)
     everywhere = (*reset, "--topic", topic)

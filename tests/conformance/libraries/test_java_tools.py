@@ -16,16 +16,29 @@ from tests.oracle import RELEASE
 
 def console_produce(shell: Shell, bootstrap: str, topic: str, lines: list[str], *properties: str) -> None:
     shell.run(
-        "ConsoleProducer", "--bootstrap-server", bootstrap, "--topic", topic,
-        *(part for p in properties for part in ("--command-property", p)), text="".join(f"{x}\n" for x in lines),
-    )  # fmt: skip
+        "ConsoleProducer",
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        *(part for p in properties for part in ("--command-property", p)),
+        text="".join(f"{x}\n" for x in lines),
+    )
 
 
 def console_consume(shell: Shell, bootstrap: str, topic: str, count: int, *arguments: str) -> list[str]:
     return shell.run(
-        "consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", topic, "--max-messages", str(count),
-        "--timeout-ms", "90000", *arguments,
-    ).lines()  # fmt: skip
+        "consumer.ConsoleConsumer",
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        "--max-messages",
+        str(count),
+        "--timeout-ms",
+        "90000",
+        *arguments,
+    ).lines()
 
 
 @pytest.mark.client("ConsoleProducer", "produces with {codec}, idempotent")
@@ -39,17 +52,27 @@ def test_console_producer_and_consumer(shell: Shell, bootstrap: str, topic: str,
 
 @pytest.mark.client("ConsoleProducer", "keys and headers; acks none, one and all")
 @pytest.mark.client(
-    "ConsoleConsumer", "keys, headers, offsets and partitions", "in a group: commits and resumes",
+    "ConsoleConsumer",
+    "keys, headers, offsets and partitions",
+    "in a group: commits and resumes",
     "reads __consumer_offsets with its formatter",
-)  # fmt: skip
+)
 def test_console_tools_with_keys_headers_and_groups(shell: Shell, bootstrap: str, topic: str) -> None:
     parsing = ("parse.key=true", "parse.headers=true", "key.separator=:", "headers.delimiter=;")
     for n, acks in enumerate(("0", "1", "-1")):
         shell.run(
-            "ConsoleProducer", "--bootstrap-server", bootstrap, "--topic", topic, "--request-required-acks", acks,
-            "--request-timeout-ms", "60000",  # else a slow answer is a reason to send again, after the next record
-            *(part for p in parsing for part in ("--reader-property", p)), text=f"h:{n};k{n}:v{n}\n",
-        )  # fmt: skip
+            "ConsoleProducer",
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            topic,
+            "--request-required-acks",
+            acks,
+            "--request-timeout-ms",
+            "60000",  # else a slow answer is a reason to send again, after the next record
+            *(part for p in parsing for part in ("--reader-property", p)),
+            text=f"h:{n};k{n}:v{n}\n",
+        )
     shown = ("print.key", "print.headers", "print.offset", "print.partition")
     formatted = [part for name in shown for part in ("--formatter-property", f"{name}=true")]
     assert console_consume(shell, bootstrap, topic, 3, "--partition", "0", "--offset", "earliest", *formatted) == [
@@ -59,9 +82,17 @@ def test_console_tools_with_keys_headers_and_groups(shell: Shell, bootstrap: str
     assert console_consume(shell, bootstrap, topic, 2, *group) == ["v0", "v1"]
     assert console_consume(shell, bootstrap, topic, 1, *group) == ["v2"]
     committed = shell.run(
-        "consumer.ConsoleConsumer", "--bootstrap-server", bootstrap, "--topic", "__consumer_offsets",
-        "--from-beginning", "--timeout-ms", "1500", "--formatter", f"{TOOLS}.consumer.OffsetsMessageFormatter",
-    )  # fmt: skip
+        "consumer.ConsoleConsumer",
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        "__consumer_offsets",
+        "--from-beginning",
+        "--timeout-ms",
+        "1500",
+        "--formatter",
+        f"{TOOLS}.consumer.OffsetsMessageFormatter",
+    )
     # The formatter ends no lines.
     records = [
         json.loads(f"{{{text}") for text in re.split(r"\n?\{(?=\"key\":\{\"type\")", committed.out) if topic in text
@@ -88,31 +119,60 @@ def test_verifiable_producer_and_performance_tools(shell: Shell, bootstrap: str,
     events = [json.loads(line) for line in sent.stdout.splitlines() if line.startswith("{")]
     assert sum(event["name"] == "producer_send_success" for event in events) == 1000
     perf = shell.run(
-        "ProducerPerformance", "--topic", topic, "--num-records", "20000", "--record-size", "100", "--throughput", "-1",
-        "--bootstrap-server", bootstrap, "--command-property", f"compression.type={codec}",
-    )  # fmt: skip
+        "ProducerPerformance",
+        "--topic",
+        topic,
+        "--num-records",
+        "20000",
+        "--record-size",
+        "100",
+        "--throughput",
+        "-1",
+        "--bootstrap-server",
+        bootstrap,
+        "--command-property",
+        f"compression.type={codec}",
+    )
     assert "20000 records sent" in perf.out
     read = shell.run(
-        "ConsumerPerformance", "--bootstrap-server", bootstrap, "--topic", topic, "--num-records", "21000",
-        "--timeout", "30000",
-    )  # fmt: skip
+        "ConsumerPerformance",
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        "--num-records",
+        "21000",
+        "--timeout",
+        "30000",
+    )
     assert re.search(r",\s*21000,", read.out), read.out
 
 
 @pytest.mark.client("EndToEndLatency", "500 records there and back, acks=all")
 def test_end_to_end_latency(shell: Shell, bootstrap: str, topic: str) -> None:
     out = shell.run(
-        "EndToEndLatency", "--bootstrap-server", bootstrap, "--topic", topic, "--num-records", "500",
-        "--producer-acks", "all", "--record-size", "100",
-    ).out  # fmt: skip
+        "EndToEndLatency",
+        "--bootstrap-server",
+        bootstrap,
+        "--topic",
+        topic,
+        "--num-records",
+        "500",
+        "--producer-acks",
+        "all",
+        "--record-size",
+        "100",
+    ).out
     assert re.search(r"Avg latency: [\d.]+ ms", out)
     assert "Percentiles:" in out
 
 
 @pytest.mark.client(
-    "DumpLogSegments", "logs with --deep-iteration, indexes with their checks, producer snapshots",
-    "--cluster-metadata-decoder", "--offsets-decoder",
-)  # fmt: skip
+    "DumpLogSegments",
+    "logs with --deep-iteration, indexes with their checks, producer snapshots",
+    "--cluster-metadata-decoder",
+    "--offsets-decoder",
+)
 def test_dump_log_segments_reads_every_file(shell: Shell, fresh_node: NodeProcess, topic: str) -> None:
     """After a clean stop: log with deep iteration, indexes with their sanity check, snapshots, metadata, offsets."""
 
@@ -121,12 +181,29 @@ def test_dump_log_segments_reads_every_file(shell: Shell, fresh_node: NodeProces
         return shell.run("DumpLogSegments", *(() if decoder == "--files" else (decoder,)), "--files", files).out
 
     bootstrap = fresh_node.bootstrap
-    shell.run("TopicCommand", "--bootstrap-server", bootstrap, "--create", "--topic", topic,
-              "--config", "segment.bytes=1048576")  # fmt: skip
     shell.run(
-        "ProducerPerformance", "--topic", topic, "--num-records", "30000", "--record-size", "100",
-        "--throughput", "-1", "--bootstrap-server", bootstrap,
-    )  # fmt: skip
+        "TopicCommand",
+        "--bootstrap-server",
+        bootstrap,
+        "--create",
+        "--topic",
+        topic,
+        "--config",
+        "segment.bytes=1048576",
+    )
+    shell.run(
+        "ProducerPerformance",
+        "--topic",
+        topic,
+        "--num-records",
+        "30000",
+        "--record-size",
+        "100",
+        "--throughput",
+        "-1",
+        "--bootstrap-server",
+        bootstrap,
+    )
     console_consume(shell, bootstrap, topic, 10, "--group", "g", "--from-beginning")
     assert fresh_node.stop() == 0
     directory = fresh_node.data / f"{topic}-0"

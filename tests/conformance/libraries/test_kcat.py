@@ -21,8 +21,22 @@ def kcat(*arguments: str, text: str = "") -> str:
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_what_is_produced_comes_back_in_order(bootstrap: str, topic: str, codec: str) -> None:
     lines = [f"key-{i}\tvalue number {i} " + "x" * (i % 50) for i in range(2000)]
-    kcat("-b", bootstrap, "-P", "-t", topic, "-z", codec, "-K", "\t", "-H", "origin=kcat", "-H", "n=1",
-         text="\n".join(lines) + "\n")  # fmt: skip
+    kcat(
+        "-b",
+        bootstrap,
+        "-P",
+        "-t",
+        topic,
+        "-z",
+        codec,
+        "-K",
+        "\t",
+        "-H",
+        "origin=kcat",
+        "-H",
+        "n=1",
+        text="\n".join(lines) + "\n",
+    )
     out = kcat("-b", bootstrap, "-C", "-t", topic, "-e", "-q", "-f", "%o %h %k\t%s\n").splitlines()
     assert out == [f"{i} origin=kcat,n=1 {line}" for i, line in enumerate(lines)]
 

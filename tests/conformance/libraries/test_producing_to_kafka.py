@@ -28,9 +28,12 @@ class KafkaSite(Site):
     def topic(self, partitions: int = 1, **configs: str) -> str:
         name = f"t-{uuid.uuid4().hex}"
         row = {
-            "name": name, "num_partitions": partitions, "replication_factor": 1, "assignments": [],
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "assignments": [],
             "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
-        }  # fmt: skip
+        }
         (answer,) = self.cluster.ask_any(
             ApiKey.CREATE_TOPICS, {"topics": [row], "timeout": 10_000, "validate_only": False}
         )["topics"]
@@ -90,10 +93,15 @@ def test_another_process_ends_a_transaction(site: KafkaSite) -> None:
     topic = site.topic()
     one, other = site.write(topic, 1), site.write(topic, 2)
     elsewhere = Cluster(site.config)
-    assert {name: known.state for name, known in describe_transactions(
-        elsewhere, [one.transactional_id, other.transactional_id, "nobody"]).items()} == {
-        one.transactional_id: "Ongoing", other.transactional_id: "Ongoing",
-    }  # fmt: skip
+    assert {
+        name: known.state
+        for name, known in describe_transactions(
+            elsewhere, [one.transactional_id, other.transactional_id, "nobody"]
+        ).items()
+    } == {
+        one.transactional_id: "Ongoing",
+        other.transactional_id: "Ongoing",
+    }
     prefix = f"ottla-sink:{site.query}:"
     assert list_transactions(elsewhere, prefix) == [one.transactional_id, other.transactional_id]
     for _ in range(2):
@@ -109,8 +117,9 @@ def test_another_process_ends_a_transaction(site: KafkaSite) -> None:
 def test_states_and_ends(site: KafkaSite) -> None:
     topic = site.topic()
     log = site.log()
-    committed, aborted, late, fenced = (site.write(topic, task, timeout_ms=1000 if task == 2 else 60_000)
-                                        for task in range(4))  # fmt: skip
+    committed, aborted, late, fenced = (
+        site.write(topic, task, timeout_ms=1000 if task == 2 else 60_000) for task in range(4)
+    )
     again = site.write(topic, 3)
     assert log.states([committed, again, fenced]) == [State.OPEN, State.OPEN, State.UNKNOWN]
     assert log.end(committed, commit=True) is State.COMMITTED

@@ -71,9 +71,13 @@ def fill(bootstrap: str, *, replicas: int = 3) -> None:
 def _quotas(bootstrap: str) -> None:
     rates = {"producer_byte_rate": 1048576.0, "request_percentage": 12.5}
     wanted: list[tuple[dict[str, str | None], dict[str, float]]] = [
-        ({"user": USER}, rates), ({"client-id": "a/client"}, rates), ({"user": USER, "client-id": "x"}, rates),
-        ({"user": None}, rates), ({"client-id": None}, rates), ({"ip": "10.1.2.3"}, {"connection_creation_rate": 7.0}),
-    ]  # fmt: skip
+        ({"user": USER}, rates),
+        ({"client-id": "a/client"}, rates),
+        ({"user": USER, "client-id": "x"}, rates),
+        ({"user": None}, rates),
+        ({"client-id": None}, rates),
+        ({"ip": "10.1.2.3"}, {"connection_creation_rate": 7.0}),
+    ]
     entries = [
         {
             "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
@@ -160,8 +164,14 @@ def _transactions(bootstrap: str) -> None:
 
 
 def _group(bootstrap: str) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": GROUP, "auto.offset.reset": "earliest",
-                         "enable.auto.commit": False})  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": GROUP,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     consumer.subscribe(["orders"])
     deadline = time.monotonic() + 60
     seen = 0
@@ -173,22 +183,32 @@ def _group(bootstrap: str) -> None:
 
 def _security(admin: AdminClient) -> None:
     credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
-    _done(admin.alter_user_scram_credentials([
-        UserScramCredentialUpsertion(USER, credential, b"secret", b"salt of alice"),
-        UserScramCredentialUpsertion("bob", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192), b"secret 2"),
-        UserScramCredentialUpsertion("carol", credential, b"secret 3"),
-    ]))  # fmt: skip
+    _done(
+        admin.alter_user_scram_credentials(
+            [
+                UserScramCredentialUpsertion(USER, credential, b"secret", b"salt of alice"),
+                UserScramCredentialUpsertion(
+                    "bob", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192), b"secret 2"
+                ),
+                UserScramCredentialUpsertion("carol", credential, b"secret 3"),
+            ]
+        )
+    )
     allow, deny = AclPermissionType.ALLOW, AclPermissionType.DENY
     literal, prefixed = ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED
     read, write = AclOperation.READ, AclOperation.WRITE
-    _done(admin.create_acls([
-        AclBinding(ResourceType.TOPIC, "orders", literal, f"User:{USER}", "*", read, allow),
-        AclBinding(ResourceType.TOPIC, "orders", literal, "User:*", "10.0.0.1", write, deny),
-        AclBinding(ResourceType.TOPIC, "pré", prefixed, "User:bob", "*", read, allow),
-        AclBinding(ResourceType.GROUP, "*", literal, "User:bob", "*", read, allow),
-        AclBinding(ResourceType.BROKER, "kafka-cluster", literal, "User:bob", "*", AclOperation.CREATE, allow),
-        AclBinding(ResourceType.TRANSACTIONAL_ID, "t x", prefixed, "User:bob", "*", write, allow),
-    ]))  # fmt: skip
+    _done(
+        admin.create_acls(
+            [
+                AclBinding(ResourceType.TOPIC, "orders", literal, f"User:{USER}", "*", read, allow),
+                AclBinding(ResourceType.TOPIC, "orders", literal, "User:*", "10.0.0.1", write, deny),
+                AclBinding(ResourceType.TOPIC, "pré", prefixed, "User:bob", "*", read, allow),
+                AclBinding(ResourceType.GROUP, "*", literal, "User:bob", "*", read, allow),
+                AclBinding(ResourceType.BROKER, "kafka-cluster", literal, "User:bob", "*", AclOperation.CREATE, allow),
+                AclBinding(ResourceType.TRANSACTIONAL_ID, "t x", prefixed, "User:bob", "*", write, allow),
+            ]
+        )
+    )
 
 
 def token(release: str, bootstrap: str, directory: Path) -> None:
@@ -200,17 +220,31 @@ def token(release: str, bootstrap: str, directory: Path) -> None:
     )
     tool = "org.apache.kafka.tools.DelegationTokenCommand" if release != "2.8" else "kafka.admin.DelegationTokenCommand"
     old_tool(
-        release, tool, "--bootstrap-server", bootstrap, "--create", "--max-life-time-period", "-1",
-        "--command-config", str(properties), "--renewer-principal", "User:bob",
-    )  # fmt: skip
+        release,
+        tool,
+        "--bootstrap-server",
+        bootstrap,
+        "--create",
+        "--max-life-time-period",
+        "-1",
+        "--command-config",
+        str(properties),
+        "--renewer-principal",
+        "User:bob",
+    )
 
 
 def logs_in(bootstrap: str, user: str, password: str) -> bool:
     """Whether a user's password is the right one."""
-    admin = AdminClient({
-        "bootstrap.servers": bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256",
-        "sasl.username": user, "sasl.password": password,
-    })  # fmt: skip
+    admin = AdminClient(
+        {
+            "bootstrap.servers": bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": user,
+            "sasl.password": password,
+        }
+    )
     try:
         return bool(admin.list_topics(timeout=15).topics)
     except KafkaException:
@@ -246,8 +280,12 @@ def described(bootstrap: str, *, release: str = "3.9") -> dict[str, list[str]]:
     }
     if release != "2.8":  # which cannot say
         asked["open"] = (
-            "org.apache.kafka.tools.TransactionsCommand", *at, "describe", "--transactional-id", OPEN_TRANSACTION,
-        )  # fmt: skip
+            "org.apache.kafka.tools.TransactionsCommand",
+            *at,
+            "describe",
+            "--transactional-id",
+            OPEN_TRANSACTION,
+        )
     with ThreadPoolExecutor(2) as pool:
         said = dict(zip(asked, pool.map(lambda command: old_tool("3.9", *command), asked.values()), strict=True))
     assert not any(text.lstrip().startswith("Error") for text in said.values()), said
@@ -273,8 +311,15 @@ def _comparable(text: str) -> list[str]:
 
 def records(bootstrap: str, *, isolation: str = "read_committed") -> dict[tuple[str, int], list[tuple[Any, ...]]]:
     """Every record: offset, key, value, timestamp."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False,
-                         "isolation.level": isolation, "enable.partition.eof": True})  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
     held = _led(consumer)
     places = [TopicPartition(name, n, 0) for name, count in TOPICS.items() if name in held for n in range(count)]
     consumer.assign(places)

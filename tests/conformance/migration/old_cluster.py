@@ -65,20 +65,30 @@ class OldCluster:
         for broker, sasl, controller in zip(self.brokers, self.sasl, self.controllers, strict=True):
             clients = f"PLAINTEXT://127.0.0.1:{broker.port},SASL://127.0.0.1:{sasl}"
             broker.settings = {
-                **COMMON, **replicas, "listeners": clients, key: "token secret", "password.encoder.secret": "a secret",
+                **COMMON,
+                **replicas,
+                "listeners": clients,
+                key: "token secret",
+                "password.encoder.secret": "a secret",
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
                 "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
                 "inter.broker.protocol.version": "2.7" if release == "2.8" else None,
-            }  # fmt: skip
+            }
             config = directory / f"node-{broker.broker_id}.properties"
             settings = {
-                **COMMON, **replicas, "process.roles": "broker,controller", "node.id": str(broker.broker_id),
-                **quorum, "controller.listener.names": "CONTROLLER",
-                "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}", "advertised.listeners": clients,
+                **COMMON,
+                **replicas,
+                "process.roles": "broker,controller",
+                "node.id": str(broker.broker_id),
+                **quorum,
+                "controller.listener.names": "CONTROLLER",
+                "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}",
+                "advertised.listeners": clients,
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-                "delegation.token.secret.key": "token secret", "log.dirs": str(broker.data),
-            }  # fmt: skip
+                "delegation.token.secret.key": "token secret",
+                "log.dirs": str(broker.data),
+            }
             directory.mkdir(parents=True, exist_ok=True)
             config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
             self.configs.append(config)

@@ -104,9 +104,14 @@ class Bridge:
     def ottla(self, command: str, rc: int = 0) -> str:
         words = command.replace("kafka-1:9092,kafka-2:9092", self.bootstrap).split(maxsplit=1)[1]
         done = subprocess.run(
-            ["sh", "-c", f"exec {sys.executable} -m ottla.cli.main {words}"], cwd=self.directory, text=True,
-            capture_output=True, stdin=subprocess.DEVNULL, timeout=900, check=False,
-        )  # fmt: skip
+            ["sh", "-c", f"exec {sys.executable} -m ottla.cli.main {words}"],
+            cwd=self.directory,
+            text=True,
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=900,
+            check=False,
+        )
         assert done.returncode == rc, done.stdout + done.stderr
         return done.stdout
 
@@ -139,9 +144,10 @@ def wait_in_sync(bootstrap: str) -> None:
 
 
 @pytest.mark.nightly(
-    "tests/unit/cli/migrate/test_walking.py", "tests/unit/cli/migrate/test_findings.py",
+    "tests/unit/cli/migrate/test_walking.py",
+    "tests/unit/cli/migrate/test_findings.py",
     "tests/conformance/drop_in/test_drop_in.py",
-)  # fmt: skip
+)
 def test_from_zookeeper_through_kafka_to_ottla(tmp_path: Path) -> None:
     with Bridge(tmp_path) as cluster:
         for broker in cluster.brokers:
@@ -166,12 +172,18 @@ def test_from_zookeeper_through_kafka_to_ottla(tmp_path: Path) -> None:
         wait_written(check, admin)
         # 4. Brokers with KRaft
         for broker in cluster.brokers:
-            cluster.restart(broker, {
-                "broker.id": None, "node.id": str(broker.broker_id), "zookeeper.connect": None,
-                "zookeeper.metadata.migration.enable": None, "inter.broker.protocol.version": None,
-                "process.roles": "broker",
-                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            })  # fmt: skip
+            cluster.restart(
+                broker,
+                {
+                    "broker.id": None,
+                    "node.id": str(broker.broker_id),
+                    "zookeeper.connect": None,
+                    "zookeeper.metadata.migration.enable": None,
+                    "inter.broker.protocol.version": None,
+                    "process.roles": "broker",
+                    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                },
+            )
         # 5. Controllers without ZooKeeper
         cluster.restart(cluster.controller, {"zookeeper.connect": None, "zookeeper.metadata.migration.enable": None})
         # 6. Ottla

@@ -24,12 +24,14 @@ def secured_node(data: Path) -> NodeProcess:
     node = NodeProcess(data)
     jaas = f'{PLAIN} username="admin" password="a" user_admin="a";'
     node.settings |= {
-        "listeners": f"SASL_PLAINTEXT://{node.bootstrap}", "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "listeners": f"SASL_PLAINTEXT://{node.bootstrap}",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas, "ottla.log.level": "DEBUG",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": jaas,
+        "ottla.log.level": "DEBUG",
         "connection.failed.authentication.delay.ms": "0",
-    }  # fmt: skip
+    }
     return node
 
 

@@ -39,10 +39,16 @@ def with_gaps(bootstrap: str, topic: str, label: str = "") -> None:
 
 def first(bootstrap: str, group: str, topic: str) -> bytes | None:
     """The value of the record at which a group goes on in partition 0; None where it has read everything."""
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False, "enable.partition.eof": True,
-        "auto.offset.reset": "error", "isolation.level": "read_committed",
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+        }
+    )
     (at,) = consumer.committed([TopicPartition(topic, 0)], 30)
     assert at.offset >= 0, "no committed offset"
     consumer.assign([at])

@@ -60,10 +60,15 @@ def test_records_configs_and_partitions_are_those_of_the_source(
     topics: Topics, source: str, other: str, topic: str
 ) -> None:
     topics.create(topic, 2, retention_ms="86400000")
-    topics.produce(topic, [
-        Record(b"v", 1, b"k", [("h", b"1"), ("h", None)], 1_700_000_000_123), Record(None, 0, b"tombstone"),
-        Record(b"", 0, b""), Record(b"no key", 1),
-    ])  # fmt: skip
+    topics.produce(
+        topic,
+        [
+            Record(b"v", 1, b"k", [("h", b"1"), ("h", None)], 1_700_000_000_123),
+            Record(None, 0, b"tombstone"),
+            Record(b"", 0, b""),
+            Record(b"no key", 1),
+        ],
+    )
     mirror = Mirror(route(source, other, topic))
     mirror.step()
     assert rows(other, topic) == rows(source, topic)
@@ -200,9 +205,13 @@ def test_what_compaction_has_left(topics: Topics, source: str, other: str, topic
         max_compaction_lag_ms="1",
     )
     dice = random.Random(4)
-    topics.produce(topic, [
-        Record(b"%01000d" % number, 0, b"%d" % dice.randrange(100), None, BEGAN_MS + number) for number in range(5000)
-    ])  # fmt: skip
+    topics.produce(
+        topic,
+        [
+            Record(b"%01000d" % number, 0, b"%d" % dice.randrange(100), None, BEGAN_MS + number)
+            for number in range(5000)
+        ],
+    )
     deadline = time.monotonic() + 60
     while len(rows(source, topic)) > 2500:
         assert time.monotonic() < deadline

@@ -83,35 +83,61 @@ def test_all_is_planned_carried_and_followed(kafka: str, ottla: str, capsys: pyt
     topics.produce("orders", [b"one"])
     commit(kafka, "billing", {("orders", 0): 0})
     quotas = {"producer_byte_rate": 1000.0, "request_percentage": 12.5}
-    source.apply([
-        *creations(WRITES, PREFIX, GROUP, OTHER),
-        Change("quota", "", "create", quotas, subject=ENTITY),
-        Change("broker-config", "", "create", {"log.cleaner.threads": "2", "message.max.bytes": "2000000"}),
-    ])  # fmt: skip
+    source.apply(
+        [
+            *creations(WRITES, PREFIX, GROUP, OTHER),
+            Change("quota", "", "create", quotas, subject=ENTITY),
+            Change("broker-config", "", "create", {"log.cleaner.threads": "2", "message.max.bytes": "2000000"}),
+        ]
+    )
     there.apply(creations(MINE))
 
     route = Route(
-        "a", kafka, "b", ottla, "orders", "billing",
+        "a",
+        kafka,
+        "b",
+        ottla,
+        "orders",
+        "billing",
         carry=Carry(EVERYTHING, exclude=("segment\\..*", r"log\.cleaner\..*")),
-    )  # fmt: skip
+    )
     before = plan(Mirror(route))
     assert rows(before) == {
-        ("topic", "create", "orders"), ("topic", "leave", "left-behind"), ("group", "alter", "billing"),
+        ("topic", "create", "orders"),
+        ("topic", "leave", "left-behind"),
+        ("group", "alter", "billing"),
         ("acl", "create", "allow User:alice write topic:orders"),
         ("acl", "create", "allow User:alice read topic:ord*"),
         ("acl", "create", "allow User:alice read group:billing"),
         ("acl", "leave", "allow User:alice read topic:left-behind"),
-        ("quota", "create", "user alice, client-id <default>"), ("broker-config", "create", "message.max.bytes"),
-        ("broker-config", "leave", "log.cleaner.threads"), ("user", "leave", "alice"),
+        ("quota", "create", "user alice, client-id <default>"),
+        ("broker-config", "create", "message.max.bytes"),
+        ("broker-config", "leave", "log.cleaner.threads"),
+        ("user", "leave", "alice"),
         ("broker-config", "leave", "min.insync.replicas"),  # Kafka sets it itself, with eligible leader replicas
-    }  # fmt: skip
+    }
     (topic,) = (each for each in before if each.name == "orders")
     assert topic.what == {"partitions": 2, "retention.ms": "86400000"}
     assert "min.insync.replicas, segment.bytes" in topic.why
     arguments = [
-        "mirror", "plan", "a", "--from", kafka, "-b", ottla, "--name", "b", "--topics", "orders", "--groups", "billing",
-        "--carry", "acls,quotas,broker-configs", "--exclude", r"segment\..*,log\.cleaner\..*",
-    ]  # fmt: skip
+        "mirror",
+        "plan",
+        "a",
+        "--from",
+        kafka,
+        "-b",
+        ottla,
+        "--name",
+        "b",
+        "--topics",
+        "orders",
+        "--groups",
+        "billing",
+        "--carry",
+        "acls,quotas,broker-configs",
+        "--exclude",
+        r"segment\..*,log\.cleaner\..*",
+    ]
     assert main([*arguments, "--json"]) == OK
     assert [Change(**each) for each in json.loads(capsys.readouterr().out)] == [
         each._replace(subject=None) for each in before
@@ -127,17 +153,24 @@ def test_all_is_planned_carried_and_followed(kafka: str, ottla: str, capsys: pyt
     assert main(arguments) == OK
     assert "left-behind" in capsys.readouterr().out
 
-    source.apply([
-        Change("acl", "", "delete", subject=WRITES),
-        Change("quota", "", "alter", {"producer_byte_rate": None}, subject=ENTITY),
-        Change("broker-config", "", "delete", {"message.max.bytes": None}),
-    ])  # fmt: skip
+    source.apply(
+        [
+            Change("acl", "", "delete", subject=WRITES),
+            Change("quota", "", "alter", {"producer_byte_rate": None}, subject=ENTITY),
+            Change("broker-config", "", "delete", {"message.max.bytes": None}),
+        ]
+    )
     Mirror(route).step()
     assert there.belongings(EVERYTHING) == has, "deletions are not followed unasked"
     followed = Route(
-        "a", kafka, "b", ottla, "orders", "billing",
+        "a",
+        kafka,
+        "b",
+        ottla,
+        "orders",
+        "billing",
         carry=Carry(EVERYTHING, deletions=True, exclude=(r"log\.cleaner\..*",)),
-    )  # fmt: skip
+    )
     Mirror(followed).step()
     has = there.belongings(EVERYTHING)
     assert has.acls == {PREFIX, GROUP, MINE} and has.quotas == {ENTITY: {"request_percentage": 12.5}}

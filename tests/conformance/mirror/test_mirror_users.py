@@ -49,16 +49,18 @@ class Source(KafkaPeer):
         self.secured = f"127.0.0.1:{self.held.getsockname()[1]}"
         brokers = f"PLAINTEXT://{self.bootstrap},SASL_PLAINTEXT://{self.secured}"
         self.settings = {
-            "listeners": f"{brokers},CONTROLLER://{self.controllers}", "advertised.listeners": brokers,
-            "listener.security.protocol.map":
-                "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT", "sasl.enabled.mechanisms": "PLAIN",
+            "listeners": f"{brokers},CONTROLLER://{self.controllers}",
+            "advertised.listeners": brokers,
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "sasl.enabled.mechanisms": "PLAIN",
             "sasl.mechanism.controller.protocol": "PLAIN",
             "listener.name.controller.plain.sasl.jaas.config": LOGINS_AT_CONTROLLERS,
             "listener.name.sasl_plaintext.plain.sasl.jaas.config": LOGINS,
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "super.users": "User:ANONYMOUS;User:node", "metadata.log.max.record.bytes.between.snapshots": "1",
-        }  # fmt: skip
+            "super.users": "User:ANONYMOUS;User:node",
+            "metadata.log.max.record.bytes.between.snapshots": "1",
+        }
 
 
 def allowed(user: str, operation: Operation) -> Change:
@@ -71,11 +73,15 @@ def allowed(user: str, operation: Operation) -> Change:
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Source]:
     peer = Source(tmp_path_factory.mktemp("kafka"))
     peer.format(
-        "--add-scram", f"SCRAM-SHA-256=[name=alice,password={PASSWORD},iterations=8192]",
-        "--add-scram", f"SCRAM-SHA-512=[name=alice,password={PASSWORD}]",
-        "--add-scram", "SCRAM-SHA-256=[name=admin,password=admin-of-kafka]",
-        "--add-scram", "SCRAM-SHA-256=[name=local,password=of-kafka]",
-    )  # fmt: skip
+        "--add-scram",
+        f"SCRAM-SHA-256=[name=alice,password={PASSWORD},iterations=8192]",
+        "--add-scram",
+        f"SCRAM-SHA-512=[name=alice,password={PASSWORD}]",
+        "--add-scram",
+        "SCRAM-SHA-256=[name=admin,password=admin-of-kafka]",
+        "--add-scram",
+        "SCRAM-SHA-256=[name=local,password=of-kafka]",
+    )
     peer.start()
     rules = [allowed(name, Operation.DESCRIBE) for name in ("mirror", "nobody")]
     assert Administration(peer.bootstrap).apply([*rules, allowed("mirror", Operation.CLUSTER_ACTION)]) == []
@@ -92,9 +98,12 @@ def ottla(tmp_path: Path) -> Iterator[NodeProcess]:
 
 def of_librdkafka(node: NodeProcess, mechanism: str, password: str) -> dict[str, str]:
     return {
-        "bootstrap.servers": node.bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism,
-        "sasl.username": "alice", "sasl.password": password,
-    }  # fmt: skip
+        "bootstrap.servers": node.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "alice",
+        "sasl.password": password,
+    }
 
 
 def deleted(bootstrap: str) -> None:
@@ -107,10 +116,18 @@ def deleted(bootstrap: str) -> None:
 def route(kafka: Source, node: NodeProcess, user: str = "mirror", *, deletions: bool = False) -> Route:
     password = user[0].replace("n", "x")
     return Route(
-        "a", kafka.secured, "b", node.bootstrap, "none", "none", source_security=of(user, password),
-        destination_security=of("admin", "a"), carry=Carry(USERS, deletions, exclude_users=("adm.*",)),
-        source_controllers=kafka.controllers, controllers_security=of(user, f"{password}c"),
-    )  # fmt: skip
+        "a",
+        kafka.secured,
+        "b",
+        node.bootstrap,
+        "none",
+        "none",
+        source_security=of(user, password),
+        destination_security=of("admin", "a"),
+        carry=Carry(USERS, deletions, exclude_users=("adm.*",)),
+        source_controllers=kafka.controllers,
+        controllers_security=of(user, f"{password}c"),
+    )
 
 
 def rows(found: list[Change]) -> list[tuple[str, str, str]]:
@@ -131,10 +148,31 @@ def test_a_client_of_kafka_logs_in_at_ottla(
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     asked = [
-        "mirror", "plan", "a", "--from", kafka.secured, "--from-config", str(tmp_path / "from"), "--config",
-        str(tmp_path / "to"), "-b", ottla.bootstrap, "--name", "b", "--topics", "none", "--groups", "none", "--carry",
-        "users", "--from-controllers", kafka.controllers, "--exclude-users", "adm.*", "--json",
-    ]  # fmt: skip
+        "mirror",
+        "plan",
+        "a",
+        "--from",
+        kafka.secured,
+        "--from-config",
+        str(tmp_path / "from"),
+        "--config",
+        str(tmp_path / "to"),
+        "-b",
+        ottla.bootstrap,
+        "--name",
+        "b",
+        "--topics",
+        "none",
+        "--groups",
+        "none",
+        "--carry",
+        "users",
+        "--from-controllers",
+        kafka.controllers,
+        "--exclude-users",
+        "adm.*",
+        "--json",
+    ]
     assert main(asked) == FAILED, "the controllers want another password"
     assert kafka.controllers in capsys.readouterr().err
     asked += ["--from-controllers-config", str(tmp_path / "controllers")]
@@ -186,23 +224,34 @@ def test_an_ottla_is_read_alike_and_who_cannot_take_keys_is_said_before(
     source = NodeProcess(tmp_path / "data")
     source.settings |= {
         "listeners": f"PLAINTEXT://{source.bootstrap},CONTROLLER://{controllers}",
-        "controller.listener.names": "CONTROLLER", "controller.quorum.voters": f"1@{controllers}", "node.id": "1",
-    }  # fmt: skip
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@{controllers}",
+        "node.id": "1",
+    }
     with source, Broker() as broker:
         upserted(source.bootstrap, PASSWORD, "carol")
         for there, why in ((kafka.bootstrap, "cannot take keys"), (broker.bootstrap, "only over TLS or SASL")):
             arguments = [
-                "mirror", "plan", "x", "--from", source.bootstrap, "-b", there, "--carry", "users", "--topics", "none",
-                "--groups", "none",
-            ]  # fmt: skip
+                "mirror",
+                "plan",
+                "x",
+                "--from",
+                source.bootstrap,
+                "-b",
+                there,
+                "--carry",
+                "users",
+                "--topics",
+                "none",
+                "--groups",
+                "none",
+            ]
             assert main(arguments) == MISUSED
             assert "from_controllers" in capsys.readouterr().err
             assert main([*arguments, "--from-controllers", controllers]) == FAILED
             said = capsys.readouterr().out
             assert "refuse" in said and "carol" in said and why in said and "ottla user create carol" in said
-            asked = Route(
-                "x", source.bootstrap, "y", there, "none", carry=Carry(USERS), source_controllers=controllers
-            )  # fmt: skip
+            asked = Route("x", source.bootstrap, "y", there, "none", carry=Carry(USERS), source_controllers=controllers)
             assert Mirror(asked).sync_rest([]) == []
             assert "carol" not in Administration(there).belongings(USERS).users
     held.close()

@@ -67,9 +67,14 @@ class Reader:
         said = ""
         for line in text.splitlines():
             done = subprocess.run(
-                self.command(line), cwd=self.directory, env=self.a.environment(), capture_output=True, text=True,
-                timeout=PATIENCE_S, check=False,
-            )  # fmt: skip
+                self.command(line),
+                cwd=self.directory,
+                env=self.a.environment(),
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
             said += done.stdout
         return said

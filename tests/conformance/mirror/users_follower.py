@@ -22,9 +22,16 @@ from tests.conformance.mirror.logins import of
 
 def route(source: str, controllers: str, destination: str) -> Route:
     return Route(
-        "a", source, "b", destination, "none", "none", destination_security=of("admin", "a"),
-        carry=Carry(frozenset({"users"}), True), source_controllers=controllers,
-    )  # fmt: skip
+        "a",
+        source,
+        "b",
+        destination,
+        "none",
+        "none",
+        destination_security=of("admin", "a"),
+        carry=Carry(frozenset({"users"}), True),
+        source_controllers=controllers,
+    )
 
 
 def main(source: str, controllers: str, destination: str, kill_at: str = "") -> None:

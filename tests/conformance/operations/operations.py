@@ -77,10 +77,17 @@ class Client:
         """The partition's answer of one fetch, with `values` by offset and its error by name."""
         wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
         request = {
-            "replica_id": -1, "max_wait": max_wait_ms, "min_bytes": 1, "max_bytes": 1 << 22, "isolation_level": 0,
-            "session_id": 0, "session_epoch": -1, "topics": [{"topic": topic, "partitions": [wanted]}],
-            "forgotten_topics_data": [], "rack_id": "",
-        }  # fmt: skip
+            "replica_id": -1,
+            "max_wait": max_wait_ms,
+            "min_bytes": 1,
+            "max_bytes": 1 << 22,
+            "isolation_level": 0,
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [{"topic": topic, "partitions": [wanted]}],
+            "forgotten_topics_data": [],
+            "rack_id": "",
+        }
         answer = self.ask(ApiKey.FETCH, 12, request)["responses"][0]["partitions"][0]
         data = bytes(answer["records"] or b"")
         records = [
@@ -159,8 +166,12 @@ def refused(data: Path | None, *arguments: str, environ: Mapping[str, str] | Non
     place = [] if data is None else [str(data)]
     ended = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", "server", "start", *place, "--listen", "127.0.0.1:0", *arguments],
-        capture_output=True, text=True, timeout=DEADLINE_S, env={**kept, **(environ or {})}, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**kept, **(environ or {})},
+        check=False,
+    )
     assert ended.returncode == code, ended
     said = [line for line in ended.stderr.splitlines(keepends=True) if " ottla." not in line[:40]]  # beside the log
     assert said and said[0].startswith("ottla: ") and "Traceback" not in ended.stderr, ended.stderr

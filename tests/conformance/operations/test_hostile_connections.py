@@ -129,10 +129,14 @@ def test_half_a_request_and_then_silence_or_goodbye(node: NodeProcess, topic: st
         client.socket.sendall(request)
         client.receive_frame()
         offsets = client.call(
-            ApiKey.LIST_OFFSETS, 7,
-            {"replica_id": -1, "isolation_level": 0,
-             "topics": [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]},
-        )  # fmt: skip
+            ApiKey.LIST_OFFSETS,
+            7,
+            {
+                "replica_id": -1,
+                "isolation_level": 0,
+                "topics": [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}],
+            },
+        )
         assert offsets["topics"][0]["partitions"][0]["offset"] == count
     client.close()
 

@@ -31,9 +31,7 @@ def is_clean(node: NodeProcess, topic: str) -> bool:
 
 def everything(client: Client) -> dict[int, bytes]:
     """Asked for at every offset, as most of them are gone."""
-    return {
-        offset: value for start in range(40) for offset, value in client.fetch("t", start)["values"].items()
-    }  # fmt: skip
+    return {offset: value for start in range(40) for offset, value in client.fetch("t", start)["values"].items()}
 
 
 def clean_point(data: Path, topic: str) -> int:

@@ -164,8 +164,11 @@ def problems(directory: Path) -> list[dict[str, str]]:
     """Problems found by `ottla log dump`."""
     shown = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", "log", "dump", "--json", str(directory)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     found: list[dict[str, str]] = json.loads(shown.stdout.splitlines()[-1])["problems"]
     return found
 

@@ -256,8 +256,10 @@ def test_a_log_whose_disk_fails_goes_offline_alone(tmp_path: Path) -> None:
         limit = 200_000
         resource.prlimit(node.process.pid, resource.RLIMIT_FSIZE, (limit, limit))
         assert [client.produce("large", b"y" * 60_000)["error"] for _ in range(3)] == [
-            "none", "kafka_storage_error", "kafka_storage_error",
-        ]  # fmt: skip
+            "none",
+            "kafka_storage_error",
+            "kafka_storage_error",
+        ]
         assert client.fetch("large")["error"] == "kafka_storage_error"
         client.produce_all("small", b"b")
         assert client.create("other") == "none"

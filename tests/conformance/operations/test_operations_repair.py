@@ -28,8 +28,11 @@ SEGMENT_BYTES = 16_000
 def ottla(*arguments: object) -> tuple[int, str]:
     done = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", *map(str, arguments)],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     return done.returncode, done.stdout + done.stderr
 
 
@@ -260,9 +263,12 @@ def test_damage_in_the_groups_topic_is_said(tmp_path: Path) -> None:
                 "committed_metadata": "",
             }
             request = {
-                "group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
+                "group_id": "g",
+                "generation_id_or_member_epoch": -1,
+                "member_id": "",
+                "group_instance_id": None,
                 "topics": [{"name": "t", "partitions": [partition]}],
-            }  # fmt: skip
+            }
             answer = client.ask(ApiKey.OFFSET_COMMIT, 8, request)
             return int(answer["topics"][0]["partitions"][0]["error_code"])
 

@@ -81,9 +81,17 @@ def test_a_slow_consumer_loses_its_segment(node: NodeProcess, setting: str) -> N
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     topics = [{"topic": "t", "partitions": [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 24}]}]
     request = {
-        "replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 24, "isolation_level": 0,
-        "session_id": 0, "session_epoch": -1, "topics": topics, "forgotten_topics_data": [], "rack_id": "",
-    }  # fmt: skip
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 1 << 24,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": topics,
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
     frame = messages.encode_request(ApiKey.FETCH, 12, 1, "slow", request)
     slow.sendall(struct.pack(">i", len(frame)) + frame)
     (size,) = struct.unpack(">i", slow.recv(4, socket.MSG_WAITALL))
@@ -223,8 +231,11 @@ def test_a_topic_is_deleted_while_it_is_produced_to(node: NodeProcess) -> None:
 
 
 def test_metadata_snapshots_replace_the_log_below_them(tmp_path: Path) -> None:
-    settings = {"metadata.log.max.record.bytes.between.snapshots": "20000", "metadata.log.segment.ms": "50",
-                "metadata.max.retention.bytes": "30000"}  # fmt: skip
+    settings = {
+        "metadata.log.max.record.bytes.between.snapshots": "20000",
+        "metadata.log.segment.ms": "50",
+        "metadata.max.retention.bytes": "30000",
+    }
     with NodeProcess(tmp_path / "data", settings) as node:
         client = Client(node)
         metadata = node.data / "__cluster_metadata-0"

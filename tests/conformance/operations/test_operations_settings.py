@@ -38,10 +38,23 @@ def test_who_wins(tmp_path: Path) -> None:
         "OTTLA_TEST_X": "no setting",
     }
     node.process = subprocess.Popen(
-        [sys.executable, "-m", "ottla.cli.main", "server", "start", str(node.data), "--config", str(file),
-         "--set", "message.max.bytes=3333333", "--listen", node.bootstrap],
-        env=environ, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "ottla.cli.main",
+            "server",
+            "start",
+            str(node.data),
+            "--config",
+            str(file),
+            "--set",
+            "message.max.bytes=3333333",
+            "--listen",
+            node.bootstrap,
+        ],
+        env=environ,
+        stdout=subprocess.DEVNULL,
+    )
     with node.process:
         try:
             wait_until_answering("127.0.0.1", node.port, 30, node.process)
@@ -55,9 +68,12 @@ def test_who_wins(tmp_path: Path) -> None:
             )
             found = described(client, *names)
             assert found == {
-                "num.partitions": ("2", 4), "log.retention.hours": ("2", 4), "log.segment.bytes": ("3000000", 4),
-                "message.max.bytes": ("3333333", 4), "log.roll.hours": ("168", 5),
-            }  # fmt: skip
+                "num.partitions": ("2", 4),
+                "log.retention.hours": ("2", 4),
+                "log.segment.bytes": ("3000000", 4),
+                "message.max.bytes": ("3333333", 4),
+                "log.roll.hours": ("168", 5),
+            }
             client.alter("", kind=4, message_max_bytes=4444444)
             assert described(client, "message.max.bytes") == {"message.max.bytes": ("4444444", 3)}
             client.alter("5", kind=4, message_max_bytes=555)

@@ -55,9 +55,13 @@ class Reader:
         port = " --port 0" if " cluster up " in command else ""
         process = subprocess.Popen(
             ["bash", "-c", f"exec {command}{port}"],
-            cwd=self.directory, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=self.directory,
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
         self.terminals[name] = process
         assert process.stdout is not None
         said, serves = "", None

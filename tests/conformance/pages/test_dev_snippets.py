@@ -29,9 +29,14 @@ def run(*command: str, directory: Path) -> str:
     script.write_text(f'#!/bin/sh\nexec {sys.executable} -m ottla.cli.main "$@"\n')
     script.chmod(0o755)
     done = subprocess.run(
-        command, cwd=directory, env={**os.environ, "PATH": f"{place}{os.pathsep}{os.environ['PATH']}"},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S,
-    )  # fmt: skip
+        command,
+        cwd=directory,
+        env={**os.environ, "PATH": f"{place}{os.pathsep}{os.environ['PATH']}"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=LIMIT_S,
+    )
     assert done.returncode == 0, done.stdout
     return done.stdout
 

@@ -44,9 +44,13 @@ class NodeReader(Reader):
             command += f" --listen {self.addresses[BROKER]}"
         process = subprocess.Popen(
             ["bash", "-c", f"exec {command}"],
-            cwd=self.directory, env=self.environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            cwd=self.directory,
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             start_new_session=True,
-        )  # fmt: skip
+        )
         self.terminals[name] = process
         assert process.stdout is not None
         said = ""
@@ -57,8 +61,13 @@ class NodeReader(Reader):
     def python(self, text: str) -> str:
         return subprocess.run(
             [sys.executable, "-c", self.here(text)],
-            cwd=self.directory, env=self.environ, capture_output=True, text=True, timeout=120, check=True,
-        ).stdout  # fmt: skip
+            cwd=self.directory,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        ).stdout
 
     def close(self) -> None:
         super().close()

@@ -79,8 +79,9 @@ def test_registering(api: Api) -> None:
     assert api.http.get("/schemas/ids/1/schema").text == record("a")
     assert api.ask("GET", "/schemas/ids/1/subjects") == ["s", "t"]
     assert api.ask("GET", "/schemas/ids/1/versions") == [
-        {"subject": "s", "version": 1}, {"subject": "t", "version": 1},
-    ]  # fmt: skip
+        {"subject": "s", "version": 1},
+        {"subject": "t", "version": 1},
+    ]
     assert api.ask("GET", "/schemas/ids/1", fetchMaxId="true")["maxId"] == 2
     assert api.ask("GET", f"/schemas/guids/{found['guid']}")["schema"] == record("a", "b?")
     assert api.ask("GET", f"/schemas/guids/{found['guid']}/ids") == [{"context": ".", "id": 2}]
@@ -251,8 +252,9 @@ def test_compatibility_with_what_is_not_there(api: Api) -> None:
 def test_configuration(api: Api) -> None:
     assert api.ask("GET", "/config") == {"compatibilityLevel": "BACKWARD"}
     assert api.ask("PUT", "/config", {"compatibility": "FULL", "normalize": True}) == {
-        "compatibility": "FULL", "normalize": True,
-    }  # fmt: skip
+        "compatibility": "FULL",
+        "normalize": True,
+    }
     assert api.ask("GET", "/config/s", defaultToGlobal="true") == {"compatibilityLevel": "FULL", "normalize": True}
     assert api.ask("PUT", "/config", {"normalize": None}) == {"compatibility": "FULL"}
     api.ask("PUT", "/config/s", {"compatibilityGroup": "major"})
@@ -270,10 +272,14 @@ def test_groups_of_compatible_versions(api: Api) -> None:
 
 
 def test_defaults_and_overrides_of_metadata(api: Api) -> None:
-    api.ask("PUT", "/config/s", {
-        "defaultMetadata": {"properties": {"owner": "nobody", "team": "x"}},
-        "overrideMetadata": {"properties": {"checked": "yes"}},
-    })  # fmt: skip
+    api.ask(
+        "PUT",
+        "/config/s",
+        {
+            "defaultMetadata": {"properties": {"owner": "nobody", "team": "x"}},
+            "overrideMetadata": {"properties": {"checked": "yes"}},
+        },
+    )
     api.register("s", record("a"), metadata={"properties": {"owner": "me", "checked": "no"}})
     properties = api.ask("GET", "/subjects/s/versions/1")["metadata"]["properties"]
     assert properties == {"owner": "me", "team": "x", "checked": "yes"}
@@ -462,8 +468,10 @@ def test_the_topic(broker: Broker) -> None:
     consumer.close()
     text = json.dumps(record("a")).encode()
     assert [each for each in found if b"NOOP" not in each[0]] == [
-        (b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}',
-         b'{"subject":"s","version":1,"id":1,"schemaType":"AVRO","schema":' + text + b',"deleted":false}'),
+        (
+            b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}',
+            b'{"subject":"s","version":1,"id":1,"schemaType":"AVRO","schema":' + text + b',"deleted":false}',
+        ),
         (b'{"keytype":"CONFIG","subject":"s","magic":0}', b'{"subject":"s","compatibilityLevel":"FULL"}'),
         (b'{"keytype":"DELETE_SUBJECT","subject":"s","magic":0}', b'{"subject":"s","version":1}'),
-    ]  # fmt: skip
+    ]

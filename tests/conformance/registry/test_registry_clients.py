@@ -86,10 +86,15 @@ def test_avro_with_the_latest_version(broker: Broker, client: SchemaRegistryClie
 
 
 def test_json(broker: Broker, client: SchemaRegistryClient) -> None:
-    text = json.dumps({
-        "$schema": "http://json-schema.org/draft-07/schema#", "title": "Order", "type": "object",
-        "properties": {"id": {"type": "integer"}}, "required": ["id"],
-    })  # fmt: skip
+    text = json.dumps(
+        {
+            "$schema": "http://json-schema.org/draft-07/schema#",
+            "title": "Order",
+            "type": "object",
+            "properties": {"id": {"type": "integer"}},
+            "required": ["id"],
+        }
+    )
     write = JSONSerializer(text, client)
     read = JSONDeserializer(None, schema_registry_client=client)
     assert sent_and_received(broker, "json", write, read, {"id": 1}) == {"id": 1}

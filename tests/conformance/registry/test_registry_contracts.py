@@ -35,10 +35,13 @@ def test_a_contract_without_a_schema_is_for_the_latest_schema(api: Api) -> None:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        ({"metadata": {"properties": [1]}}, 422), ({"metadata": {"tags": {"a": "b"}}}, 422), ({"metadata": 7}, 422),
-        ({"ruleSet": {"domainRules": [{"name": "9", "type": "CEL"}]}}, 42210), ({"ruleSet": []}, 42210),
+        ({"metadata": {"properties": [1]}}, 422),
+        ({"metadata": {"tags": {"a": "b"}}}, 422),
+        ({"metadata": 7}, 422),
+        ({"ruleSet": {"domainRules": [{"name": "9", "type": "CEL"}]}}, 42210),
+        ({"ruleSet": []}, 42210),
     ],
-)  # fmt: skip
+)
 def test_a_contract_that_is_none_is_refused(api: Api, body: Any, code: int) -> None:
     assert api.ask("POST", "/subjects/s/versions", {"schema": record("a"), **body}) == code
     assert api.ask("GET", "/subjects") == []

@@ -195,9 +195,16 @@ def test_a_topic_that_is_another(broker: Broker) -> None:
 
 def test_the_registry_of_a_node(tmp_path: Path) -> None:
     node = Process(
-        "server", "start", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--registry", "127.0.0.1:0",
-        "--set", "group.initial.rebalance.delay.ms=0",
-    )  # fmt: skip
+        "server",
+        "start",
+        str(tmp_path / "data"),
+        "--listen",
+        "127.0.0.1:0",
+        "--registry",
+        "127.0.0.1:0",
+        "--set",
+        "group.initial.rebalance.delay.ms=0",
+    )
     with started(node):
         assert register(node.url, "S").json()["id"] == 1
         assert node.end() == 0

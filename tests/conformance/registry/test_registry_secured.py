@@ -71,10 +71,13 @@ class World:
         self.ca, self.key_file = security / "ca.pem", security / "registry.pem"
         authority.write_private(self.key_file, authority.issue(security, "registry", authority.own_names([])))
         self.base = {
-            "ssl.keystore.type": "PEM", "ssl.keystore.location": str(self.key_file),
-            "ssl.truststore.type": "PEM", "ssl.truststore.location": str(self.ca),
-            "super.users": "User:admin;User:CN=registry", "connection.failed.authentication.delay.ms": "0",
-        }  # fmt: skip
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.key_file),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.ca),
+            "super.users": "User:admin;User:CN=registry",
+            "connection.failed.authentication.delay.ms": "0",
+        }
         self.login = {**self.base, "ottla.http.security.protocol": "SASL_SSL"}
 
     def context(self, name: str | None = None) -> ssl.SSLContext:
@@ -149,9 +152,12 @@ def as_user(world: World, name: str | None, url: str, password: str | None = Non
 def filled(path: str, subject: str = "orders-value") -> str:
     """A route's path with something that is there."""
     return (
-        path.replace("{subject}", subject).replace("{version}", "1").replace("{id}", "1")
-        .replace("{guid}", "no-such").replace("{context}", ".staging")
-    )  # fmt: skip
+        path.replace("{subject}", subject)
+        .replace("{version}", "1")
+        .replace("{id}", "1")
+        .replace("{guid}", "no-such")
+        .replace("{context}", ".staging")
+    )
 
 
 def test_each_route_is_closed_to_strangers_and_to_who_may_do_nothing(world: World, url: str) -> None:
@@ -231,8 +237,11 @@ def test_what_is_named_by_another_name_is_asked_for_by_its_own(world: World, url
                 "schema": '{"type":"record","name":"U","fields":[{"name":"s","type":"S"}]}',
                 "references": [{"name": "S", "subject": subject, "version": 1}],
             }
-            for path in ("/subjects/orders-value/versions", "/subjects/orders-value",
-                         "/compatibility/subjects/orders-value/versions"):  # fmt: skip
+            for path in (
+                "/subjects/orders-value/versions",
+                "/subjects/orders-value",
+                "/compatibility/subjects/orders-value/versions",
+            ):
                 assert owner.post(path, json=referring).status_code == 403, (subject, path)
         by_id = owner.get(f"/schemas/ids/{secret.json()['id']}")
         assert by_id.status_code == 403 and "symbols" not in by_id.text
@@ -291,9 +300,14 @@ def test_a_changed_acl_counts_soon(world: World, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(rules, "REFRESH_S", 0.05)
     admin = AdminClient(dict(read_file(world.node.root / secured.LIBRDKAFKA)))
     binding = AclBinding(
-        ResourceType.TOPIC, "late", ResourcePatternType.LITERAL, "User:nobody", "*", AclOperation.READ,
+        ResourceType.TOPIC,
+        "late",
+        ResourcePatternType.LITERAL,
+        "User:nobody",
+        "*",
+        AclOperation.READ,
         AclPermissionType.ALLOW,
-    )  # fmt: skip
+    )
     with instance(world, world.login) as url, as_user(world, "nobody", url) as client:
         assert client.get("/subjects/late-value/versions").status_code == 403
         for made in admin.create_acls([binding]).values():
@@ -306,8 +320,12 @@ def test_a_changed_acl_counts_soon(world: World, monkeypatch: pytest.MonkeyPatch
 
 def test_certificates_and_requests_that_are_passed_on(world: World) -> None:
     """One instance of two writes: the other passes the user's name on, which counts from a super user alone."""
-    settings = {**world.base, "ottla.http.security.protocol": "SSL", "ssl.client.auth": "required",
-                "ssl.principal.mapping.rules": "RULE:^CN=(owner|reader)$/$1/,DEFAULT"}  # fmt: skip
+    settings = {
+        **world.base,
+        "ottla.http.security.protocol": "SSL",
+        "ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=(owner|reader)$/$1/,DEFAULT",
+    }
     with (
         instance(world, settings, alone=False, name="_passed") as one,
         instance(world, settings, alone=False, name="_passed") as two,
@@ -334,8 +352,11 @@ def test_strangers_who_say_little(world: World, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(guarded, "REQUEST_SECONDS_MAX", 0.3)
     monkeypatch.setattr(app, "BODY_SECONDS_MAX", 0.3)
     monkeypatch.setattr(guarded, "CONNECTIONS_MAX", 4)
-    settings = {"ottla.http.security.protocol": "SASL_PLAINTEXT", "super.users": "User:admin",
-                "connection.failed.authentication.delay.ms": "0"}  # fmt: skip
+    settings = {
+        "ottla.http.security.protocol": "SASL_PLAINTEXT",
+        "super.users": "User:admin",
+        "connection.failed.authentication.delay.ms": "0",
+    }
     with instance(world, settings) as url:
         place = ("127.0.0.1", int(url.rpartition(":")[2]))
         for sent in (b"", b"GET /subjects HTTP/1.1\r\nX: "):
@@ -362,13 +383,16 @@ def test_strangers_who_say_little(world: World, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("settings", "security", "said"),
     [
-        ({"ottla.http.security.protocol": "SASL_PLAINTEXT", "sasl.enabled.mechanisms": "SCRAM-SHA-256"}, PLAINTEXT,
-         "its own connection to them has no login"),
+        (
+            {"ottla.http.security.protocol": "SASL_PLAINTEXT", "sasl.enabled.mechanisms": "SCRAM-SHA-256"},
+            PLAINTEXT,
+            "its own connection to them has no login",
+        ),
         ({"ottla.http.security.protocol": "SASL_PLAINTEXT"}, PLAINTEXT, "none of GSSAPI is of HTTP"),
         ({"ottla.http.security.protocol": "SSL"}, PLAINTEXT, "ssl.keystore"),
         ({"listener.name.http.ssl.keystore.loction": "x"}, PLAINTEXT, "unknown setting"),
     ],
-)  # fmt: skip
+)
 def test_settings_by_which_nobody_could_log_in(settings: dict[str, str], security: Security, said: str) -> None:
     with pytest.raises(OttlaError, match=re.escape(said)):
         Guard(settings, "127.0.0.1", 0, "127.0.0.1:9092", security)

@@ -129,14 +129,19 @@ def test_json(registry: Registry, client: SchemaRegistryClient) -> None:
     assert found["inner"] == {"x": 7}
     assert found["at"] == "2026-11-25T12:00:00.123456Z"
     assert rows(options(registry, "json"), "wide-json", values) == [{**WIDE_ROW, "counts": [("k", 3)]}]
-    text = json.dumps({
-        "title": "Person", "type": "object",
-        "properties": {
-            "name": {"type": "string"}, "age": {"oneOf": [{"type": "null"}, {"type": "integer"}]},
-            "lives": {"$ref": "#/definitions/place"}, "any": {},
-        },
-        "definitions": {"place": {"type": "object", "properties": {"city": {"type": "string"}}}},
-    })  # fmt: skip
+    text = json.dumps(
+        {
+            "title": "Person",
+            "type": "object",
+            "properties": {
+                "name": {"type": "string"},
+                "age": {"oneOf": [{"type": "null"}, {"type": "integer"}]},
+                "lives": {"$ref": "#/definitions/place"},
+                "any": {},
+            },
+            "definitions": {"place": {"type": "object", "properties": {"city": {"type": "string"}}}},
+        }
+    )
     context = SerializationContext("people", VALUE)
     person = {"name": "a", "age": None, "lives": {"city": "Bonn"}, "any": [1, "x"]}
     value = JSONSerializer(text, client)(person, context)
@@ -253,9 +258,10 @@ def test_writing_what_is_not_compatible(registry: Registry) -> None:
         encoded(options(registry, "avro"), "strict", pa.array([{"id": "a"}], pa.struct([("id", pa.string())])))
     with pytest.raises(RegistryError):
         encoded(
-            options(registry, "avro", auto_register_schemas="false"), "strict",
+            options(registry, "avro", auto_register_schemas="false"),
+            "strict",
             pa.array([{"new": 1}], pa.struct([("new", pa.int64())])),
-        )  # fmt: skip
+        )
     (value,) = encoded(options(registry, "avro", use_latest_version="true"), "strict", first)
     assert rows(options(registry, "avro"), "strict", [value]) == [{"id": 1}]
 

@@ -81,10 +81,12 @@ def kafka(directory: Path, more: Mapping[str, str | None] | None = None) -> Iter
         "listeners": f"{plain},{listeners},CONTROLLER://127.0.0.1:{peer.controller_port}",
         "advertised.listeners": f"{plain},{listeners}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SSL:SSL,MUTUAL:SSL,"
-                                          "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
         "inter.broker.listener.name": "PLAINTEXT",
-        "ssl.keystore.type": "PEM", "ssl.keystore.location": str(node),
-        "ssl.truststore.type": "PEM", "ssl.truststore.location": str(ca),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(node),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(ca),
         "listener.name.mutual.ssl.client.auth": "required",
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
         "connections.max.reauth.ms": str(SESSION_MS),
@@ -94,7 +96,7 @@ def kafka(directory: Path, more: Mapping[str, str | None] | None = None) -> Iter
             for mechanism in ("plain", "scram-sha-256", "scram-sha-512")
         },
         **(more or {}),
-    }  # fmt: skip
+    }
     # The tool takes no password with a quotation mark: it is set by the listener that wants no login.
     peer.format()
     try:

@@ -112,8 +112,12 @@ def test_python(client: str, node: NodeProcess, ticket: str, topic: str) -> None
     environ = {**os.environ, "PYTHONPATH": package()} if package() else None
     done = subprocess.run(
         [sys.executable, "-c", PYTHON, client, node.bootstrap, topic],
-        env=environ, capture_output=True, text=True, timeout=180, check=False,
-    )  # fmt: skip
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
     assert done.stdout == "b'x'\n", done.stderr
 
 
@@ -137,9 +141,20 @@ def test_kcat(node: NodeProcess, ticket: str, topic: str) -> None:
     if shutil.which("kcat") is None:
         pytest.skip("kcat is not installed")
     command = [
-        "kcat", "-b", node.bootstrap, "-t", topic, "-X", "security.protocol=SASL_PLAINTEXT", "-X",
-        "sasl.mechanisms=GSSAPI", "-X", "sasl.kerberos.service.name=kafka", "-X", "sasl.kerberos.kinit.cmd=:",
-    ]  # fmt: skip
+        "kcat",
+        "-b",
+        node.bootstrap,
+        "-t",
+        topic,
+        "-X",
+        "security.protocol=SASL_PLAINTEXT",
+        "-X",
+        "sasl.mechanisms=GSSAPI",
+        "-X",
+        "sasl.kerberos.service.name=kafka",
+        "-X",
+        "sasl.kerberos.kinit.cmd=:",
+    ]
     done = subprocess.run([*command, "-P"], input="x\n", capture_output=True, text=True, timeout=120, check=False)
     if "No worthy mechs found" in done.stderr or "no mechanism available" in done.stderr:
         pytest.skip("kcat is not installed with libsasl2-modules-gssapi-mit")
@@ -162,17 +177,31 @@ def test_console_tools(node: NodeProcess, realm: Realm, ticket: str, topic: str,
         )
         tool("ConsoleProducer", realm, node, topic, "--command-config", str(file), text=f"{value}\n")
     read = tool(
-        "consumer.ConsoleConsumer", realm, node, topic, "--command-config", str(file), "--from-beginning",
-        "--max-messages", "2", "--timeout-ms", "60000",
-    )  # fmt: skip
+        "consumer.ConsoleConsumer",
+        realm,
+        node,
+        topic,
+        "--command-config",
+        str(file),
+        "--from-beginning",
+        "--max-messages",
+        "2",
+        "--timeout-ms",
+        "60000",
+    )
     assert read.split() == ["one", "two"]
 
 
 def tool(name: str, realm: Realm, node: NodeProcess, topic: str, *arguments: str, text: str = "") -> str:
     command = java(
-        f"org.apache.kafka.tools.{name}", "--bootstrap-server", node.bootstrap, "--topic", topic, *arguments,
+        f"org.apache.kafka.tools.{name}",
+        "--bootstrap-server",
+        node.bootstrap,
+        "--topic",
+        topic,
+        *arguments,
         flags=[*START_FAST, f"-Djava.security.krb5.conf={realm.configuration}"],
-    )  # fmt: skip
+    )
     done = subprocess.run(
         command, input=text, capture_output=True, text=True, timeout=120, check=False, env={**os.environ}
     )

@@ -132,8 +132,11 @@ def test_names_and_rules_are_java_s(tmp_path: Path) -> None:
     command = ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{LIBS}/*", str(tmp_path / "Names.java")]
     done = subprocess.run(
         [*command, str(tmp_path / "names"), str(tmp_path / "rules")],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == COUNT

@@ -41,23 +41,32 @@ def issuer() -> Iterator[str]:
 def test_tokens_of_a_certified_provider(tmp_path: Path, topic: str, issuer: str, audience: str) -> None:
     node = NodeProcess(tmp_path / "data")
     node.settings |= {
-        "listeners": f"SASL_PLAINTEXT://{node.bootstrap}", "inter.broker.listener.name": "SASL_PLAINTEXT",
+        "listeners": f"SASL_PLAINTEXT://{node.bootstrap}",
+        "inter.broker.listener.name": "SASL_PLAINTEXT",
         "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "OAUTHBEARER",
-        f"{PREFIX}jwks.endpoint.url": f"{issuer}/jwks", f"{PREFIX}expected.issuer": issuer,
+        f"{PREFIX}jwks.endpoint.url": f"{issuer}/jwks",
+        f"{PREFIX}expected.issuer": issuer,
         f"{PREFIX}expected.audience": audience,
-    }  # fmt: skip
+    }
     settings = {
-        "bootstrap.servers": node.bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER",
-        "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": CLIENT,
-        "sasl.oauthbearer.client.secret": SECRET, "sasl.oauthbearer.token.endpoint.url": f"{issuer}/token",
-    }  # fmt: skip
+        "bootstrap.servers": node.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": CLIENT,
+        "sasl.oauthbearer.client.secret": SECRET,
+        "sasl.oauthbearer.token.endpoint.url": f"{issuer}/token",
+    }
     own = tmp_path / "client.properties"
     own.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     with node:
         listed = subprocess.run(
             [sys.executable, "-m", "ottla.cli.main", "topic", "list", "--config", str(own)],
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         if audience != "kafka":
             assert listed.returncode == 1 and SECRET not in listed.stderr, listed
             with pytest.raises(KafkaException):

@@ -63,9 +63,12 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 def of_librdkafka(node: NodeProcess, mechanism: str, name: str = "alice", password: str = SECRET) -> dict[str, Any]:
     return {
-        "bootstrap.servers": node.bootstrap, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": mechanism,
-        "sasl.username": name, "sasl.password": password,
-    }  # fmt: skip
+        "bootstrap.servers": node.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "sasl.username": name,
+        "sasl.password": password,
+    }
 
 
 @pytest.mark.client("confluent-kafka", "logs in by PLAIN and SCRAM")
@@ -98,9 +101,12 @@ def test_kafka_python(secured: NodeProcess, topic: str, mechanism: str) -> None:
     from kafka import KafkaConsumer, KafkaProducer
 
     settings = {
-        "bootstrap_servers": secured.bootstrap, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism,
-        "sasl_plain_username": "alice", "sasl_plain_password": SECRET,
-    }  # fmt: skip
+        "bootstrap_servers": secured.bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": SECRET,
+    }
     producer = KafkaProducer(**settings)
     producer.send(topic, b"x").get(60)
     producer.close()
@@ -120,9 +126,12 @@ def test_aiokafka(secured: NodeProcess, topic: str, mechanism: str) -> None:
     from aiokafka.errors import KafkaError
 
     settings = {
-        "bootstrap_servers": secured.bootstrap, "security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": mechanism,
-        "sasl_plain_username": "alice", "sasl_plain_password": SECRET,
-    }  # fmt: skip
+        "bootstrap_servers": secured.bootstrap,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": SECRET,
+    }
 
     async def test() -> None:
         async with AIOKafkaProducer(**settings) as producer:
@@ -173,15 +182,22 @@ def test_librdkafka_with_tokens_of_a_provider(tmp_path: Path, topic: str) -> Non
         node = NodeProcess(tmp_path / "data")
         oauth = f"{PREFIX}oauthbearer.sasl.oauthbearer."
         node.settings |= {
-            "listeners": f"SASL_PLAINTEXT://{node.bootstrap}", "inter.broker.listener.name": "SASL_PLAINTEXT",
-            f"{PREFIX}sasl.enabled.mechanisms": "OAUTHBEARER", f"{oauth}jwks.endpoint.url": f"{url}/keys",
-            f"{oauth}expected.issuer": "me", f"{oauth}expected.audience": "kafka",
-        }  # fmt: skip
+            "listeners": f"SASL_PLAINTEXT://{node.bootstrap}",
+            "inter.broker.listener.name": "SASL_PLAINTEXT",
+            f"{PREFIX}sasl.enabled.mechanisms": "OAUTHBEARER",
+            f"{oauth}jwks.endpoint.url": f"{url}/keys",
+            f"{oauth}expected.issuer": "me",
+            f"{oauth}expected.audience": "kafka",
+        }
         settings = {
-            "bootstrap.servers": node.bootstrap, "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc", "sasl.oauthbearer.client.id": "id",
-            "sasl.oauthbearer.client.secret": "canary", "sasl.oauthbearer.token.endpoint.url": f"{url}/token",
-        }  # fmt: skip
+            "bootstrap.servers": node.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.client.id": "id",
+            "sasl.oauthbearer.client.secret": "canary",
+            "sasl.oauthbearer.token.endpoint.url": f"{url}/token",
+        }
         with node:
             producer = Producer(settings)
             until_s = time.monotonic() + 6
@@ -211,9 +227,14 @@ def test_kafkas_tools(secured: NodeProcess, shell: Shell, tmp_path: Path) -> Non
 
     def configs(*arguments: str, check: bool = True) -> Any:
         return shell.run(
-            "ConfigCommand", "--bootstrap-server", secured.bootstrap, "--command-config", str(admin),
-            *arguments, check=check,
-        )  # fmt: skip
+            "ConfigCommand",
+            "--bootstrap-server",
+            secured.bootstrap,
+            "--command-config",
+            str(admin),
+            *arguments,
+            check=check,
+        )
 
     user = ("--entity-type", "users", "--entity-name", "carol")
     for mechanism in MECHANISMS[1:]:

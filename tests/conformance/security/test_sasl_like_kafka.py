@@ -34,7 +34,7 @@ def settings() -> dict[str, str]:
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         ),
         f"{PREFIX}scram-sha-256.connections.max.reauth.ms": str(SESSION_MS),
-    }  # fmt: skip
+    }
 
 
 @pytest.fixture(scope="module")

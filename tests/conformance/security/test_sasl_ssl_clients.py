@@ -64,10 +64,13 @@ def authorities(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def of_python(node: Secured, authority: Path) -> dict[str, Any]:
     return {
-        "bootstrap_servers": node.secured, "security_protocol": "SASL_SSL", "sasl_mechanism": MECHANISM,
-        "sasl_plain_username": "alice", "sasl_plain_password": SECRET,
+        "bootstrap_servers": node.secured,
+        "security_protocol": "SASL_SSL",
+        "sasl_mechanism": MECHANISM,
+        "sasl_plain_username": "alice",
+        "sasl_plain_password": SECRET,
         "ssl_context": ssl.create_default_context(cafile=str(authority)),
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.client("kafka-python", "logs in over TLS")

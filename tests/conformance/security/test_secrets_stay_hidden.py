@@ -120,8 +120,12 @@ async def alter(client: Client, kind: int, name: str, *settings: tuple[str, str]
 
 async def alter_scram(client: Client, name: str, password: bytes, iterations: int = 4096) -> int:
     upsertion = {
-        "name": name, "mechanism": 1, "iterations": iterations, "salt": b"salt" + password, "salted_password": password,
-    }  # fmt: skip
+        "name": name,
+        "mechanism": 1,
+        "iterations": iterations,
+        "salt": b"salt" + password,
+        "salted_password": password,
+    }
     asked = {"deletions": [], "upsertions": [upsertion]}
     answer = await client.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, asked)
     return int(answer["results"][0]["error_code"])
@@ -200,9 +204,14 @@ async def work(node: Node) -> list[str]:
         stranger.writer.write_eof()
         await closed(stranger)
     page = {
-        "resource_type": 4, "resource_name": "kafka-cluster", "resource_pattern_type": 3, "permission_type": 3,
-        "principal": "User:ANONYMOUS", "host": "127.0.0.1", "operation": 8,
-    }  # fmt: skip
+        "resource_type": 4,
+        "resource_name": "kafka-cluster",
+        "resource_pattern_type": 3,
+        "permission_type": 3,
+        "principal": "User:ANONYMOUS",
+        "host": "127.0.0.1",
+        "operation": 8,
+    }
     said.append(await admin.ask(ApiKey.CREATE_ACLS, 3, {"creations": [page]}))
     admin.close()
     return [str(each) for each in said]

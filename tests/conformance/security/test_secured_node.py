@@ -168,10 +168,14 @@ def test_a_mirror_between_two_secured_clusters(node: SecuredNode, tmp_path: Path
         ottla("topic", "create", "mirrored", file=other.client)
         ottla("produce", "mirrored", file=other.client, text="a\nb\n")
         route = Route(
-            "source", other.bootstrap, "here", node.bootstrap, topics="mirrored",
+            "source",
+            other.bootstrap,
+            "here",
+            node.bootstrap,
+            topics="mirrored",
             source_security=parse_security(read_file(other.client)),
             destination_security=parse_security(read_file(node.client)),
-        )  # fmt: skip
+        )
         Mirror(route).step()
         assert ottla("consume", "mirrored", file=node.client).stdout == "a\nb\n"
         asked = ["mirror", "status", "source", "--name", "here", "--from", other.bootstrap, "--json"]
@@ -212,10 +216,13 @@ def test_http_and_the_registry_are_secured_too(node: SecuredNode, tmp_path: Path
     assert "t-value" in listed.stdout, listed.stderr
     refused = ottla("schema", "list", "--registry", node.registry, file=None)
     assert refused.returncode == 1 and "is not trusted" in refused.stderr
-    by_confluent = SchemaRegistryClient({
-        "url": node.registry, "ssl.ca.location": str(node.root / secured.SECURITY / "ca.pem"),
-        "basic.auth.user.info": f"admin:{node.password}",
-    })  # fmt: skip
+    by_confluent = SchemaRegistryClient(
+        {
+            "url": node.registry,
+            "ssl.ca.location": str(node.root / secured.SECURITY / "ca.pem"),
+            "basic.auth.user.info": f"admin:{node.password}",
+        }
+    )
     assert by_confluent.get_latest_version("t-value").schema_id == 1
 
 
@@ -264,8 +271,11 @@ def test_data_without_security_is_not_secured_by_the_way(tmp_path: Path) -> None
         pass
     refused = subprocess.run(
         [sys.executable, "-m", "ottla.cli.main", "server", "start", str(tmp_path / "data"), "--secure"],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert refused.returncode == 2 and "data of a node without security" in refused.stderr
     assert not (tmp_path / "data-security").exists()
 

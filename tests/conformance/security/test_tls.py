@@ -58,10 +58,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def of_librdkafka(node: SecuredNode, files: Path) -> dict[str, str]:
     return {
-        "bootstrap.servers": node.secured, "security.protocol": "ssl", "ssl.ca.location": str(files / "ca.pem"),
-        "ssl.certificate.location": str(files / "alice.pem"), "ssl.key.location": str(files / "alice.key"),
+        "bootstrap.servers": node.secured,
+        "security.protocol": "ssl",
+        "ssl.ca.location": str(files / "ca.pem"),
+        "ssl.certificate.location": str(files / "alice.pem"),
+        "ssl.key.location": str(files / "alice.key"),
         "ssl.key.password": PASSWORD,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.client("confluent-kafka", "produces and reads over TLS with a client certificate")
@@ -104,10 +107,14 @@ def test_librdkafka_with_a_bad_certificate(node: SecuredNode, files: Path) -> No
 def test_console_tools(node: SecuredNode, files: Path, shell: Shell) -> None:
     config = files / "client.properties"
     lines = {
-        "security.protocol": "SSL", "ssl.truststore.type": "PEM", "ssl.truststore.location": files / "ca.pem",
-        "ssl.keystore.type": "PKCS12", "ssl.keystore.location": files / "alice.p12",
-        "ssl.keystore.password": PASSWORD, "ssl.key.password": PASSWORD,
-    }  # fmt: skip
+        "security.protocol": "SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": files / "ca.pem",
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": files / "alice.p12",
+        "ssl.keystore.password": PASSWORD,
+        "ssl.key.password": PASSWORD,
+    }
     config.write_text("".join(f"{name}={value}\n" for name, value in lines.items()))
     texts = [f"line {number} " + "x" * number for number in range(300)]
     bootstrap = ("--bootstrap-server", node.secured, "--topic", "console")
@@ -115,7 +122,14 @@ def test_console_tools(node: SecuredNode, files: Path, shell: Shell) -> None:
         "ConsoleProducer", *bootstrap, "--command-config", str(config), text="".join(f"{each}\n" for each in texts)
     )
     read = shell.run(
-        "consumer.ConsoleConsumer", *bootstrap, "--command-config", str(config), "--from-beginning",
-        "--max-messages", "300", "--timeout-ms", "60000",
-    )  # fmt: skip
+        "consumer.ConsoleConsumer",
+        *bootstrap,
+        "--command-config",
+        str(config),
+        "--from-beginning",
+        "--max-messages",
+        "300",
+        "--timeout-ms",
+        "60000",
+    )
     assert read.lines() == texts

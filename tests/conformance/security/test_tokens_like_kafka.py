@@ -90,13 +90,16 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]
     peer = KafkaPeer(directory / "kafka", heap="256m", flags=START_FAST, settings=SETTINGS)
     held = [hold_port() for _ in range(2)]
     ports = [each.getsockname()[1] for each in held]
-    places = [f"PLAINTEXT://127.0.0.1:{main},SASL_PLAINTEXT://127.0.0.1:{port}"
-              for main, port in zip((node.port, peer.port), ports, strict=True)]  # fmt: skip
+    places = [
+        f"PLAINTEXT://127.0.0.1:{main},SASL_PLAINTEXT://127.0.0.1:{port}"
+        for main, port in zip((node.port, peer.port), ports, strict=True)
+    ]
     node.settings |= {**SETTINGS, "listeners": places[0]}
     peer.settings |= {
-        "listeners": f"{places[1]},CONTROLLER://127.0.0.1:{peer.controller_port}", "advertised.listeners": places[1],
+        "listeners": f"{places[1]},CONTROLLER://127.0.0.1:{peer.controller_port}",
+        "advertised.listeners": places[1],
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
-    }  # fmt: skip
+    }
     for each in held:
         each.close()
     with node, peer:
@@ -111,9 +114,11 @@ def row(name: str, kind: str = "User") -> dict[str, str]:
 
 def creation(owner: str | None = None, *renewers: Any, lifetime: int = -1, kind: str | None = "User") -> dict[str, Any]:
     return {
-        "owner_principal_type": None if owner is None else kind, "owner_principal_name": owner,
-        "renewers": list(renewers), "max_lifetime": lifetime,
-    }  # fmt: skip
+        "owner_principal_type": None if owner is None else kind,
+        "owner_principal_name": owner,
+        "renewers": list(renewers),
+        "max_lifetime": lifetime,
+    }
 
 
 def comparable(side: Side, answer: Any) -> Any:
@@ -216,9 +221,14 @@ class Conversation:
 
 def acl(user: str, operation: Operation, kind: ResourceType, name: str) -> dict[str, Any]:
     return {
-        "resource_type": kind, "resource_name": name, "resource_pattern_type": LITERAL, "principal": f"User:{user}",
-        "host": "*", "operation": operation, "permission_type": ALLOW,
-    }  # fmt: skip
+        "resource_type": kind,
+        "resource_name": name,
+        "resource_pattern_type": LITERAL,
+        "principal": f"User:{user}",
+        "host": "*",
+        "operation": operation,
+        "permission_type": ALLOW,
+    }
 
 
 @pytest.mark.nightly(
@@ -269,9 +279,11 @@ def test_tokens(both: tuple[Side, Side]) -> None:
     for side, guest in zip(both, guests, strict=True):
         side.users["guest"] = guest
     for key, values in (
-        (CREATE, creation()), (RENEW, {"hmac": "own", "renew_period": -1}),
-        (EXPIRE, {"hmac": "own", "expiry_time_period": -1}), (DESCRIBE, {"owners": None}),
-    ):  # fmt: skip
+        (CREATE, creation()),
+        (RENEW, {"hmac": "own", "renew_period": -1}),
+        (EXPIRE, {"hmac": "own", "expiry_time_period": -1}),
+        (DESCRIBE, {"owners": None}),
+    ):
         talk.ask(f"{key.name} by a token", "guest", key, values)
         talk.ask(f"{key.name} without a login", "nobody", key, values)
 
@@ -315,9 +327,7 @@ def _rights(talk: Conversation, both: tuple[Side, Side]) -> None:
 def test_the_bytes_of_refusals(both: tuple[Side, Side]) -> None:
     """Timestamps of -1 and 0 are told apart only there."""
     for user, values in (("nobody", creation()), ("alice", creation("bob")), ("alice", creation(None, row("x", "G")))):
-        frames = [
-            side.who(user).raw(messages.encode_request(CREATE, 3, 7, "t", values)) for side in both
-        ]  # fmt: skip
+        frames = [side.who(user).raw(messages.encode_request(CREATE, 3, 7, "t", values)) for side in both]
         assert frames[0] == frames[1]
     for key, more in ((RENEW, {"renew_period": -1}), (EXPIRE, {"expiry_time_period": -1})):
         for user in ("nobody", "alice"):

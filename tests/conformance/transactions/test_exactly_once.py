@@ -32,11 +32,28 @@ def java_copier(bootstrap: str) -> list[str]:
     """It asks for its position before it fences the one before it, and waits for 60 s at most: a transaction that was
     left open has to time out well before that."""
     return java(
-        "org.apache.kafka.tools.TransactionalMessageCopier", "--broker-list", bootstrap, "--transactional-id", "copier",
-        "--consumer-group", "copier", "--input-topic", "in", "--input-partition", "0", "--output-topic", "out",
-        "--max-messages", str(COUNT), "--transaction-size", "20", "--transaction-timeout", "10000",
-        "--enable-random-aborts", release=RELEASE,
-    )  # fmt: skip
+        "org.apache.kafka.tools.TransactionalMessageCopier",
+        "--broker-list",
+        bootstrap,
+        "--transactional-id",
+        "copier",
+        "--consumer-group",
+        "copier",
+        "--input-topic",
+        "in",
+        "--input-partition",
+        "0",
+        "--output-topic",
+        "out",
+        "--max-messages",
+        str(COUNT),
+        "--transaction-size",
+        "20",
+        "--transaction-timeout",
+        "10000",
+        "--enable-random-aborts",
+        release=RELEASE,
+    )
 
 
 def go_copier(bootstrap: str) -> list[str]:
@@ -95,10 +112,15 @@ def fill(bootstrap: str) -> None:
 
 def read_committed(bootstrap: str, topic: str) -> list[str]:
     """The values of partition 0 that are committed."""
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap, "group.id": "reader", "enable.partition.eof": True, "log_level": 0,
-        "isolation.level": "read_committed",
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.partition.eof": True,
+            "log_level": 0,
+            "isolation.level": "read_committed",
+        }
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[str] = []
     try:

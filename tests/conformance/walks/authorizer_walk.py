@@ -23,7 +23,7 @@ from ottla.security.acls import (
     PatternType,
     Permission,
     ResourceType,
-)  # fmt: skip
+)
 from ottla.security.authorizer import Authorizer
 from tests.conformance.share_process import Lines
 
@@ -69,10 +69,15 @@ def some_acl(random: random_module.Random, number: int, kinds: Sequence[Resource
     if kind == ResourceType.CLUSTER:
         name = random.choice((CLUSTER_NAME, "kafka", "*"))
     return AccessControlEntryRecord(
-        UUID(int=number), kind, name, random.choice((PatternType.LITERAL, PatternType.PREFIXED)),
-        random.choice(PRINCIPALS), random.choice(ACL_HOSTS), random.choice((*OPERATIONS, Operation.ALL)),
+        UUID(int=number),
+        kind,
+        name,
+        random.choice((PatternType.LITERAL, PatternType.PREFIXED)),
+        random.choice(PRINCIPALS),
+        random.choice(ACL_HOSTS),
+        random.choice((*OPERATIONS, Operation.ALL)),
         random.choice((Permission.ALLOW, Permission.ALLOW, Permission.DENY)),
-    )  # fmt: skip
+    )
 
 
 def some_case(random: random_module.Random) -> Case:
@@ -81,16 +86,26 @@ def some_case(random: random_module.Random) -> Case:
     acls = {}
     for number in range(random.choice((0, 1, 2, 3, 5, 8, 13, 30))):
         acl = some_acl(random, number + 1, kinds)
-        acls[acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation,
-             acl.permission_type] = acl  # fmt: skip
+        acls[
+            acl.resource_type,
+            acl.resource_name,
+            acl.pattern_type,
+            acl.principal,
+            acl.host,
+            acl.operation,
+            acl.permission_type,
+        ] = acl
     operations = random.sample(OPERATIONS, 4)
     asked = tuple(
         Asked(
-            random.choice(CLIENTS), random.choice(HOSTS), random.choice(operations), kind,
+            random.choice(CLIENTS),
+            random.choice(HOSTS),
+            random.choice(operations),
+            kind,
             CLUSTER_NAME if kind == ResourceType.CLUSTER else random.choice((some_name(random), some_name(random), "")),
         )
         for kind in (random.choice(kinds) for _ in range(QUESTIONS))
-    )  # fmt: skip
+    )
     supers = tuple(random.sample(PRINCIPALS, random.choice((0, 0, 1))))
     return Case(supers, random.random() < 0.4, tuple(acls.values()), asked)
 
@@ -106,9 +121,14 @@ def line_of(case: Case) -> str:
 
 def fields_of(acl: AccessControlEntryRecord) -> tuple[int | str, ...]:
     return (
-        int(acl.resource_type), acl.resource_name, int(acl.pattern_type), acl.principal, acl.host, int(acl.operation),
+        int(acl.resource_type),
+        acl.resource_name,
+        int(acl.pattern_type),
+        acl.principal,
+        acl.host,
+        int(acl.operation),
         int(acl.permission_type),
-    )  # fmt: skip
+    )
 
 
 def ours(case: Case) -> list[str]:
@@ -159,9 +179,13 @@ def filter_differences(lines: Lines, random: random_module.Random, rounds: int) 
         filters = [some_filter(random, acls) for _ in range(20)]
         parts = (
             "\x1e".join("\x1f".join(map(str, fields_of(acl))) for acl in acls),
-            "\x1e".join("\x1f".join("null" if part is None else str(part + 0 if isinstance(part, int) else part)
-                                    for part in each) for each in filters),
-        )  # fmt: skip
+            "\x1e".join(
+                "\x1f".join(
+                    "null" if part is None else str(part + 0 if isinstance(part, int) else part) for part in each
+                )
+                for each in filters
+            ),
+        )
         said, _ = lines.ask("\x1d".join(("match", *parts)))
         for wanted, their in zip(filters, said.split("\x1e"), strict=True):
             our = ",".join(str(number) for number, acl in enumerate(acls) if wanted.matches(acl))
@@ -184,9 +208,10 @@ def main() -> None:
     lines, random = Lines("AclLines"), random_module.Random(given.seed)
     began_s = time.monotonic()
     found = [
-        *supported_differences(lines), *filter_differences(lines, random, given.pairs // 400),
+        *supported_differences(lines),
+        *filter_differences(lines, random, given.pairs // 400),
         *differences(lines, random, given.pairs),
-    ]  # fmt: skip
+    ]
     lines.close()
     print(*found[:20], sep="\n")
     print(f"{given.pairs} pairs, seed {given.seed}: {len(found)} differences, {time.monotonic() - began_s:.1f} s")

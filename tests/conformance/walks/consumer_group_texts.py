@@ -26,10 +26,17 @@ def described(member: Mapping[str, Any]) -> str:
         partitions = (f"{row['topic_name']}.{number}" for row in rows for number in row["partitions"])
         assignments.append("+".join(sorted(partitions)))
     fields = [
-        member["member_id"], member["instance_id"], member["rack_id"], member["member_epoch"], member["client_id"],
-        member["client_host"], "+".join(sorted(member["subscribed_topic_names"])), member["subscribed_topic_regex"],
-        *assignments, member["member_type"],
-    ]  # fmt: skip
+        member["member_id"],
+        member["instance_id"],
+        member["rack_id"],
+        member["member_epoch"],
+        member["client_id"],
+        member["client_host"],
+        "+".join(sorted(member["subscribed_topic_names"])),
+        member["subscribed_topic_regex"],
+        *assignments,
+        member["member_type"],
+    ]
     return ":".join("null" if each is None else str(each) for each in fields)
 
 

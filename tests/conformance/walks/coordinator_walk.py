@@ -16,10 +16,18 @@ def register_brokers(driver: SimulatedDriver) -> None:
     for broker in (1, 2, 3):
         rack = None if broker == 3 else f"rack{broker}"
         record = r.RegisterBrokerRecord(
-            broker_id=broker, is_migrating_zk_broker=False, incarnation_id=UUID(int=broker), broker_epoch=broker,
-            end_points=(), features=(), rack=rack, fenced=False, in_controlled_shutdown=False, log_dirs=(),
+            broker_id=broker,
+            is_migrating_zk_broker=False,
+            incarnation_id=UUID(int=broker),
+            broker_epoch=broker,
+            end_points=(),
+            features=(),
+            rack=rack,
+            fenced=False,
+            in_controlled_shutdown=False,
+            log_dirs=(),
             cordoned_log_dirs=None,
-        )  # fmt: skip
+        )
         replay(record, delta)
     driver.image = delta.apply(0, 0, 0)
     driver.shard.on_metadata(None, driver.image)
@@ -33,10 +41,18 @@ def grown(driver: SimulatedDriver, name: str, number: int, before: int, count: i
     for partition in range(before, count):
         leader, other = 1 + partition % 3, 1 + (partition + 1) % 3
         record = r.PartitionRecord(
-            partition_id=partition, topic_id=UUID(int=number), replicas=(leader, other), isr=(leader,),
-            removing_replicas=(), adding_replicas=(), leader=leader, leader_recovery_state=0, leader_epoch=0,
-            partition_epoch=0, directories=(UUID(int=1), UUID(int=1)),
-        )  # fmt: skip
+            partition_id=partition,
+            topic_id=UUID(int=number),
+            replicas=(leader, other),
+            isr=(leader,),
+            removing_replicas=(),
+            adding_replicas=(),
+            leader=leader,
+            leader_recovery_state=0,
+            leader_epoch=0,
+            partition_epoch=0,
+            directories=(UUID(int=1), UUID(int=1)),
+        )
         replay(record, delta)
     return delta
 

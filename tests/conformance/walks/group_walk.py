@@ -355,8 +355,18 @@ class Walk:
                 "partitions": [{"partition": number, "fetch_offset": offset, "partition_max_bytes": 1 << 24}],
             }
             values = {"topics": [asked], "max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 24, "session_epoch": -1}
-            answer = line.ask(ApiKey.FETCH, 12, {"replica_id": -1, "isolation_level": 0, "session_id": 0,
-                                                  "forgotten_topics_data": [], "rack_id": "", **values})  # fmt: skip
+            answer = line.ask(
+                ApiKey.FETCH,
+                12,
+                {
+                    "replica_id": -1,
+                    "isolation_level": 0,
+                    "session_id": 0,
+                    "forgotten_topics_data": [],
+                    "rack_id": "",
+                    **values,
+                },
+            )
             data = answer["responses"][0]["partitions"][0]["records"] or b""
             if not data:
                 return

@@ -53,11 +53,20 @@ def protocols(w: Walk) -> list[dict[str, Any]]:
 
 
 def join(w: Walk, name: str, instance_id: str | None, version: int) -> Request:
-    return ApiKey.JOIN_GROUP, version, {
-        "group_id": w.group, "session_timeout": SESSION_MS, "rebalance_timeout": REBALANCE_MS, "member_id": name,
-        "group_instance_id": instance_id, "protocol_type": "connect" if w.dice.random() < 0.03 else "consumer",
-        "protocols": protocols(w), "reason": w.dice.choice((None, "why", "x" * 300)),
-    }  # fmt: skip
+    return (
+        ApiKey.JOIN_GROUP,
+        version,
+        {
+            "group_id": w.group,
+            "session_timeout": SESSION_MS,
+            "rebalance_timeout": REBALANCE_MS,
+            "member_id": name,
+            "group_instance_id": instance_id,
+            "protocol_type": "connect" if w.dice.random() < 0.03 else "consumer",
+            "protocols": protocols(w),
+            "reason": w.dice.choice((None, "why", "x" * 300)),
+        },
+    )
 
 
 def join_new(w: Walk) -> Request:
@@ -77,11 +86,19 @@ def sync(w: Walk, name: str) -> Request:
     kind, protocol = w.dice.choice(
         (("consumer", "range"),) * 7 + ((None, None), ("connect", "range"), ("consumer", "x"))
     )
-    return ApiKey.SYNC_GROUP, version, {
-        "group_id": w.group, "generation_id": generation(w), "member_id": name, "assignments": rows,
-        "group_instance_id": instance(w, name) if version >= 3 else None,
-        "protocol_type": kind, "protocol_name": protocol,
-    }  # fmt: skip
+    return (
+        ApiKey.SYNC_GROUP,
+        version,
+        {
+            "group_id": w.group,
+            "generation_id": generation(w),
+            "member_id": name,
+            "assignments": rows,
+            "group_instance_id": instance(w, name) if version >= 3 else None,
+            "protocol_type": kind,
+            "protocol_name": protocol,
+        },
+    )
 
 
 def sync_any(w: Walk) -> Request:
@@ -125,26 +142,37 @@ def commit(w: Walk) -> Request:
         "committed_metadata": w.dice.choice(words),
     }
     topics: list[dict[str, Any]] = [
-        {"name": w.topic, "topic_id": "TOPIC"}, {"name": "absent", "topic_id": UUID(int=77)},
-    ]  # fmt: skip
+        {"name": w.topic, "topic_id": "TOPIC"},
+        {"name": "absent", "topic_id": UUID(int=77)},
+    ]
     numbers = [w.dice.sample(range(4), w.dice.randint(1, 3)) for _ in topics]
-    return ApiKey.OFFSET_COMMIT, version, {
-        "group_id": w.group, "generation_id_or_member_epoch": -1 if outside else generation(w),
-        "member_id": "" if outside else name, "group_instance_id": instance_id,
-        "retention_time": w.dice.choice((-1, -1, 5_000, 0)),
-        "topics": [
-            {**topic, "partitions": [{**row, "partition_index": n} for n in ours]}
-            for topic, ours in zip(w.dice.choice((topics[:1], topics[:1], topics)), numbers, strict=False)
-        ],
-    }  # fmt: skip
+    return (
+        ApiKey.OFFSET_COMMIT,
+        version,
+        {
+            "group_id": w.group,
+            "generation_id_or_member_epoch": -1 if outside else generation(w),
+            "member_id": "" if outside else name,
+            "group_instance_id": instance_id,
+            "retention_time": w.dice.choice((-1, -1, 5_000, 0)),
+            "topics": [
+                {**topic, "partitions": [{**row, "partition_index": n} for n in ours]}
+                for topic, ours in zip(w.dice.choice((topics[:1], topics[:1], topics)), numbers, strict=False)
+            ],
+        },
+    )
 
 
 def fetch(w: Walk) -> Request:
     version = w.dice.randint(1, 10)
     topics = [{"name": w.topic, "topic_id": "TOPIC", "partition_indexes": [0, 1, 2, 3]}]
     asked = None if version > 1 and w.dice.random() < 0.4 else topics
-    one = {"group_id": w.group, "topics": asked, "member_id": w.dice.choice((None, member(w))),
-           "member_epoch": w.dice.choice((-1, generation(w)))}  # fmt: skip
+    one = {
+        "group_id": w.group,
+        "topics": asked,
+        "member_id": w.dice.choice((None, member(w))),
+        "member_epoch": w.dice.choice((-1, generation(w))),
+    }
     return (
         ApiKey.OFFSET_FETCH,
         version,

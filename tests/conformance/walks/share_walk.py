@@ -140,12 +140,16 @@ class Walk:
         if not read:
             return
         wanted = Wanted(
-            self.random.choice(MEMBERS), self.random.choice((1, 4, 500)), self.random.choice((1, 5, 500)),
+            self.random.choice(MEMBERS),
+            self.random.choice((1, 4, 500)),
+            self.random.choice((1, 5, 500)),
             self.random.random() < 0.35,
-        )  # fmt: skip
-        transactions = [
-            each for each in self.aborted_transactions if each[1] <= read[-1].last_offset
-        ] if self.random.random() < 0.6 else []  # fmt: skip
+        )
+        transactions = (
+            [each for each in self.aborted_transactions if each[1] <= read[-1].last_offset]
+            if self.random.random() < 0.6
+            else []
+        )
         # The log names the aborted transactions that overlap what was read.
         transactions = [each for each in transactions if self._end(each) >= read[0].base_offset]
         ranges = aborted_ranges(read, transactions)
@@ -156,17 +160,19 @@ class Walk:
         self.done["again"] += any(count > 1 for _, _, count in acquired)
         answer = "".join(f":{first},{last},{count}" for first, last, count in acquired)
         aborted = ";".join(f"{pid},{first}" for pid, first in transactions) or "-"
-        batches = [
-            f"{b.base_offset},{b.last_offset},{b.producer_id},{str(b.is_abort_marker).lower()}" for b in read
-        ]  # fmt: skip
+        batches = [f"{b.base_offset},{b.last_offset},{b.producer_id},{str(b.is_abort_marker).lower()}" for b in read]
         line = ["acquire", wanted.member, wanted.records_max, wanted.batch_size, str(wanted.strict).lower()]
-        self.compare(" ".join(map(str, [*line, fetch_offset, aborted, *batches])),
-                     f"acquired{answer} {self.state()}", [])  # fmt: skip
+        self.compare(
+            " ".join(map(str, [*line, fetch_offset, aborted, *batches])), f"acquired{answer} {self.state()}", []
+        )
 
     def _end(self, transaction: tuple[int, int]) -> int:
         producer, first = transaction
-        return next(b.base_offset for b in self.batches
-                    if b.is_abort_marker and b.producer_id == producer and b.base_offset > first)  # fmt: skip
+        return next(
+            b.base_offset
+            for b in self.batches
+            if b.is_abort_marker and b.producer_id == producer and b.base_offset > first
+        )
 
     def acknowledge(self) -> None:
         member = self.random.choice(MEMBERS)

@@ -139,10 +139,14 @@ class Classic:
         elif error in (ErrorCode.unknown_member_id, ErrorCode.fenced_instance_id):
             self.member_id = ""
         shown = [
-            error.name.upper(), response["member_id"], response["generation_id"],
-            response["protocol_name"] or "", response["leader"],
-            str(response["skip_assignment"]).lower(), ",".join(members),
-        ]  # fmt: skip
+            error.name.upper(),
+            response["member_id"],
+            response["generation_id"],
+            response["protocol_name"] or "",
+            response["leader"],
+            str(response["skip_assignment"]).lower(),
+            ",".join(members),
+        ]
         return "join/" + "/".join(map(str, shown))
 
 
@@ -174,15 +178,19 @@ class Walk:
         max_size = self.random.choice((1_000, 4))
         self.driver = SimulatedDriver(
             GroupConfig(
-                consumer_assignors=("range",), consumer_assignment_interval_ms=interval, consumer_max_size=max_size,
+                consumer_assignors=("range",),
+                consumer_assignment_interval_ms=interval,
+                consumer_max_size=max_size,
                 initial_rebalance_delay_ms=0,
             )
-        )  # fmt: skip
+        )
         register_brokers(self.driver)
         settings = {
-            "group.consumer.assignors": "range", "group.consumer.assignment.interval.ms": interval,
-            "group.consumer.max.size": max_size, "group.initial.rebalance.delay.ms": 0,
-        }  # fmt: skip
+            "group.consumer.assignors": "range",
+            "group.consumer.assignment.interval.ms": interval,
+            "group.consumer.max.size": max_size,
+            "group.initial.rebalance.delay.ms": 0,
+        }
         self.both(f"new {WALL_START_MS} " + " ".join(f"{name}={value}" for name, value in settings.items()), lambda: "")
 
     def both(self, line: str, ours: Any) -> str:
@@ -258,10 +266,24 @@ class Walk:
 
     def step(self) -> None:
         names = {
-            "join": 10, "beat": 40, "leave": 5, "subscribe": 8, "wrong": 6, "topic": 6, "untopic": 2, "time": 8,
-            "reload": 3, "commit": 5, "describe": 6, "list": 1, "delete": 1, "classic_join": 6, "classic_sync": 8,
-            "classic_beat": 8, "classic_leave": 2,
-        }  # fmt: skip
+            "join": 10,
+            "beat": 40,
+            "leave": 5,
+            "subscribe": 8,
+            "wrong": 6,
+            "topic": 6,
+            "untopic": 2,
+            "time": 8,
+            "reload": 3,
+            "commit": 5,
+            "describe": 6,
+            "list": 1,
+            "delete": 1,
+            "classic_join": 6,
+            "classic_sync": 8,
+            "classic_beat": 8,
+            "classic_leave": 2,
+        }
         getattr(self, self.random.choices([*names], [*names.values()])[0])()
 
     # Members
@@ -354,23 +376,45 @@ class Walk:
         self._send(client, client.epoch, topics=self.random.random() < 0.3, owned=owned)
 
     def _send(
-        self, client: Client, epoch: int, *, topics: bool = False, rack: str = "-", assignor: str = "-",
+        self,
+        client: Client,
+        epoch: int,
+        *,
+        topics: bool = False,
+        rack: str = "-",
+        assignor: str = "-",
         owned: Owned | None = None,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         timeout = 60_000 if epoch == 0 else self.random.choice((-1, -1, -1, 30_000))
         names = client.topics if topics else None
         pattern = (client.pattern or "") if topics and (client.pattern or epoch > 0) else None
         words = [
-            "heartbeat", client.group, client.member_id, epoch, client.instance_id or "-", rack, timeout,
-            "-" if names is None else ",".join(names) or "=", "-" if pattern is None else pattern or "=", assignor,
+            "heartbeat",
+            client.group,
+            client.member_id,
+            epoch,
+            client.instance_id or "-",
+            rack,
+            timeout,
+            "-" if names is None else ",".join(names) or "=",
+            "-" if pattern is None else pattern or "=",
+            assignor,
             "-" if owned is None else places(owned) or "=",
-        ]  # fmt: skip
+        ]
         request = ConsumerHeartbeat(
-            group_id=client.group, member_id=client.member_id, member_epoch=epoch, instance_id=client.instance_id,
-            rack_id=None if rack == "-" else rack, client_id="c", client_host="/127.0.0.1",
-            rebalance_timeout_ms=timeout, topics=names, pattern=pattern,
-            assignor=None if assignor == "-" else assignor, owned=owned,
-        )  # fmt: skip
+            group_id=client.group,
+            member_id=client.member_id,
+            member_epoch=epoch,
+            instance_id=client.instance_id,
+            rack_id=None if rack == "-" else rack,
+            client_id="c",
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=timeout,
+            topics=names,
+            pattern=pattern,
+            assignor=None if assignor == "-" else assignor,
+            owned=owned,
+        )
         try:
             check(request, ("range",))
         except KafkaError:
@@ -419,10 +463,16 @@ class Walk:
         if self.random.random() < 0.2:
             client.topics = tuple(self.random.sample(TOPICS, self.random.randint(1, 2)))
         request = JoinGroup(
-            group_id=client.group, member_id=client.member_id, instance_id=client.instance_id, client_id="c",
-            client_host="/127.0.0.1", session_timeout_ms=45_000, rebalance_timeout_ms=60_000, protocol_type="consumer",
+            group_id=client.group,
+            member_id=client.member_id,
+            instance_id=client.instance_id,
+            client_id="c",
+            client_host="/127.0.0.1",
+            session_timeout_ms=45_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
             protocols={"range": client.metadata()},
-        )  # fmt: skip
+        )
         there = self.driver.shard.state.groups.get(client.group)
         if client.member_id and isinstance(there, ConsumerGroup) and not there.members:
             return  # Kafka forgets the group until it is loaded again, without a record
@@ -447,9 +497,14 @@ class Walk:
                 encode_into(out, Assignment(tuple(rows)), 3)
                 assignments[member_id] = bytes(out)
         request = SyncGroup(
-            group_id=client.group, generation=client.generation, member_id=client.member_id,
-            instance_id=client.instance_id, protocol_type="consumer", protocol_name=None, assignments=assignments,
-        )  # fmt: skip
+            group_id=client.group,
+            generation=client.generation,
+            member_id=client.member_id,
+            instance_id=client.instance_id,
+            protocol_type="consumer",
+            protocol_name=None,
+            assignments=assignments,
+        )
         client.asked = "sync"
         listed = ",".join(f"{name}={data.hex()}" for name, data in assignments.items()) or "="
         who = f"{client.group} {client.member_id} {client.instance_id or '-'} {client.generation}"

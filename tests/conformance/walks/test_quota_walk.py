@@ -31,8 +31,19 @@ def test_rates_and_tokens_are_those_of_kafka(kafka: Lines, seed: int) -> None:
     rate, bucket = Rate(windows), TokenBucket(windows, now_ms)
     beyond = 0
     for _ in range(STEPS):
-        now_ms += dice.choice((0, 0, 1, 7, windows.size_ms // 2, windows.size_ms, 3 * windows.size_ms + 1,
-                               windows.size_ms * windows.samples, 1 if dice.random() < 0.9 else 3_600_000))  # fmt: skip
+        now_ms += dice.choice(
+            (
+                0,
+                0,
+                1,
+                7,
+                windows.size_ms // 2,
+                windows.size_ms,
+                3 * windows.size_ms + 1,
+                windows.size_ms * windows.samples,
+                1 if dice.random() < 0.9 else 3_600_000,
+            )
+        )
         if dice.random() < 0.7:
             value = dice.choice((1.0, quota / 3, quota * dice.random() * 30, -quota / 7))
             kafka.ask(f"record {value} {now_ms}")

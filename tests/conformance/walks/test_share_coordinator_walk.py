@@ -115,9 +115,10 @@ class Walk:
             batches.append(StateBatch(first, last, self.random.choice((0, 2, 4)), self.random.randint(1, 3)))
         text = " ".join(f"{b.first_offset},{b.last_offset},{b.delivery_state},{b.delivery_count}" for b in batches)
         self.ask(
-            f"write {name} {epoch} {leader} {start} {complete} {text}".rstrip(), self.driver.shard.ask,
+            f"write {name} {epoch} {leader} {start} {complete} {text}".rstrip(),
+            self.driver.shard.ask,
             WriteState(key, epoch, leader, start, batches, complete),
-        )  # fmt: skip
+        )
 
     def summary(self) -> None:
         key, name = self.key()
@@ -168,7 +169,7 @@ def _combined(record: ShareRecord) -> ShareRecord:
         return record
     return record._replace(
         value=replace(record.value, state_batches=combine((), record.value.state_batches, UNCHANGED))
-    )  # fmt: skip
+    )
 
 
 def test_walks_beside_kafkas_share_coordinator(kafka: Lines) -> None:

@@ -89,9 +89,11 @@ NOTHING: Owned = ((), (), ())
 
 
 def deal_in_turn(
-    members: Mapping[str, TaskMember], subtopologies: Mapping[str, SubtopologySize], standby_replicas: int,
+    members: Mapping[str, TaskMember],
+    subtopologies: Mapping[str, SubtopologySize],
+    standby_replicas: int,
     tags: Sequence[str] = (),
-) -> dict[str, MemberTasks]:  # fmt: skip
+) -> dict[str, MemberTasks]:
     """As `StreamsGroupLines.InTurn`: each task to the next member, standbys to those behind it."""
     names = sorted(members)
     dealt: dict[str, tuple[dict[str, set[int]], ...]] = {name: ({}, {}, {}) for name in names}
@@ -222,9 +224,21 @@ class Walk:
 
     def step(self) -> None:
         names = {
-            "join": 10, "beat": 70, "leave": 4, "change": 4, "wrong": 6, "topic": 5, "untopic": 1, "time": 9,
-            "reload": 2, "commit": 5, "describe": 5, "list": 1, "delete": 2, "intrude": 2,
-        }  # fmt: skip
+            "join": 10,
+            "beat": 70,
+            "leave": 4,
+            "change": 4,
+            "wrong": 6,
+            "topic": 5,
+            "untopic": 1,
+            "time": 9,
+            "reload": 2,
+            "commit": 5,
+            "describe": 5,
+            "list": 1,
+            "delete": 2,
+            "intrude": 2,
+        }
         getattr(self, self.random.choices([*names], [*names.values()])[0])()
 
     # Members
@@ -302,9 +316,15 @@ class Walk:
         self._send(client, client.epoch, owned=self.random.choice((None, client.owned, client.owned, NOTHING)))
 
     def _send(
-        self, client: Client, epoch: int, *, owned: Owned | None = None, joins: bool = False, tells: bool = False,
+        self,
+        client: Client,
+        epoch: int,
+        *,
+        owned: Owned | None = None,
+        joins: bool = False,
+        tells: bool = False,
         shuts_down: bool = False,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         tells = tells or joins
         rack = self.random.choice((None, "rack1")) if tells else None
         tags = self.random.choice((None, (), (("a", "b"), ("c", self.random.choice("de"))))) if tells else None
@@ -312,16 +332,24 @@ class Walk:
         if tells and client.endpoint is not None:
             endpoint = StreamsEndpoint("h", client.endpoint)
         request = StreamsHeartbeat(
-            group_id=client.group, member_id=client.member_id, member_epoch=epoch, rack_id=rack, client_id="c",
+            group_id=client.group,
+            member_id=client.member_id,
+            member_epoch=epoch,
+            rack_id=rack,
+            client_id="c",
             endpoint_epoch=self.random.choice((client.endpoint_epoch, client.endpoint_epoch, 0)),
             client_host="/127.0.0.1",
             rebalance_timeout_ms=60_000 if joins else self.random.choice((-1, -1, -1, 30_000)),
-            topology=client.topology if joins else None, owned=(None, None, None) if owned is None else owned,
-            process_id=client.process if tells else None, user_endpoint=endpoint, client_tags=tags,
-            shuts_down=shuts_down, instance_id=client.instance,
+            topology=client.topology if joins else None,
+            owned=(None, None, None) if owned is None else owned,
+            process_id=client.process if tells else None,
+            user_endpoint=endpoint,
+            client_tags=tags,
+            shuts_down=shuts_down,
+            instance_id=client.instance,
             task_offsets=None if joins else self._offsets(),
             task_end_offsets=None if joins else self._offsets(),
-        )  # fmt: skip
+        )
         try:
             check(request)
         except KafkaError:
@@ -380,12 +408,21 @@ class Walk:
         if not isinstance(self.driver.shard.state.groups.get(group), StreamsGroup):
             return
         request = ConsumerHeartbeat(
-            group_id=group, member_id="consumer", member_epoch=0, instance_id=None, rack_id=None, client_id="c",
-            client_host="/127.0.0.1", rebalance_timeout_ms=60_000, topics=("t",), pattern=None, assignor=None, owned={},
-        )  # fmt: skip
+            group_id=group,
+            member_id="consumer",
+            member_epoch=0,
+            instance_id=None,
+            rack_id=None,
+            client_id="c",
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=60_000,
+            topics=("t",),
+            pattern=None,
+            assignor=None,
+            owned={},
+        )
         line = f"heartbeat {group} consumer 0 - - 60000 t - - ="
-        self.both(line, lambda: self.answer(lambda token: self.driver.shard.ask(
-            token, request, self.driver.now)))  # fmt: skip
+        self.both(line, lambda: self.answer(lambda token: self.driver.shard.ask(token, request, self.driver.now)))
 
     # Everything else
 
@@ -429,9 +466,12 @@ class Walk:
         topic, number = self.random.choice(TOPICS), self.random.randint(0, 2)
         offset = OffsetToCommit(topic, number, self.random.randint(0, 99), -1, "")
         request = OffsetCommit(
-            group_id=client.group, member_id=client.member_id, generation=epoch, offsets=[offset],
+            group_id=client.group,
+            member_id=client.member_id,
+            generation=epoch,
+            offsets=[offset],
             knows_unknown_group=True,
-        )  # fmt: skip
+        )
 
         def ours() -> str:
             answer = self.answer(lambda token: self.driver.shard.ask(token, request, self.driver.now))
@@ -489,17 +529,25 @@ def line_of(request: StreamsHeartbeat) -> str:
         for rows in request.owned
     )
     words = [
-        "streams", request.group_id, request.member_id, request.member_epoch, request.endpoint_epoch,
-        request.rebalance_timeout_ms, request.rack_id or "-", request.process_id or "-",
+        "streams",
+        request.group_id,
+        request.member_id,
+        request.member_epoch,
+        request.endpoint_epoch,
+        request.rebalance_timeout_ms,
+        request.rack_id or "-",
+        request.process_id or "-",
         "-" if endpoint is None else f"{endpoint.host}:{endpoint.port}",
         "-" if tags is None else ",".join(f"{key}={value}" for key, value in tags) or "=",
-        "-" if request.topology is None else encode_group_value(request.topology).hex(), *kinds,
-        int(request.shuts_down), request.instance_id or "-",
+        "-" if request.topology is None else encode_group_value(request.topology).hex(),
+        *kinds,
+        int(request.shuts_down),
+        request.instance_id or "-",
         *(
             "-" if rows is None else ",".join(".".join(map(str, row)) for row in rows) or "="
             for rows in (request.task_offsets, request.task_end_offsets)
         ),
-    ]  # fmt: skip
+    ]
     return " ".join(map(str, words))
 
 
@@ -522,10 +570,18 @@ def answered(response: Mapping[str, Any]) -> str:
         for kind in ("active", "standby", "warmup")
     )
     fields = [
-        ErrorCode(response["error_code"]).name.upper(), response["member_id"], response["member_epoch"],
-        response["heartbeat_interval"], response["acceptable_recovery_lag"], response["task_offset_interval"],
-        in_brackets(statuses), *tasks, response["endpoint_information_epoch"], endpoints, in_brackets(creatable),
-    ]  # fmt: skip
+        ErrorCode(response["error_code"]).name.upper(),
+        response["member_id"],
+        response["member_epoch"],
+        response["heartbeat_interval"],
+        response["acceptable_recovery_lag"],
+        response["task_offset_interval"],
+        in_brackets(statuses),
+        *tasks,
+        response["endpoint_information_epoch"],
+        endpoints,
+        in_brackets(creatable),
+    ]
     return "/".join(map(str, fields)).replace(" ", "_")
 
 
@@ -563,9 +619,13 @@ def described(group: Mapping[str, Any]) -> str:
         for each in group["topology"]["subtopologies"]
     ]
     about = [
-        group["group_state"], group["group_epoch"], group["assignment_epoch"], group["topology"]["epoch"],
-        in_brackets(subtopologies), in_brackets(map(described_member, group["members"])),
-    ]  # fmt: skip
+        group["group_state"],
+        group["group_epoch"],
+        group["assignment_epoch"],
+        group["topology"]["epoch"],
+        in_brackets(subtopologies),
+        in_brackets(map(described_member, group["members"])),
+    ]
     return "/".join(map(str, about)).replace(" ", "_")
 
 
@@ -579,15 +639,23 @@ def described_member(member: Mapping[str, Any]) -> str:
     )
     held = [*tasks]
     fields = [
-        member["member_id"], member["member_epoch"], member["rack_id"] or "null", member["client_id"],
-        member["client_host"], member["topology_epoch"], member["process_id"],
-        "-" if endpoint is None else f"{endpoint['host']}:{endpoint['port']}", tags, "".join(held[:3]),
-        "".join(held[3:]), member["instance_id"] or "null",
+        member["member_id"],
+        member["member_epoch"],
+        member["rack_id"] or "null",
+        member["client_id"],
+        member["client_host"],
+        member["topology_epoch"],
+        member["process_id"],
+        "-" if endpoint is None else f"{endpoint['host']}:{endpoint['port']}",
+        tags,
+        "".join(held[:3]),
+        "".join(held[3:]),
+        member["instance_id"] or "null",
         *(
             in_brackets(f"{each['subtopology_id']}.{each['partition']}.{each['offset']}" for each in member[name])
             for name in ("task_offsets", "task_end_offsets")
         ),
-    ]  # fmt: skip
+    ]
     return ":".join(map(str, fields))
 
 

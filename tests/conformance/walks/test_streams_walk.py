@@ -45,8 +45,9 @@ class Group:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         count = self.random.randint(1, 4)
-        self.sizes = {str(each): SubtopologySize(self.random.randint(1, 9), self.random.random() < 0.6)
-                      for each in range(count)}  # fmt: skip
+        self.sizes = {
+            str(each): SubtopologySize(self.random.randint(1, 9), self.random.random() < 0.6) for each in range(count)
+        }
         self.standbys = self.random.choice([0, 0, 1, 1, 2])
         self.members: dict[str, TaskMember] = {}
         self.joined = 0
@@ -68,8 +69,10 @@ class Group:
 
     def line(self) -> str:
         sizes = ",".join(f"{name}:{size.tasks}:{int(size.is_stateful)}" for name, size in self.sizes.items())
-        members = ["/".join((name, each.process_id, text(each.tasks.active), text(each.tasks.standby)))
-                   for name, each in self.members.items()]  # fmt: skip
+        members = [
+            "/".join((name, each.process_id, text(each.tasks.active), text(each.tasks.standby)))
+            for name, each in self.members.items()
+        ]
         return " ".join(["assign", str(self.standbys), sizes, *members])
 
 
@@ -116,8 +119,11 @@ def check_whole(group: Group, assigned: Mapping[str, MemberTasks], shown: str) -
     """Each task is active once; a process never has a task twice. How many standbys there are."""
     wanted = Counter((name, number) for name, size in group.sizes.items() for number in range(size.tasks))
     assert Counter(task for tasks in assigned.values() for task in listed(tasks.active)) == wanted, shown
-    given = Counter((group.members[name].process_id, task) for name, tasks in assigned.items()
-                    for task in [*listed(tasks.active), *listed(tasks.standby)])  # fmt: skip
+    given = Counter(
+        (group.members[name].process_id, task)
+        for name, tasks in assigned.items()
+        for task in [*listed(tasks.active), *listed(tasks.standby)]
+    )
     assert max(given.values()) == 1, shown
     standbys = Counter(task for tasks in assigned.values() for task in listed(tasks.standby))
     assert all(group.sizes[name].is_stateful and count <= group.standbys for (name, _), count in standbys.items()), (
@@ -179,8 +185,11 @@ def drawn(chosen: random.Random) -> tuple[StreamsGroupTopologyValue, dict[str, i
         subtopologies.append(Subtopology(str(number), tuple(reads), (), changelogs, sinks, infos, tuple(groups)))
     names = [*sources, *repartition, *(topic.name for each in subtopologies for topic in each.state_changelog_topics)]
     exists = 1.0 if chosen.random() < 0.15 else 0.3
-    topics = {name: even if chosen.random() < 0.9 else chosen.randint(1, 4) for name in names
-              if chosen.random() < (0.97 if name in sources else exists)}  # fmt: skip
+    topics = {
+        name: even if chosen.random() < 0.9 else chosen.randint(1, 4)
+        for name in names
+        if chosen.random() < (0.97 if name in sources else exists)
+    }
     return StreamsGroupTopologyValue(3, tuple(subtopologies)), topics
 
 
@@ -189,15 +198,23 @@ def shown_as_by_kafka(configured: ConfiguredTopology) -> str:
     subtopologies = "none"
     if configured.subtopologies is not None:
         each_shown = [
-            " ".join((
-                name, str(each.tasks), _listed(each.source_topics), _topics(each.repartition_source_topics),
-                _listed(each.repartition_sink_topics), _topics(each.state_changelog_topics),
-            ))
+            " ".join(
+                (
+                    name,
+                    str(each.tasks),
+                    _listed(each.source_topics),
+                    _topics(each.repartition_source_topics),
+                    _listed(each.repartition_sink_topics),
+                    _topics(each.state_changelog_topics),
+                )
+            )
             for name, each in configured.subtopologies.items()
-        ]  # fmt: skip
+        ]
         subtopologies = f"[{', '.join(each_shown)}]"
-    missing = [f"{name}:{topic.partitions}:{topic.replication_factor or -1}"
-               for name, topic in sorted(configured.missing_internal_topics.items())]  # fmt: skip
+    missing = [
+        f"{name}:{topic.partitions}:{topic.replication_factor or -1}"
+        for name, topic in sorted(configured.missing_internal_topics.items())
+    ]
     return "; ".join((status, subtopologies, f"[{', '.join(missing)}]", configured.detail))
 
 

@@ -55,10 +55,17 @@ class Walk:
 
     def run(self, steps: int) -> None:
         do: list[tuple[int, Callable[[], None]]] = [
-            (40, self.produce), (20, self.end), (10, self.commit_in_transaction), (4, self.commit),
-            (6, self.fetch_offsets), (14, self.fetch), (6, self.list_offsets), (4, self.describe),
-            (1, self.delete_records), (2, self.delete_offsets),
-        ]  # fmt: skip
+            (40, self.produce),
+            (20, self.end),
+            (10, self.commit_in_transaction),
+            (4, self.commit),
+            (6, self.fetch_offsets),
+            (14, self.fetch),
+            (6, self.list_offsets),
+            (4, self.describe),
+            (1, self.delete_records),
+            (2, self.delete_offsets),
+        ]
         for _ in range(steps):
             (step,) = self.dice.choices([each for _, each in do], [weight for weight, _ in do])
             step()
@@ -102,9 +109,11 @@ class Walk:
         transactional_id = f"{self.pair.prefix}{producer.id}" if dice.random() < 0.95 else None
         rows = [{"index": partition, "records": records}]
         values = {
-            "transactional_id": transactional_id, "acks": -1, "timeout": 9000,
+            "transactional_id": transactional_id,
+            "acks": -1,
+            "timeout": 9000,
             "topic_data": [{"name": self.topic, "partition_data": rows}],
-        }  # fmt: skip
+        }
         answer = self.ask(ApiKey.PRODUCE, dice.choice((9, 10, 11)), values)
         if answer and not answer["responses"][0]["partition_responses"][0]["error_code"]:
             ((_, header),) = iterate_batches(records)
@@ -130,10 +139,13 @@ class Walk:
         if dice.random() < 0.1:
             topics.append({"name": self.topic + "-missing", "partition_indexes": [0]})
         marker = {
-            "producer_id": producer.id, "producer_epoch": max(epoch, 0), "transaction_result": dice.random() < 0.5,
-            "topics": topics, "coordinator_epoch": max(0, producer.coordinator_epoch + dice.choice((0,) * 8 + (-1,))),
+            "producer_id": producer.id,
+            "producer_epoch": max(epoch, 0),
+            "transaction_result": dice.random() < 0.5,
+            "topics": topics,
+            "coordinator_epoch": max(0, producer.coordinator_epoch + dice.choice((0,) * 8 + (-1,))),
             "transaction_version": transaction_version,
-        }  # fmt: skip
+        }
         version = 2 if transaction_version else dice.choice((1, 2))
         answer = self.ask(ApiKey.WRITE_TXN_MARKERS, version, {"markers": [marker]})
         for row in answer["markers"][0]["topics"]:
@@ -144,29 +156,38 @@ class Walk:
         dice = self.dice
         producer = dice.choice(self.producers)
         values = {
-            "transactional_id": f"{self.pair.prefix}{producer.id}", "group_id": self.group,
-            "producer_id": producer.id, "producer_epoch": max(0, producer.epoch + dice.choice((0,) * 8 + (-1, 1))),
-            "generation_id": dice.choice((-1,) * 9 + (1,)), "member_id": dice.choice(("",) * 9 + ("who",)),
-            "group_instance_id": None, "topics": self._offsets(),
-        }  # fmt: skip
+            "transactional_id": f"{self.pair.prefix}{producer.id}",
+            "group_id": self.group,
+            "producer_id": producer.id,
+            "producer_epoch": max(0, producer.epoch + dice.choice((0,) * 8 + (-1, 1))),
+            "generation_id": dice.choice((-1,) * 9 + (1,)),
+            "member_id": dice.choice(("",) * 9 + ("who",)),
+            "group_instance_id": None,
+            "topics": self._offsets(),
+        }
         self.ask(ApiKey.TXN_OFFSET_COMMIT, dice.choice((3, 4)), values)
 
     def commit(self) -> None:
         values = {
-            "group_id": self.group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
+            "group_id": self.group,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
             "topics": self._offsets(),
-        }  # fmt: skip
+        }
         self.ask(ApiKey.OFFSET_COMMIT, 8, values)
 
     def _offsets(self) -> list[dict[str, Any]]:
         dice = self.dice
         rows = [
             {
-                "partition_index": number, "committed_offset": dice.randrange(1000), "committed_leader_epoch": -1,
+                "partition_index": number,
+                "committed_offset": dice.randrange(1000),
+                "committed_leader_epoch": -1,
                 "committed_metadata": dice.choice((None, "", "m", "x" * 5000 if dice.random() < 0.05 else "y")),
             }
             for number in dice.sample(range(PARTITIONS + 1), dice.choice((1, 2)))
-        ]  # fmt: skip
+        ]
         return [{"name": self.topic, "partitions": rows}]
 
     def delete_offsets(self) -> None:
@@ -193,9 +214,14 @@ class Walk:
     def read(self, partition: int, offset: int, isolation: int) -> None:
         row = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": self.dice.choice((200, 1 << 20))}
         values = {
-            "max_wait": 0, "min_bytes": 0, "max_bytes": 1 << 24, "isolation_level": isolation, "session_id": 0,
-            "session_epoch": -1, "topics": [{"topic": self.topic, "partitions": [row]}],
-        }  # fmt: skip
+            "max_wait": 0,
+            "min_bytes": 0,
+            "max_bytes": 1 << 24,
+            "isolation_level": isolation,
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [{"topic": self.topic, "partitions": [row]}],
+        }
         self.requests.add("FETCH")
         mine, theirs = (side.ask(ApiKey.FETCH, 12, values) for side in self.pair.sides)
         seen = [self._seen(answer["responses"][0]["partitions"][0], offset) for answer in (mine, theirs)]
@@ -203,10 +229,17 @@ class Walk:
 
     def _seen(self, row: Mapping[str, Any], offset: int) -> dict[str, Any]:
         batches = [
-            (header.base_offset, header.last_offset_delta, header.attributes, header.producer_id,
-             header.producer_epoch, header.base_sequence, header.count)
+            (
+                header.base_offset,
+                header.last_offset_delta,
+                header.attributes,
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.count,
+            )
             for _, header in iterate_batches(row["records"] or b"")
-        ]  # fmt: skip
+        ]
         end = batches[-1][0] + batches[-1][1] if batches else -1
         aborted = row["aborted_transactions"]
         if aborted is not None:

@@ -207,8 +207,15 @@ def test_results_stats_and_errors_are_the_same(server: ZooKeeperPeer) -> None:
 
     assert asyncio.run(walk()) == len(STATES) * len(OPERATIONS)
     assert differences == {}
-    wanted = (Code.NO_NODE, Code.BAD_VERSION, Code.NODE_EXISTS, Code.NOT_EMPTY, Code.NO_AUTH, Code.INVALID_ACL,
-              Code.NO_CHILDREN_FOR_EPHEMERALS)  # fmt: skip
+    wanted = (
+        Code.NO_NODE,
+        Code.BAD_VERSION,
+        Code.NODE_EXISTS,
+        Code.NOT_EMPTY,
+        Code.NO_AUTH,
+        Code.INVALID_ACL,
+        Code.NO_CHILDREN_FOR_EPHEMERALS,
+    )
     assert codes >= set(map(int, wanted)), "an error that the table is meant to meet was not met"
 
 

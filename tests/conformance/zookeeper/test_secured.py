@@ -205,7 +205,10 @@ def _plan_an_import(connect: str, directory: Path, file: Path) -> None:
     for user, (code, text) in expected.items():
         options = f"-Djava.security.auth.login.config={directory / user}.jaas"
         done = subprocess.run(
-            [*command, "--zookeeper-config", str(file)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [*command, "--zookeeper-config", str(file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             env={**os.environ, "KAFKA_OPTS": options},
-        )  # fmt: skip
+        )
         assert (done.returncode, text in done.stdout) == (code, True), done.stdout

@@ -384,9 +384,11 @@ class Coordinated(Watched):
     async def commit(self, offset: int) -> None:
         partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": None}
         values = {
-            "group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "",
+            "group_id": "g",
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
             "topics": [{"name": "t", "partitions": [partition]}],
-        }  # fmt: skip
+        }
         while True:
             answer = await self.ask_coordinator(ApiKey.OFFSET_COMMIT, 8, values)
             if not answer["topics"][0]["partitions"][0]["error_code"]:

@@ -21,8 +21,9 @@ async def created(cluster: Cluster, name: str) -> None:
         while True:
             for each in cluster.machines:
                 if each.is_serving and await cluster.create(name, each.name) in (
-                    ErrorCode.none, ErrorCode.topic_already_exists,
-                ):  # fmt: skip
+                    ErrorCode.none,
+                    ErrorCode.topic_already_exists,
+                ):
                     return
             await asyncio.sleep(0.2)
 

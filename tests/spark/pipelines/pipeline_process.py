@@ -23,8 +23,18 @@ class Command:
 
     def __init__(self, pipeline: str, work: Path, *arguments: str) -> None:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        command = [sys.executable, "-m", "ottla.cli.main", "pipeline", "run", pipeline,
-                   "--directory", str(work / "state"), "--json", *arguments]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "ottla.cli.main",
+            "pipeline",
+            "run",
+            pipeline,
+            "--directory",
+            str(work / "state"),
+            "--json",
+            *arguments,
+        ]
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

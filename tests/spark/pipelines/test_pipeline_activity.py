@@ -41,6 +41,7 @@ def test_sessions_and_funnels(spark: Any, bootstrap: str, tmp_path: Path) -> Non
     ]
     hours = sorted(rows(bootstrap, settings["funnels"]), key=lambda row: row["start"])
     assert [(hour["sessions"], [step["sessions"] for step in hour["steps"]]) for hour in hours] == [
-        (1, [0, 0, 0, 0]), (3, [3, 1, 1, 1]),
-    ]  # fmt: skip
+        (1, [0, 0, 0, 0]),
+        (3, [3, 1, 1, 1]),
+    ]
     assert status.dead_letters == 1

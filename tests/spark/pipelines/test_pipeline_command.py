@@ -114,13 +114,22 @@ def test_on_a_standalone_cluster(standalone: StandaloneCluster, bootstrap: str, 
     settings = names("input", "halves", "counts")
     feed(bootstrap, settings["input"], numbers(0, 1000))
     spark = (
-        "spark.executor.memory=512m", "spark.driver.host=127.0.0.1", "spark.sql.shuffle.partitions=2",
+        "spark.executor.memory=512m",
+        "spark.driver.host=127.0.0.1",
+        "spark.sql.shuffle.partitions=2",
         f"spark.executorEnv.PYTHONPATH={ROOT / 'src'}{os.pathsep}{ROOT}",
-    )  # fmt: skip
+    )
     command = Command(
-        str(work / "mine.py"), work, "-b", bootstrap, "--master", standalone.url, "--once", *set_(settings),
+        str(work / "mine.py"),
+        work,
+        "-b",
+        bootstrap,
+        "--master",
+        standalone.url,
+        "--once",
+        *set_(settings),
         *(word for each in spark for word in ("--spark", each)),
-    )  # fmt: skip
+    )
     command.until(lambda status: status["state"] == "done")
     assert command.ended() == 0
     ensure_exact(bootstrap, settings, 1000)

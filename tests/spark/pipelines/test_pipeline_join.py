@@ -19,9 +19,17 @@ def payment(number: int, at: str, part: str = "") -> dict[str, Any]:
 def test_paid_and_unpaid(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     settings = names("orders", "payments", "paid", "unpaid")
     feed(bootstrap, settings["orders"], [order(number, "09:00:00") for number in (1, 2, 3, 4, 5)])
-    feed(bootstrap, settings["payments"], [
-        payment(1, "09:30:00"), payment(2, "10:00:01"), payment(3, "08:59:30"), payment(5, "09:10:00", "a"), b"?",
-    ])  # fmt: skip
+    feed(
+        bootstrap,
+        settings["payments"],
+        [
+            payment(1, "09:30:00"),
+            payment(2, "10:00:01"),
+            payment(3, "08:59:30"),
+            payment(5, "09:10:00", "a"),
+            b"?",
+        ],
+    )
     run_once(spark, "join", bootstrap, tmp_path, settings)
     feed(bootstrap, settings["payments"], [payment(5, "09:50:00", "b"), payment(9, "09:50:00")])
     feed(bootstrap, settings["orders"], [order(6, "12:00:00")])
@@ -32,8 +40,11 @@ def test_paid_and_unpaid(spark: Any, bootstrap: str, tmp_path: Path) -> None:
     status = run_once(spark, "join", bootstrap, tmp_path, settings)
     paid = rows(bootstrap, settings["paid"])
     assert sorted((row["order"], row["payment"], row["amount"], row["paid_amount"]) for row in paid) == [
-        ("1", "p1", 10, 10), ("3", "p3", 30, 10), ("5", "p5a", 50, 10), ("5", "p5b", 50, 10),
-    ]  # fmt: skip
+        ("1", "p1", 10, 10),
+        ("3", "p3", 30, 10),
+        ("5", "p5a", 50, 10),
+        ("5", "p5b", 50, 10),
+    ]
     assert sorted(row["order"] for row in rows(bootstrap, settings["unpaid"])) == ["2", "4"]
     assert status.dead_letters == 1
     # What can have no other half any more is dropped: orders 6 and 8 wait, and payments about them.

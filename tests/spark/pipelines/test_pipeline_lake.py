@@ -46,8 +46,13 @@ class Table:
         self.kind, self.spark = kind, spark
         self.path = str(directory / "table") if kind != "iceberg" else "lake.events"
         catalog = f"uri=sqlite:///{directory}/catalog.db,warehouse=file://{directory}/warehouse"
-        self.settings = {"kind": kind, "table": self.path, "properties": catalog if kind == "iceberg" else "",
-                         "at": "at", "delta": ""}  # fmt: skip
+        self.settings = {
+            "kind": kind,
+            "table": self.path,
+            "properties": catalog if kind == "iceberg" else "",
+            "at": "at",
+            "delta": "",
+        }
 
     def rows(self) -> Rows:
         """Id, date and size."""
@@ -102,8 +107,10 @@ def test_every_record_once(
 def fail(patch: pytest.MonkeyPatch, kind: str) -> None:
     """Once, when the table has changed or, in a directory, when some files are where they belong."""
     where: dict[str, tuple[type, str, int]] = {
-        "delta": (Delta, "write", 0), "parquet": (Files, "move", 2), "iceberg": (Iceberg, "_commit", 0),
-    }  # fmt: skip
+        "delta": (Delta, "write", 0),
+        "parquet": (Files, "move", 2),
+        "iceberg": (Iceberg, "_commit", 0),
+    }
     owner, name, first = where[kind]
     patch.setattr(owner, name, failing(getattr(owner, name), itertools.count(), first))
 
@@ -193,8 +200,17 @@ def test_a_driver_that_is_killed(bootstrap: str, tmp_path: Path, spark: Any, del
     table = Table("delta", spark, tmp_path)
     settings = {**names("input"), **table.settings, "schema": SCHEMA, "compact_every": "3"}
     feed(bootstrap, settings["input"], events(0, 2000))
-    arguments = ["-b", bootstrap, "--master", "local[2]", *set_(settings), "--spark",
-                 f"spark.jars={','.join(map(str, delta))}", "--spark", "spark.sql.shuffle.partitions=2"]  # fmt: skip
+    arguments = [
+        "-b",
+        bootstrap,
+        "--master",
+        "local[2]",
+        *set_(settings),
+        "--spark",
+        f"spark.jars={','.join(map(str, delta))}",
+        "--spark",
+        "spark.sql.shuffle.partitions=2",
+    ]
     command = Command("lake", tmp_path, *arguments, "--batch-records", "200")
     try:
         command.until(lambda status: bool(status["queries"]) and status["queries"][0]["rows"] >= 200)

@@ -61,20 +61,32 @@ def test_what_is_done_and_what_is_refused(spark: Any, bootstrap: str, tmp_path: 
     assert len(found) == len(entries)
     assert ODD in {row["id"] for row in entries}
     assert found == {
-        ("ada", 1): ("deposit", 100, 100), ("ada", 2): ("withdraw", -30, 70), ("ada", 3): ("transfer", -50, 20),
-        ("ben", 1): ("deposit", 1, 1), ("ben", 2): ("deposit", 1, 2),
-        ("cat", 1): ("deposit", 2**63 - 1, 2**63 - 1), ("é\u2028", 1): ("deposit", 5, 5),
-        ("ben", 3): ("credit", 50, 52), ("ben", 4): ("transfer", -20, 32), ("ben", 5): ("credit", 20, 52),
-    }  # fmt: skip
+        ("ada", 1): ("deposit", 100, 100),
+        ("ada", 2): ("withdraw", -30, 70),
+        ("ada", 3): ("transfer", -50, 20),
+        ("ben", 1): ("deposit", 1, 1),
+        ("ben", 2): ("deposit", 1, 2),
+        ("cat", 1): ("deposit", 2**63 - 1, 2**63 - 1),
+        ("é\u2028", 1): ("deposit", 5, 5),
+        ("ben", 3): ("credit", 50, 52),
+        ("ben", 4): ("transfer", -20, 32),
+        ("ben", 5): ("credit", 20, 52),
+    }
     assert {row["id"]: row["reason"] for row in rows(bootstrap, settings["refused"])} == {
-        "4": "the balance is 20", "5": "the amount is 0", "6": "there is no kind steal",
-        "7": "it does not say to whom", "old": "it is older than what is remembered",
+        "4": "the balance is 20",
+        "5": "the amount is 0",
+        "6": "there is no kind steal",
+        "7": "it does not say to whom",
+        "old": "it is older than what is remembered",
         "10": f"the balance is {2**63 - 1}",
-    }  # fmt: skip
+    }
     newest = by_account(rows(bootstrap, settings["balances"]))
     assert {account: row["balance"] for account, row in newest.items()} == {
-        "ada": 20, "ben": 52, "cat": 2**63 - 1, "é\u2028": 5,
-    }  # fmt: skip
+        "ada": 20,
+        "ben": 52,
+        "cat": 2**63 - 1,
+        "é\u2028": 5,
+    }
     assert status.dead_letters == 1
 
     run_once(spark, "ledger", bootstrap, tmp_path / "report", {**settings, "at": "2026-11-25T00:02:30Z"})

@@ -34,8 +34,17 @@ def cluster() -> Iterator[Cluster]:
 @pytest.mark.usefixtures("spark")
 def test_the_books_are_right_whoever_is_killed(cluster: Cluster, tmp_path: Path) -> None:
     events: list[Event] = list(transactions(COUNT, seed=11))
-    arguments = ["-b", cluster.bootstrap, "--master", "local[2]", "--batch-records", "200", *set_(TOPICS),
-                 "--spark", "spark.sql.shuffle.partitions=2"]  # fmt: skip
+    arguments = [
+        "-b",
+        cluster.bootstrap,
+        "--master",
+        "local[2]",
+        "--batch-records",
+        "200",
+        *set_(TOPICS),
+        "--spark",
+        "spark.sql.shuffle.partitions=2",
+    ]
     command = Command("ledger", tmp_path, *arguments)
     try:
         for number, victim in enumerate(VICTIMS):

@@ -77,11 +77,16 @@ def test_log_files_to_counts_errors_and_a_table(spark: Any, bootstrap: str, tmp_
     found = {(row["start"][:16], row["host"], row["level"]): row["lines"] for row in counted}
     assert len(found) == len(counted)
     assert found == {
-        (NINE, "web", "INFO"): 1, (NINE, "web", "ERROR"): 1, (NINE, "web", "WARN"): 1,
-        (NINE, "db", "ERROR"): 1, (NINE, "db", "INFO"): 1,
+        (NINE, "web", "INFO"): 1,
+        (NINE, "web", "ERROR"): 1,
+        (NINE, "web", "WARN"): 1,
+        (NINE, "db", "ERROR"): 1,
+        (NINE, "db", "INFO"): 1,
         (f"{YESTERDAY:%Y-%m-%dT%H:%M}", "db", "INFO"): 1,
-        (LATER, "app", "ERROR"): 1, (LATER, "app", "WARN"): 1, (LATER, "app", "INFO"): 1,
-    }  # fmt: skip
+        (LATER, "app", "ERROR"): 1,
+        (LATER, "app", "WARN"): 1,
+        (LATER, "app", "INFO"): 1,
+    }
     errors = {(row["host"], row["message"].split("\n")[-1]) for row in rows(bootstrap, settings["errors"])}
     assert errors == {("web", "502 POST /pay HTTP/1.1"), ("db", "'su root' failed"), ("app", "Caused by: x")}
     searched = spark.read.parquet(table).collect()

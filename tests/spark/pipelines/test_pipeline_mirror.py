@@ -72,9 +72,12 @@ def done_in_spite_of_kills(*arguments: str) -> Any:
     dice = random.Random(SEED)
     for _ in range(KILLS):
         running = subprocess.Popen(
-            [sys.executable, "-m", "ottla.cli.main", *arguments, "--json"], stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-m", "ottla.cli.main", *arguments, "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
         try:
             out, error = running.communicate(timeout=dice.uniform(0.2, 1.5))
         except subprocess.TimeoutExpired:

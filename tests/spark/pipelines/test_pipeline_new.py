@@ -60,6 +60,11 @@ def test_its_own_test_passes(chosen: Sequence[str], tmp_path: Path, postgres: An
     environment = {**os.environ, "TEST_DATABASE": postgres.url, "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)],
-        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1200, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=1200,
+        check=False,
+    )
     assert f"{len(chosen)} passed" in done.stdout, done.stdout + done.stderr

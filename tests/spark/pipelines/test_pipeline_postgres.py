@@ -150,8 +150,10 @@ def test_the_newest_record_of_a_key_is_its_row(
     assert found() == expected
     assert next(failures, "none are left") == "none are left"
     assert versions(bootstrap, "postgres-dead-letters").keys() >= {
-        ("no number", None), ("7", '{"id":7,"name":"\\u0000"}'), ("8", "?"),
-    }  # fmt: skip
+        ("no number", None),
+        ("7", '{"id":7,"name":"\\u0000"}'),
+        ("8", "?"),
+    }
     # Every row as it was written before: what is below the positions does nothing.
     before = postgres.query(f"SELECT xmin, id FROM {table} ORDER BY id")
     run_once(spark, "postgres", bootstrap, tmp_path / "two", settings)
@@ -177,11 +179,13 @@ def wait_until(is_so: Callable[[], bool], runner: threading.Thread) -> None:
 def test_what_cannot_be_read_is_said_at_once(spark: Any, bootstrap: str, tmp_path: Path, postgres: Postgres) -> None:
     postgres.query("CREATE TABLE nameless (a int)")
     for settings, text in (
-        ({"tables": "nameless"}, "no primary key"), ({"tables": "nowhere"}, "there is no table nowhere"),
-        ({}, "needs tables to read"), ({"into": "t"}, "columns: give"),
+        ({"tables": "nameless"}, "no primary key"),
+        ({"tables": "nowhere"}, "there is no table nowhere"),
+        ({}, "needs tables to read"),
+        ({"into": "t"}, "columns: give"),
         ({"into": "t", "columns": "a INT", "keys": "b"}, "keys: b is not one"),
         ({"tables": "t", "database": "postgresql://127.0.0.1:1/x"}, "database: connection failed"),
-    ):  # fmt: skip
+    ):
         options = Options(bootstrap, directory=tmp_path, once=True)
         status = Run(load("postgres"), options, {"database": postgres.url, **settings}, spark).run()
         assert status.state == "failed" and text in status.error, status.error

@@ -116,9 +116,7 @@ def test_the_registry_is_away_for_a_while(spark: Any, bootstrap: str, tmp_path: 
     old, new = serialized(client, topic, schema(*VIEW)), serialized(client, topic, schema(*VIEW, AGENT))
     feed(bootstrap, topic, [old(each) for each in VIEWS[:4]])
     values = [new({**each, "agent": "x"}) for each in [*VIEWS[4:], view("dan", "/", "23:00:00")]]
-    run = Run(
-        load("activity"), Options(bootstrap, directory=tmp_path, registry=registry.url), settings, spark
-    )  # fmt: skip
+    run = Run(load("activity"), Options(bootstrap, directory=tmp_path, registry=registry.url), settings, spark)
     runner = threading.Thread(target=run.run)
     runner.start()
     try:

@@ -21,9 +21,13 @@ def fill(bootstrap: str, topic: str, first: int, last: int) -> None:
     for number in range(first, last):
         value = None if number % 10 == 9 else b'{"n": %d}' % number
         producer.produce(
-            topic, value, None if number % 7 == 6 else str(number).encode(),
-            partition=number % 3, timestamp=BASE_MS + number * 1000, headers=[("n", str(number).encode()), ("e", None)],
-        )  # fmt: skip
+            topic,
+            value,
+            None if number % 7 == 6 else str(number).encode(),
+            partition=number % 3,
+            timestamp=BASE_MS + number * 1000,
+            headers=[("n", str(number).encode()), ("e", None)],
+        )
     assert producer.flush(30) == 0
 
 

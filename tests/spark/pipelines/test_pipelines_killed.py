@@ -160,14 +160,28 @@ def test_eight_pipelines_are_exact_whoever_is_killed(
     )
     catalog = f"uri=sqlite:///{tmp_path}/catalog.db,warehouse=file://{tmp_path}/warehouse"
     settings = {
-        **SETTINGS, "postgres.database": postgres.url, "logs.table": str(tmp_path / "table"), "lake.properties": catalog
-    }  # fmt: skip
+        **SETTINGS,
+        "postgres.database": postgres.url,
+        "logs.table": str(tmp_path / "table"),
+        "lake.properties": catalog,
+    }
     arguments = [
-        "-b", cluster.bootstrap, "--master", executors.url if executors else "local[2]", *set_(settings),
-        "--batch-records", "100",
-        "--spark", "spark.executor.memory=768m", "--spark", "spark.driver.host=127.0.0.1",
-        "--spark", "spark.sql.shuffle.partitions=1", "--spark", "spark.sql.streaming.noDataProgressEventInterval=1000",
-    ]  # fmt: skip
+        "-b",
+        cluster.bootstrap,
+        "--master",
+        executors.url if executors else "local[2]",
+        *set_(settings),
+        "--batch-records",
+        "100",
+        "--spark",
+        "spark.executor.memory=768m",
+        "--spark",
+        "spark.driver.host=127.0.0.1",
+        "--spark",
+        "spark.sql.shuffle.partitions=1",
+        "--spark",
+        "spark.sql.streaming.noDataProgressEventInterval=1000",
+    ]
     events: dict[str, list[Row]] = {topic: [] for topic in INPUTS}
 
     def send(part: dict[str, list[Row]]) -> None:
@@ -254,11 +268,16 @@ def expected_candles(ticks: Iterable[Row]) -> Counter[tuple[Any, ...]]:
         by_place[tick["symbol"], tick["at"][:16]].append(tick)
     return Counter(
         (
-            *place, seen[0]["price"], max(tick["price"] for tick in seen), min(tick["price"] for tick in seen),
-            seen[-1]["price"], sum(tick["size"] for tick in seen), len(seen),
+            *place,
+            seen[0]["price"],
+            max(tick["price"] for tick in seen),
+            min(tick["price"] for tick in seen),
+            seen[-1]["price"],
+            sum(tick["size"] for tick in seen),
+            len(seen),
         )
         for place, seen in by_place.items()
-    )  # fmt: skip
+    )
 
 
 def expected_alerts(metrics: list[Row]) -> Counter[tuple[str, str, int]]:

@@ -47,10 +47,13 @@ def test_every_row_says_what_to_type() -> None:
     assert len(commands()) >= COMMANDS_MIN
     heads = ("Ottla",)
     assert [
-        row for row in found
-        if row[1] not in heads and "`ottla " not in row[1] and not any(each in row[1] for each in NO_COUNTERPART)
+        row
+        for row in found
+        if row[1] not in heads
+        and "`ottla " not in row[1]
+        and not any(each in row[1] for each in NO_COUNTERPART)
         and "SIGTERM" not in row[1]
-    ] == []  # fmt: skip
+    ] == []
 
 
 @pytest.mark.parametrize("name", SCRIPTS.split())

@@ -45,10 +45,13 @@ def declared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     target = tmp_path_factory.mktemp("declared") / "tests.json"
     pytest_here = [sys.executable, "-m", "pytest", "--collect-only"]
     subprocess.run(
-        [*pytest_here, "-m", "client", "--declared", str(target), "tests/conformance"], cwd=ROOT,
-        env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}, check=True,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        [*pytest_here, "-m", "client", "--declared", str(target), "tests/conformance"],
+        cwd=ROOT,
+        env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
     found: dict[str, dict[str, Any]] = json.loads(target.read_text())
     return found
 

@@ -83,9 +83,10 @@ def test_every_handler_says_so_where_it_is_marked() -> None:
     for path in [*(SERVER / "handlers").rglob("*.py"), *(SERVER / "controller_handlers").rglob("*.py")]:
         for function in functions(ast.parse(path.read_text(encoding="utf-8"))):
             marks = [
-                each for each in function.decorator_list
+                each
+                for each in function.decorator_list
                 if isinstance(each, ast.Call) and ast.unparse(each.func) == "api"
-            ]  # fmt: skip
+            ]
             assert (function.name == "handle") == bool(marks), path
             for mark in marks:
                 looked_at += 1

@@ -14,8 +14,12 @@ ROOT = Path(__file__).resolve().parents[3]
 def build(site: Path, config: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--config-file", str(config), "--site-dir", str(site)],
-        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
 
 
 def test_the_site_is_whole(tmp_path: Path) -> None:

@@ -93,9 +93,14 @@ class FakeCluster:
     def _describe_quorum(self, node: int) -> dict[str, Any]:
         voters = [{"replica_id": each, "replica_directory_id": None, "log_end_offset": 5} for each in self.voters]
         row = {
-            "error_code": 0, "error_message": None, "leader_id": self.quorum_leader, "leader_epoch": 1,
-            "high_watermark": 5, "current_voters": voters, "observers": [],
-        }  # fmt: skip
+            "error_code": 0,
+            "error_message": None,
+            "leader_id": self.quorum_leader,
+            "leader_epoch": 1,
+            "high_watermark": 5,
+            "current_voters": voters,
+            "observers": [],
+        }
         places = [
             {"node_id": each, "listeners": [{"name": "CONTROLLER", "host": "127.0.0.1", "port": 19000 + each}]}
             for each in self.voters

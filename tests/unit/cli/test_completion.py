@@ -110,8 +110,11 @@ def test_fish(on_the_path: dict[str, str], capsys: pytest.CaptureFixture[str]) -
     text = script("fish", capsys)
     done = subprocess.run(
         ["fish", "-c", f"{text}\ncomplete -C 'ottla group de'"],
-        env=on_the_path, capture_output=True, timeout=300, check=True,
-    )  # fmt: skip
+        env=on_the_path,
+        capture_output=True,
+        timeout=300,
+        check=True,
+    )
     assert {line.partition("\t")[0] for line in done.stdout.decode().splitlines()} == {"describe", "delete"}
 
 
@@ -121,6 +124,9 @@ def test_zsh(on_the_path: dict[str, str], capsys: pytest.CaptureFixture[str]) ->
     ask = "_describe() { print -l -- $values; }; words=(ottla group de); CURRENT=3; _ottla"
     done = subprocess.run(
         ["zsh", "-fc", f"compdef() {{ :; }}\n{text}\n{ask}"],
-        env=on_the_path, capture_output=True, timeout=300, check=True,
-    )  # fmt: skip
+        env=on_the_path,
+        capture_output=True,
+        timeout=300,
+        check=True,
+    )
     assert [line.partition(":")[0] for line in done.stdout.decode().splitlines()] == ["describe", "delete"]

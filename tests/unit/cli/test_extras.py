@@ -53,9 +53,14 @@ def test_every_library_of_an_extra_is_known() -> None:
 def test_every_command_says_what_it_needs(tmp_path: Path) -> None:
     calls = {name: [*name.split(), *VALID[name]] for name, _ in every_command() if name not in STARTS}
     ended = subprocess.run(
-        [sys.executable, "-c", WITHOUT], input=json.dumps([sorted(LIBRARIES), calls]), text=True, cwd=tmp_path,
-        capture_output=True, timeout=300, env={**os.environ, "OTTLA_BOOTSTRAP": "127.0.0.1:1"},
-    )  # fmt: skip
+        [sys.executable, "-c", WITHOUT],
+        input=json.dumps([sorted(LIBRARIES), calls]),
+        text=True,
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=300,
+        env={**os.environ, "OTTLA_BOOTSTRAP": "127.0.0.1:1"},
+    )
     said = json.loads(ended.stdout.splitlines()[-1])
     assert set(said) == set(calls), ended.stderr
     for name, (code, text) in said.items():

@@ -118,9 +118,12 @@ def test_what_was_ignored_stays_ignored() -> None:
         "os.kill(os.getpid(), signal.SIGHUP); print('here', flush=True); os.kill(os.getpid(), signal.SIGTERM)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
         preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN),
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout, done.stderr) == (143, "here\n", "")
 
 

@@ -149,8 +149,12 @@ def test_a_mirror_sends_nothing_of_one_cluster_to_the_other(
     client_security.use(both, properties)
     source = client_security.of_source()
     assert source.login is not None and (source.login.mechanism, source.login.username) == ("SCRAM-SHA-256", "ann")
-    for name, value in (("SECURITY_PROTOCOL", "SASL_PLAINTEXT"), ("SASL_MECHANISM", "PLAIN"), ("SASL_USERNAME", "e"),
-                        ("SASL_PASSWORD", "p")):  # fmt: skip
+    for name, value in (
+        ("SECURITY_PROTOCOL", "SASL_PLAINTEXT"),
+        ("SASL_MECHANISM", "PLAIN"),
+        ("SASL_USERNAME", "e"),
+        ("SASL_PASSWORD", "p"),
+    ):
         monkeypatch.setenv(f"OTTLA_MIRROR_FROM_{name}", value)
     client_security.use(None)
     source = client_security.of_source()
@@ -158,18 +162,44 @@ def test_a_mirror_sends_nothing_of_one_cluster_to_the_other(
 
 
 def test_secrets_among_arguments_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = list(argument_secrets.secrets_in([
-        "pipeline", "run", "x", "--set", "password=a", "--set=topics=a", "-s", f"dsn=postgresql://u:{CANARY}@h/d",
-        "--spark", "spark.ssl.keyPassword=x", "--registry", f"http://u:{CANARY}@h:1",
-        "--set", f"dsn=host=h password={CANARY}",
-        "--add-scram", f"SCRAM-SHA-256=[name=admin,password={CANARY}]", "--", "--set", "password=b",
-    ]))  # fmt: skip
+    shown = list(
+        argument_secrets.secrets_in(
+            [
+                "pipeline",
+                "run",
+                "x",
+                "--set",
+                "password=a",
+                "--set=topics=a",
+                "-s",
+                f"dsn=postgresql://u:{CANARY}@h/d",
+                "--spark",
+                "spark.ssl.keyPassword=x",
+                "--registry",
+                f"http://u:{CANARY}@h:1",
+                "--set",
+                f"dsn=host=h password={CANARY}",
+                "--add-scram",
+                f"SCRAM-SHA-256=[name=admin,password={CANARY}]",
+                "--",
+                "--set",
+                "password=b",
+            ]
+        )
+    )
     assert shown == [
-        "--set password", "-s dsn", "--spark spark.ssl.keyPassword", "--registry", "--set dsn",
+        "--set password",
+        "-s dsn",
+        "--spark spark.ssl.keyPassword",
+        "--registry",
+        "--set dsn",
         "--add-scram SCRAM-SHA-256",
-    ]  # fmt: skip
-    assert not list(argument_secrets.secrets_in(["produce", "t", "password=a", "--set", "retention.ms=1", "--registry",
-                                                 "http://h:1"]))  # fmt: skip
+    ]
+    assert not list(
+        argument_secrets.secrets_in(
+            ["produce", "t", "password=a", "--set", "retention.ms=1", "--registry", "http://h:1"]
+        )
+    )
     main(["schema", "list", "--registry", f"http://u:{CANARY}@127.0.0.1:1"])
     said = capsys.readouterr().err
     assert "--registry has a secret" in said and CANARY not in said

@@ -20,11 +20,18 @@ def test_ages_and_moments() -> None:
 
 def test_sizes_and_counts() -> None:
     assert [human_bytes(size) for size in (0, 1023, 1024, 1536, 5 << 40)] == [
-        "0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 TiB",
-    ]  # fmt: skip
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1.5 KiB",
+        "5.0 TiB",
+    ]
     assert [plural(1, "record"), plural(2000, "record"), plural(2, "batch"), plural(2, "entry")] == [
-        "1 record", "2,000 records", "2 batches", "2 entries",
-    ]  # fmt: skip
+        "1 record",
+        "2,000 records",
+        "2 batches",
+        "2 entries",
+    ]
 
 
 def test_times_that_no_calendar_holds() -> None:

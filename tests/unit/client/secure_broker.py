@@ -68,11 +68,14 @@ def issued(by: Pair | None, name: str, hosts: tuple[str, ...] = (), *, days: int
     now = datetime.datetime.now(datetime.UTC)
     builder = (
         x509.CertificateBuilder()
-        .subject_name(subject).issuer_name(subject if by is None else by.certificate.subject)
-        .public_key(key.public_key()).serial_number(x509.random_serial_number())
-        .not_valid_before(now - 3 * DAY).not_valid_after(now + days * DAY)
+        .subject_name(subject)
+        .issuer_name(subject if by is None else by.certificate.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - 3 * DAY)
+        .not_valid_after(now + days * DAY)
         .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
-    )  # fmt: skip
+    )
     if hosts:
         names: list[x509.GeneralName] = []
         for host in hosts:
@@ -221,9 +224,10 @@ class SecureBroker:
             sent = login.step(token)
         except AuthenticationFailed as error:
             return {
-                "error_code": ErrorCode.sasl_authentication_failed, "auth_bytes": b"",
+                "error_code": ErrorCode.sasl_authentication_failed,
+                "auth_bytes": b"",
                 "error_message": error.message or "Authentication failed during authentication",
-            }  # fmt: skip
+            }
         if login.user is not None:
             self.names.append(login.user)
             self.on_session()

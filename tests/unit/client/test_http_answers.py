@@ -163,10 +163,12 @@ def test_answers_of_another_form(answer: Any) -> None:
     """They were KeyErrors and TypeErrors: an internal error of the console."""
     registry = Saying(answer)
     asked: list[Callable[[], Any]] = [
-        lambda: registry.version("s"), lambda: registry.register("s", schemas.Schema("{}")),
-        lambda: registry.lookup("s", schemas.Schema("{}")), lambda: registry.problems("s", schemas.Schema("{}")),
+        lambda: registry.version("s"),
+        lambda: registry.register("s", schemas.Schema("{}")),
+        lambda: registry.lookup("s", schemas.Schema("{}")),
+        lambda: registry.problems("s", schemas.Schema("{}")),
         lambda: registry.compatibility(),
-    ]  # fmt: skip
+    ]
     for each in asked:
         with pytest.raises(RegistryError, match="another form"):
             each()

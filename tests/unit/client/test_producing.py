@@ -53,10 +53,16 @@ def values(first: int, count: int, **columns: Any) -> pa.RecordBatch:
 
 def read(address: str, topic: str, partitions: int = 1, *, committed: bool = True) -> list[Any]:
     """All messages up to the ends of the partitions, by librdkafka."""
-    consumer = Consumer({
-        "bootstrap.servers": address, "group.id": "r", "enable.auto.commit": False, "enable.partition.eof": True,
-        "isolation.level": "read_committed" if committed else "read_uncommitted", "check.crcs": True,
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": address,
+            "group.id": "r",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "check.crcs": True,
+        }
+    )
     consumer.assign([TopicPartition(topic, at, OFFSET_BEGINNING) for at in range(partitions)])
     found, ended = [], 0
     deadline = time.monotonic() + 30
@@ -82,17 +88,23 @@ def numbers(broker: Broker, topic: str, partitions: int = 1, *, committed: bool 
 def test_librdkafka_reads_what_was_sent(broker: Broker, cluster: Cluster, codec: str, acks: str) -> None:
     topic = broker.create_topic(f"codec-{codec}-{acks}")
     rows = [
-        (None if at % 5 == 0 else b"k%d" % at, None if at % 3 == 0 else b"v" * (at % 50), 1_000_000 + at,
-         [("h", b"%d" % at), ("é", None), ("h", b"")] if at % 7 == 0 else None)
+        (
+            None if at % 5 == 0 else b"k%d" % at,
+            None if at % 3 == 0 else b"v" * (at % 50),
+            1_000_000 + at,
+            [("h", b"%d" % at), ("é", None), ("h", b"")] if at % 7 == 0 else None,
+        )
         for at in range(3000)
-    ]  # fmt: skip
+    ]
     keys, contents, times, headers = zip(*rows, strict=True)
-    batch = pa.record_batch({
-        "key": pa.array(keys, pa.binary()),
-        "value": pa.array(contents, pa.binary()),
-        "timestamp": pa.array([each * 1000 for each in times], pa.timestamp("us", "Europe/Berlin")),
-        "headers": pa.array([each and [{"key": k, "value": v} for k, v in each] for each in headers], HEADERS),
-    })  # fmt: skip
+    batch = pa.record_batch(
+        {
+            "key": pa.array(keys, pa.binary()),
+            "value": pa.array(contents, pa.binary()),
+            "timestamp": pa.array([each * 1000 for each in times], pa.timestamp("us", "Europe/Berlin")),
+            "headers": pa.array([each and [{"key": k, "value": v} for k, v in each] for each in headers], HEADERS),
+        }
+    )
     producer = Producer(cluster, acks=acks, idempotent=acks == "all", compression=codec, batch_bytes=10_000)
     producer.start()
     for at in range(0, 3000, 700):
@@ -221,8 +233,9 @@ def test_what_is_not_acknowledged_is_limited(broker: Broker, cluster: Cluster) -
     producer.start()
     most = 0
     for at in range(200):
-        producer.send(topic, pa.record_batch({"key": [b"%d" % (at * 100 + n) for n in range(100)],
-                                              "value": [b"x" * 1000] * 100}))  # fmt: skip
+        producer.send(
+            topic, pa.record_batch({"key": [b"%d" % (at * 100 + n) for n in range(100)], "value": [b"x" * 1000] * 100})
+        )
         open_bytes = sum(section.size for section in producer._sections[topic])
         most = max(most, producer._bytes + open_bytes)
     producer.flush()
@@ -347,8 +360,11 @@ def test_another_process_ends_a_transaction(broker: Broker, cluster: Cluster) ->
         assert set(known) == {f"elsewhere-{commit}"}
         described = known[f"elsewhere-{commit}"]
         assert (described.state, described.producer_id, described.epoch, described.timeout_ms) == (
-            "Ongoing", producer.producer_id, producer.epoch, 60_000,
-        )  # fmt: skip
+            "Ongoing",
+            producer.producer_id,
+            producer.epoch,
+            60_000,
+        )
         assert abs(described.started_ms / 1000 - time.time()) < 30
         assert list_transactions(other, "elsewhere-") == [f"elsewhere-{commit}"]
         for _ in range(2):

@@ -64,7 +64,10 @@ def test_options_and_variables_are_not_replaced(monkeypatch: pytest.MonkeyPatch)
     """Options of Spark may come from others than who owns the process."""
     text = "${env:HOME}"
     given = {
-        "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": text,
-    }  # fmt: skip
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": text,
+    }
     security = security_from(given, {})
     assert security.login is not None and security.login.password.reveal() == text

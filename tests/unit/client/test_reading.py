@@ -45,9 +45,13 @@ def produce(broker: Broker, topic: str, count: int = COUNT, *, first: int = 0, *
         producer.begin_transaction()
     for at in range(first, first + count):
         producer.produce(
-            topic, None if at % 3 == 0 else b"v%d" % at, None if at % 5 == 0 else b"k%d" % at, partition=0,
-            timestamp=1_000_000 + at, headers=[("h", b"%d" % at), ("n", None)] if at % 7 == 0 else None,
-        )  # fmt: skip
+            topic,
+            None if at % 3 == 0 else b"v%d" % at,
+            None if at % 5 == 0 else b"k%d" % at,
+            partition=0,
+            timestamp=1_000_000 + at,
+            headers=[("h", b"%d" % at), ("n", None)] if at % 7 == 0 else None,
+        )
         if at % 100 == 0:
             producer.flush()
     producer.flush()

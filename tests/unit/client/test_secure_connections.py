@@ -213,11 +213,17 @@ def test_a_client_certificate_from_each_kind_of_store(
     ways: list[dict[str, str]] = [
         {"ssl.keystore.location": str(tmp_path / "own.pem"), "ssl.keystore.type": "PEM", "ssl.key.password": CANARY},
         {"ssl.keystore.location": str(tmp_path / "own.p12"), "ssl.keystore.password": CANARY},
-        {"ssl.certificate.location": str(tmp_path / "cert.pem"), "ssl.key.location": str(tmp_path / "key.pem"),
-         "ssl.key.password": CANARY},
-        {"ssl.keystore.certificate.chain": own.pem.decode(), "ssl.keystore.key": own.key_pem().decode(),
-         "ssl.keystore.type": "PEM"},
-    ]  # fmt: skip
+        {
+            "ssl.certificate.location": str(tmp_path / "cert.pem"),
+            "ssl.key.location": str(tmp_path / "key.pem"),
+            "ssl.key.password": CANARY,
+        },
+        {
+            "ssl.keystore.certificate.chain": own.pem.decode(),
+            "ssl.keystore.key": own.key_pem().decode(),
+            "ssl.keystore.type": "PEM",
+        },
+    ]
     with SecureBroker(server_context(broker_pair, tmp_path, ca)) as broker:
         for way in ways:
             connection = connected(broker, {**trust, **way})
@@ -320,10 +326,13 @@ def provider() -> Iterator[Provider]:
 
 def bearer(provider: Provider) -> dict[str, str]:
     return {
-        "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.client.id": "me",
-        "sasl.oauthbearer.client.secret": CANARY, "sasl.oauthbearer.token.endpoint.url": provider.url,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": CANARY,
+        "sasl.oauthbearer.token.endpoint.url": provider.url,
         "sasl.oauthbearer.scope": "read write",
-    }  # fmt: skip
+    }
 
 
 def test_a_token_by_client_credentials_is_used_until_it_is_nearly_over(
@@ -338,9 +347,10 @@ def test_a_token_by_client_credentials_is_used_until_it_is_nearly_over(
             now[0] += seconds
             connected(broker, bearer(provider)).close()
         assert broker.names == ["service"] * 3
-    assert provider.asked == [
-        ("Basic bWU6Y0FuQXJZLTc3YWE=", {"grant_type": ["client_credentials"], "scope": ["read write"]})
-    ] * 2  # fmt: skip
+    assert (
+        provider.asked
+        == [("Basic bWU6Y0FuQXJZLTc3YWE=", {"grant_type": ["client_credentials"], "scope": ["read write"]})] * 2
+    )
 
 
 def test_another_token_is_fetched_for_one_that_a_broker_refuses(provider: Provider) -> None:

@@ -43,14 +43,21 @@ def test_nothing_is_plaintext() -> None:
 
 def test_both_families_of_names_say_the_same() -> None:
     java = {
-        "security.protocol": "SASL_SSL", "ssl.truststore.location": "/ca.pem", "ssl.truststore.type": "PEM",
-        "ssl.endpoint.identification.algorithm": "", "sasl.mechanism": "SCRAM-SHA-512",
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.location": "/ca.pem",
+        "ssl.truststore.type": "PEM",
+        "ssl.endpoint.identification.algorithm": "",
+        "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.jaas.config": f'{SCRAM_MODULE} required username="ann" password="{CANARY}";',
-    }  # fmt: skip
+    }
     librdkafka = {
-        "security.protocol": "sasl_ssl", "ssl.ca.location": "/ca.pem", "ssl.endpoint.identification.algorithm": "none",
-        "sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "ann", "sasl.password": CANARY,
-    }  # fmt: skip
+        "security.protocol": "sasl_ssl",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.endpoint.identification.algorithm": "none",
+        "sasl.mechanisms": "SCRAM-SHA-512",
+        "sasl.username": "ann",
+        "sasl.password": CANARY,
+    }
     found = parse_security(java)
     assert found == parse_security(librdkafka)
     assert found.protocol == "SASL_SSL"
@@ -81,27 +88,33 @@ def test_what_is_set_beside_a_login_module_wins() -> None:
 def test_client_credentials_by_either_name() -> None:
     url = "https://id.example.org/token"
     java = {
-        "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.token.endpoint.url": url,
-        "sasl.login.callback.handler.class":
-            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
-        "sasl.jaas.config":
-            f'{OAUTH_MODULE} required clientId="me" clientSecret="{CANARY}" scope="a b" '
-            'extension_logicalCluster="lkc";',
-    }  # fmt: skip
+        "sasl.login.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler",
+        "sasl.jaas.config": f'{OAUTH_MODULE} required clientId="me" clientSecret="{CANARY}" scope="a b" '
+        'extension_logicalCluster="lkc";',
+    }
     newer = {
-        "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": url,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": url,
         "sasl.oauthbearer.client.credentials.client.id": "me",
-        "sasl.oauthbearer.client.credentials.client.secret": CANARY, "sasl.oauthbearer.scope": "a b",
+        "sasl.oauthbearer.client.credentials.client.secret": CANARY,
+        "sasl.oauthbearer.scope": "a b",
         "sasl.oauthbearer.extensions": "logicalCluster=lkc",
-        "sasl.oauthbearer.jwt.retriever.class":
-            "org.apache.kafka.common.security.oauthbearer.ClientCredentialsJwtRetriever",
-    }  # fmt: skip
+        "sasl.oauthbearer.jwt.retriever.class": "org.apache.kafka.common.security.oauthbearer.ClientCredentialsJwtRetriever",
+    }
     librdkafka = {
-        "security.protocol": "SASL_SSL", "sasl.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.method": "oidc",
-        "sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": CANARY, "sasl.oauthbearer.scope": "a b",
-        "sasl.oauthbearer.token.endpoint.url": url, "sasl.oauthbearer.extensions": "logicalCluster=lkc",
-    }  # fmt: skip
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanisms": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": CANARY,
+        "sasl.oauthbearer.scope": "a b",
+        "sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.oauthbearer.extensions": "logicalCluster=lkc",
+    }
     found = parse_security(java)
     assert found == parse_security(newer) == parse_security(librdkafka)
     assert found.login is not None and found.login.endpoint is not None
@@ -114,9 +127,12 @@ def test_client_credentials_by_either_name() -> None:
 def test_tokens_and_secrets_go_to_https_or_this_machine_only(url: str) -> None:
     """CVE-2025-27817: URLs of tokens read files and asked other hosts."""
     given = {
-        "security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.client.id": "a",
-        "sasl.oauthbearer.client.secret": CANARY, "sasl.oauthbearer.token.endpoint.url": url,
-    }  # fmt: skip
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.client.id": "a",
+        "sasl.oauthbearer.client.secret": CANARY,
+        "sasl.oauthbearer.token.endpoint.url": url,
+    }
     with pytest.raises(WrongSecurity, match=r"expected an https URL") as caught:
         parse_security(given)
     assert CANARY not in str(caught.value)
@@ -194,10 +210,14 @@ def test_a_delegation_token_is_shown_by_scram() -> None:
 
 def test_no_secret_is_in_a_repr_and_all_are_in_a_pickle() -> None:
     given = {
-        **LOGIN, "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", "ssl.keystore.location": "/k",
-        "ssl.keystore.password": CANARY, "ssl.key.password": CANARY,
+        **LOGIN,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "ssl.keystore.location": "/k",
+        "ssl.keystore.password": CANARY,
+        "ssl.key.password": CANARY,
         "ssl.truststore.certificates": PEM.replace("AA==", CANARY),
-    }  # fmt: skip
+    }
     found = parse_security(given)
     assert CANARY not in repr(found) and CANARY not in f"{found}"
     again = pickle.loads(pickle.dumps(found))
@@ -208,21 +228,31 @@ def test_no_secret_is_in_a_repr_and_all_are_in_a_pickle() -> None:
 def test_which_names_are_secret() -> None:
     secret = {name for name in SECURITY_SETTINGS if is_secret(name)}
     assert secret == {
-        "ssl.truststore.password", "ssl.keystore.password", "ssl.keystore.key", "ssl.key.pem", "ssl.key.password",
-        "sasl.password", "sasl.jaas.config", "sasl.oauthbearer.client.secret",
+        "ssl.truststore.password",
+        "ssl.keystore.password",
+        "ssl.keystore.key",
+        "ssl.key.pem",
+        "ssl.key.password",
+        "sasl.password",
+        "sasl.jaas.config",
+        "sasl.oauthbearer.client.secret",
         "sasl.oauthbearer.client.credentials.client.secret",
-    }  # fmt: skip
+    }
     assert is_secret("schema.registry.basic.auth.user.info") and is_secret("listener.name.x.sasl.jaas.config")
 
 
 def test_places_in_their_order(tmp_path: Path) -> None:
     file = tmp_path / "client.properties"
-    file.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=of file\n"
-                    f"sasl.jaas.config={PLAIN_MODULE} required username=\"jaas\" password=\"{CANARY}\";\n")  # fmt: skip
+    file.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=of file\n"
+        f'sasl.jaas.config={PLAIN_MODULE} required username="jaas" password="{CANARY}";\n'
+    )
     environ = {
-        "OTTLA_CLIENT_CONFIG": str(file), "OTTLA_CLIENT_SASL_PASSWORD": "of environment", "OTTLA_CLIENT_ID": "x",
+        "OTTLA_CLIENT_CONFIG": str(file),
+        "OTTLA_CLIENT_SASL_PASSWORD": "of environment",
+        "OTTLA_CLIENT_ID": "x",
         "OTTLA_BOOTSTRAP": "b:1",
-    }  # fmt: skip
+    }
     assert from_environment(environ=environ) == {"sasl.password": "of environment"}
     login = security_from(environ=environ).login
     assert login is not None and (login.username, login.password.reveal()) == ("of file", "of environment")
@@ -233,9 +263,11 @@ def test_places_in_their_order(tmp_path: Path) -> None:
 
 def test_certificates_of_another_place_leave_nothing_of_the_first() -> None:
     environ = {
-        "OTTLA_CLIENT_SECURITY_PROTOCOL": "SSL", "OTTLA_CLIENT_SSL_CA_LOCATION": "/old",
-        "OTTLA_CLIENT_SSL_KEYSTORE_LOCATION": "/old.jks", "OTTLA_CLIENT_SSL_KEYSTORE_PASSWORD": "p",
-    }  # fmt: skip
+        "OTTLA_CLIENT_SECURITY_PROTOCOL": "SSL",
+        "OTTLA_CLIENT_SSL_CA_LOCATION": "/old",
+        "OTTLA_CLIENT_SSL_KEYSTORE_LOCATION": "/old.jks",
+        "OTTLA_CLIENT_SSL_KEYSTORE_PASSWORD": "p",
+    }
     found = security_from({"ssl.truststore.location": "/new"}, environ).tls
     assert found is not None and found.trusted == Store("/new")
     assert found.key is not None and found.key.location == "/old.jks"
@@ -259,9 +291,12 @@ def test_pem_of_one_line() -> None:
 
 def test_both_clusters_of_a_mirror_in_one_file() -> None:
     given = {
-        "security.protocol": "SSL", "source.security.protocol": "PLAINTEXT", "source.cluster.sasl.username": "s",
-        "target.ssl.ca.location": "/t", "bootstrap.servers": "b:1",
-    }  # fmt: skip
+        "security.protocol": "SSL",
+        "source.security.protocol": "PLAINTEXT",
+        "source.cluster.sasl.username": "s",
+        "target.ssl.ca.location": "/t",
+        "bootstrap.servers": "b:1",
+    }
     assert sides_of(given) == Sides(
         {"security.protocol": "PLAINTEXT", "sasl.username": "s"},
         {"security.protocol": "SSL", "ssl.ca.location": "/t", "bootstrap.servers": "b:1"},

@@ -22,8 +22,15 @@ g = a = b
 h=
 """
     assert parse_properties(text) == {
-        "a": "1", "b": "2", "c": "3", "d": "4", "e": "", "f": "=x", "g": "a = b", "h": "",
-    }  # fmt: skip
+        "a": "1",
+        "b": "2",
+        "c": "3",
+        "d": "4",
+        "e": "",
+        "f": "=x",
+        "g": "a = b",
+        "h": "",
+    }
 
 
 def test_continued_lines() -> None:

@@ -58,13 +58,19 @@ def replaced(text: str, settings: Mapping[str, str] = DECLARED) -> str:
     [
         ("${file:/secrets/node.properties:pw}", CANARY),
         ("${file:/secrets/../secrets/node.properties:colon}", "a:b:c"),
-        ('user="x" password="${file:/secrets/node.properties:pw}" ${env:NODE_PASSWORD};',
-         f'user="x" password="{CANARY}" {CANARY};'),
+        (
+            'user="x" password="${file:/secrets/node.properties:pw}" ${env:NODE_PASSWORD};',
+            f'user="x" password="{CANARY}" {CANARY};',
+        ),
         ("$${env:NODE_PASSWORD}", f"${CANARY}"),
-        ("${dir:/dir:plain}", CANARY), ("${dir:/dir:two}", f"{CANARY}\n"), ("${dir:/dir:windows}", CANARY),
-        ("plain", "plain"), ("${no variable}", "${no variable}"), ("$HOME", "$HOME"),
+        ("${dir:/dir:plain}", CANARY),
+        ("${dir:/dir:two}", f"{CANARY}\n"),
+        ("${dir:/dir:windows}", CANARY),
+        ("plain", "plain"),
+        ("${no variable}", "${no variable}"),
+        ("$HOME", "$HOME"),
     ],
-)  # fmt: skip
+)
 def test_values(text: str, value: str) -> None:
     assert replaced(text) == value
     found = Providers(DECLARED, OUTSIDE).replaced("x", text)
@@ -89,7 +95,7 @@ def test_values(text: str, value: str) -> None:
         ("${env:path:NODE_PASSWORD}", "has a path"),
         ("${vault:/x:y}", "config.providers has no provider vault, but file, env, dir"),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_value_names_the_setting_and_the_key(text: str, why: str) -> None:
     with pytest.raises(OttlaError) as refused:
         replaced(text)

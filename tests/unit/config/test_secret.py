@@ -25,11 +25,21 @@ class Holder:
 @pytest.mark.parametrize(
     "shown",
     [
-        repr(SECRET), str(SECRET), f"{SECRET}", f"{SECRET!r}", f"{SECRET:>20}", " ".join(map(str, [SECRET])),
-        repr([SECRET]), repr({"a": SECRET}), repr(Holder(SECRET)), str(ValueError(SECRET)),
-        repr(ValueError(SECRET)), f"{[SECRET]}", "".join(traceback.format_exception_only(ValueError(SECRET))),
+        repr(SECRET),
+        str(SECRET),
+        f"{SECRET}",
+        f"{SECRET!r}",
+        f"{SECRET:>20}",
+        " ".join(map(str, [SECRET])),
+        repr([SECRET]),
+        repr({"a": SECRET}),
+        repr(Holder(SECRET)),
+        str(ValueError(SECRET)),
+        repr(ValueError(SECRET)),
+        f"{[SECRET]}",
+        "".join(traceback.format_exception_only(ValueError(SECRET))),
     ],
-)  # fmt: skip
+)
 def test_it_shows_nothing(shown: str) -> None:
     assert HIDDEN in shown and CANARY not in shown
 

@@ -365,7 +365,8 @@ def test_kafkas_own_example_file_starts_a_node(tmp_path: Path) -> None:
         ({"listeners": "PLAINTEXT://h:2", "security.inter.broker.protocol": "PLAINTEXT"}, ("PLAINTEXT",) * 2, False),
         (
             {
-                "listeners": "IN://h:1,OUT://h:2", "listener.security.protocol.map": "IN:SASL_SSL,OUT:PLAINTEXT",
+                "listeners": "IN://h:1,OUT://h:2",
+                "listener.security.protocol.map": "IN:SASL_SSL,OUT:PLAINTEXT",
                 "inter.broker.listener.name": "OUT",
             },
             ("OUT", "PLAINTEXT"),
@@ -373,7 +374,7 @@ def test_kafkas_own_example_file_starts_a_node(tmp_path: Path) -> None:
         ),
         ({**BROKER, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}, ("PLAINTEXT",) * 2, True),
     ],
-)  # fmt: skip
+)
 def test_by_which_listener_brokers_reach_each_other(
     settings: dict[str, str], expected: tuple[str, str], uses_tls: bool
 ) -> None:
@@ -386,11 +387,13 @@ def test_settings_of_a_listener_and_of_a_mechanism() -> None:
     """The more specific name decides; a dynamic value before a static one of the same name."""
     config = ServerConfig.load(
         overrides={
-            "ssl.client.auth": "requested", "listener.name.x.ssl.client.auth": "required",
-            "connections.max.reauth.ms": "1", "listener.name.x.connections.max.reauth.ms": "2",
+            "ssl.client.auth": "requested",
+            "listener.name.x.ssl.client.auth": "required",
+            "connections.max.reauth.ms": "1",
+            "listener.name.x.connections.max.reauth.ms": "2",
             "listener.name.x.scram-sha-256.connections.max.reauth.ms": "3",
         }
-    )  # fmt: skip
+    )
     assert [of_listener(config, name, "ssl.client.auth") for name in ("X", "Y")] == ["required", "requested"]
     assert of_mechanism(config, "X", "SCRAM-SHA-256", "connections.max.reauth.ms") == 3
     assert of_mechanism(config, "X", "PLAIN", "connections.max.reauth.ms") == 2

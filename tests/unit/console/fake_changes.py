@@ -148,8 +148,10 @@ class ChangingBrokers(FakeBrokers):
         return answer
 
     def describe_client_quotas(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        entry = {"entity": [{"entity_type": "user", "entity_name": "ann"}],
-                 "values": [{"key": "producer_byte_rate", "value": 5.0}]}  # fmt: skip
+        entry = {
+            "entity": [{"entity_type": "user", "entity_name": "ann"}],
+            "values": [{"key": "producer_byte_rate", "value": 5.0}],
+        }
         return {"error_code": 0, "entries": [entry]}
 
     def list_partition_reassignments(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,8 +161,17 @@ class ChangingBrokers(FakeBrokers):
     def describe_configs(self, values: Mapping[str, Any]) -> dict[str, Any]:
         if list(RATES) != values["resources"][0]["configuration_keys"]:
             return super().describe_configs(values)
-        rows = [{"name": name, "value": "1024", "read_only": False, "config_source": 2, "is_sensitive": False,
-                 "synonyms": []} for name in RATES]  # fmt: skip
+        rows = [
+            {
+                "name": name,
+                "value": "1024",
+                "read_only": False,
+                "config_source": 2,
+                "is_sensitive": False,
+                "synonyms": [],
+            }
+            for name in RATES
+        ]
         return {"results": [{"error_code": 0, "resource_name": "1", "resource_type": 4, "configs": rows}]}
 
     # Answers to changes
@@ -170,11 +181,15 @@ class ChangingBrokers(FakeBrokers):
 
     def _parts(self, values: Mapping[str, Any], name: str = "name") -> list[dict[str, Any]]:
         return [
-            {name: each[name], "partitions": [
-                {"partition_index": row["partition_index"], "error_code": self.code, "error_message": None}
-                for row in each["partitions"]]}
+            {
+                name: each[name],
+                "partitions": [
+                    {"partition_index": row["partition_index"], "error_code": self.code, "error_message": None}
+                    for row in each["partitions"]
+                ],
+            }
             for each in values["topics"]
-        ]  # fmt: skip
+        ]
 
     def changed_create_topics(self, values: Mapping[str, Any]) -> dict[str, Any]:
         return {"topics": self._rows(values, "topics", "name")}
@@ -214,10 +229,14 @@ class ChangingBrokers(FakeBrokers):
 
     def changed_write_txn_markers(self, values: Mapping[str, Any]) -> dict[str, Any]:
         topics = [
-            {"name": topic["name"], "partitions": [
-                {"partition_index": number, "error_code": self.code} for number in topic["partition_indexes"]]}
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {"partition_index": number, "error_code": self.code} for number in topic["partition_indexes"]
+                ],
+            }
             for topic in values["markers"][0]["topics"]
-        ]  # fmt: skip
+        ]
         return {"markers": [{"producer_id": 7, "topics": topics}]}
 
     def changed_alter_user_scram_credentials(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,8 +254,11 @@ class ChangingBrokers(FakeBrokers):
         return {"entries": self._rows(values, "entries", "entity")}
 
     def changed_elect_leaders(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        rows = [{"partition_id": number, "error_code": self.code, "error_message": None}
-                for each in values["topic_partitions"] for number in each["partitions"]]  # fmt: skip
+        rows = [
+            {"partition_id": number, "error_code": self.code, "error_message": None}
+            for each in values["topic_partitions"]
+            for number in each["partitions"]
+        ]
         return {"error_code": 0, "replica_election_results": [{"topic": TOPIC, "partition_result": rows}]}
 
     def changed_alter_partition_reassignments(self, values: Mapping[str, Any]) -> dict[str, Any]:

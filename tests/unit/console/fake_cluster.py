@@ -24,9 +24,12 @@ class FakeBrokers(Brokers):
     """One broker, whose topics and groups are given. Every name that it says ends with `word`."""
 
     def __init__(
-        self, topics: Iterable[str] = (), groups: Iterable[tuple[str, str]] = (), word: str = "",
+        self,
+        topics: Iterable[str] = (),
+        groups: Iterable[tuple[str, str]] = (),
+        word: str = "",
         records: Sequence[SimpleRecord] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`groups` are (name, kind)."""
         super().__init__(ClientConfig(("localhost:1",)), _NOBODY)
         self.topics, self.groups, self.word = list(topics), dict(groups), word
@@ -52,9 +55,14 @@ class FakeBrokers(Brokers):
 
     def metadata(self, values: Mapping[str, Any]) -> dict[str, Any]:
         partition = {
-            "error_code": 0, "partition_index": 0, "leader_id": 1, "leader_epoch": 0, "replica_nodes": [1],
-            "isr_nodes": [1], "offline_replicas": [],
-        }  # fmt: skip
+            "error_code": 0,
+            "partition_index": 0,
+            "leader_id": 1,
+            "leader_epoch": 0,
+            "replica_nodes": [1],
+            "isr_nodes": [1],
+            "offline_replicas": [],
+        }
         topics = [
             {"error_code": 0, "name": name, "topic_id": ID, "is_internal": False, "partitions": [partition]}
             for name in self.topics
@@ -65,13 +73,20 @@ class FakeBrokers(Brokers):
     def list_offsets(self, values: Mapping[str, Any]) -> dict[str, Any]:
         end = len(self.records)
         topics = [
-            {"name": topic["name"], "partitions": [
-                {"partition_index": each["partition_index"], "error_code": 0,
-                 "offset": 0 if each["timestamp"] == -2 else end, "timestamp": -1}
-                for each in topic["partitions"]
-            ]}
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {
+                        "partition_index": each["partition_index"],
+                        "error_code": 0,
+                        "offset": 0 if each["timestamp"] == -2 else end,
+                        "timestamp": -1,
+                    }
+                    for each in topic["partitions"]
+                ],
+            }
             for topic in values["topics"]
-        ]  # fmt: skip
+        ]
         return {"topics": topics}
 
     def list_groups(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,14 +99,16 @@ class FakeBrokers(Brokers):
     def offset_fetch(self, values: Mapping[str, Any]) -> dict[str, Any]:
         partitions = [{"partition_index": 0, "committed_offset": 0, "error_code": 0}]
         topics = [{"name": name, "partitions": partitions} for name in self.topics[:1]]
-        return {"groups": [{"group_id": each["group_id"], "error_code": 0, "topics": topics}
-                           for each in values["groups"]]}  # fmt: skip
+        return {
+            "groups": [{"group_id": each["group_id"], "error_code": 0, "topics": topics} for each in values["groups"]]
+        }
 
     def describe_share_group_offsets(self, values: Mapping[str, Any]) -> dict[str, Any]:
         partitions = [{"partition_index": 0, "start_offset": 0, "lag": 3, "error_code": 0}]
         topics = [{"topic_name": name, "partitions": partitions} for name in self.topics[:1]]
-        return {"groups": [{"group_id": each["group_id"], "error_code": 0, "topics": topics}
-                           for each in values["groups"]]}  # fmt: skip
+        return {
+            "groups": [{"group_id": each["group_id"], "error_code": 0, "topics": topics} for each in values["groups"]]
+        }
 
     def describe_share_partitions(self, values: Mapping[str, Any]) -> dict[str, Any]:
         counts = {"acquired_records": 11, "redelivered_records": 12, "waiting_records": 13, "archived_records": 14}
@@ -118,9 +135,12 @@ class FakeBrokers(Brokers):
 
     def _described(self, names: Iterable[str], more: Mapping[str, Any], of_member: Mapping[str, Any]) -> dict[str, Any]:
         member = {
-            "member_id": f"m{self.word}", "client_id": f"c{self.word}", "client_host": f"/h{self.word}",
-            "instance_id": f"i{self.word}", **of_member,
-        }  # fmt: skip
+            "member_id": f"m{self.word}",
+            "client_id": f"c{self.word}",
+            "client_host": f"/h{self.word}",
+            "instance_id": f"i{self.word}",
+            **of_member,
+        }
         rows = [
             {"group_id": name, "error_code": 0, "group_state": f"Stable{self.word}", "members": [member], **more}
             for name in names
@@ -128,14 +148,24 @@ class FakeBrokers(Brokers):
         return {"groups": rows}
 
     def describe_configs(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        row = {"name": f"n{self.word}", "value": f"v{self.word}", "read_only": False, "config_source": 1,
-               "is_sensitive": False, "synonyms": []}  # fmt: skip
+        row = {
+            "name": f"n{self.word}",
+            "value": f"v{self.word}",
+            "read_only": False,
+            "config_source": 1,
+            "is_sensitive": False,
+            "synonyms": [],
+        }
         secret = {**row, "name": "ssl.key.password", "is_sensitive": True, "value": f"cAnArY{self.word}"}
         results = [
-            {"error_code": 0, "resource_type": each["resource_type"], "resource_name": each["resource_name"],
-             "configs": [row, secret]}
+            {
+                "error_code": 0,
+                "resource_type": each["resource_type"],
+                "resource_name": each["resource_name"],
+                "configs": [row, secret],
+            }
             for each in values["resources"]
-        ]  # fmt: skip
+        ]
         return {"results": results}
 
     def describe_log_dirs(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,15 +173,27 @@ class FakeBrokers(Brokers):
         return {"error_code": 0, "results": [row]}
 
     def describe_producers(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        producer = {"producer_id": 7, "producer_epoch": 1, "last_sequence": 3, "last_timestamp": NOW_MS,
-                    "current_txn_start_offset": 0, "coordinator_epoch": 0}  # fmt: skip
+        producer = {
+            "producer_id": 7,
+            "producer_epoch": 1,
+            "last_sequence": 3,
+            "last_timestamp": NOW_MS,
+            "current_txn_start_offset": 0,
+            "coordinator_epoch": 0,
+        }
         partition = {"partition_index": 0, "error_code": 0, "active_producers": [producer]}
         return {"topics": [{"name": each["name"], "partitions": [partition]} for each in values["topics"]]}
 
     def list_clients(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        row = {"principal": f"User:p{self.word}", "client_id": f"l{self.word}", "software_name": f"s{self.word}",
-               "software_version": f"v{self.word}", "host": f"h{self.word}", "idle_ms": 5,
-               "producer_id": 7}  # fmt: skip
+        row = {
+            "principal": f"User:p{self.word}",
+            "client_id": f"l{self.word}",
+            "software_name": f"s{self.word}",
+            "software_version": f"v{self.word}",
+            "host": f"h{self.word}",
+            "idle_ms": 5,
+            "producer_id": 7,
+        }
         return {"error_code": 0, "node_id": 1, "clients": [row]}
 
     def list_partition_reassignments(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,11 +206,18 @@ class FakeBrokers(Brokers):
 
     def describe_transactions(self, values: Mapping[str, Any]) -> dict[str, Any]:
         rows = [
-            {"error_code": 0, "transactional_id": name, "transaction_state": f"Ongoing{self.word}", "producer_id": 7,
-             "producer_epoch": 0, "transaction_timeout": 60_000, "transaction_start_time": NOW_MS,
-             "topics": [{"topic": f"t{self.word}", "partitions": [0]}]}
+            {
+                "error_code": 0,
+                "transactional_id": name,
+                "transaction_state": f"Ongoing{self.word}",
+                "producer_id": 7,
+                "producer_epoch": 0,
+                "transaction_timeout": 60_000,
+                "transaction_start_time": NOW_MS,
+                "topics": [{"topic": f"t{self.word}", "partitions": [0]}],
+            }
             for name in values["transactional_ids"]
-        ]  # fmt: skip
+        ]
         return {"transaction_states": rows}
 
     def describe_acls(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,8 +230,10 @@ class FakeBrokers(Brokers):
         return {"error_code": 0, "results": [row]}
 
     def describe_client_quotas(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        entry = {"entity": [{"entity_type": f"user{self.word}", "entity_name": f"q{self.word}"}],
-                 "values": [{"key": f"k{self.word}", "value": 1.0}]}  # fmt: skip
+        entry = {
+            "entity": [{"entity_type": f"user{self.word}", "entity_name": f"q{self.word}"}],
+            "values": [{"key": f"k{self.word}", "value": 1.0}],
+        }
         return {"error_code": 0, "entries": [entry]}
 
     def fetch(self, node_id: int, request: FetchRequest, into: bytearray | None = None) -> FetchResponse:

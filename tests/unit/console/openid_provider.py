@@ -102,11 +102,15 @@ class OpenIdProvider:
 
     def _document(self) -> dict[str, Any]:
         return {
-            "issuer": self.issuer, "authorization_endpoint": f"{self.issuer}/authorize",
-            "token_endpoint": f"{self.issuer}/token", "jwks_uri": f"{self.issuer}/jwks",
-            "end_session_endpoint": f"{self.issuer}/logout", "code_challenge_methods_supported": ["S256"],
-            "authorization_response_iss_parameter_supported": True, **self.document,
-        }  # fmt: skip
+            "issuer": self.issuer,
+            "authorization_endpoint": f"{self.issuer}/authorize",
+            "token_endpoint": f"{self.issuer}/token",
+            "jwks_uri": f"{self.issuer}/jwks",
+            "end_session_endpoint": f"{self.issuer}/logout",
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+            **self.document,
+        }
 
     def _authorize(self, handler: BaseHTTPRequestHandler, query: dict[str, str]) -> None:
         if query.get("client_id") != CLIENT or query.get("redirect_uri") not in self.redirects:
@@ -167,16 +171,25 @@ class OpenIdProvider:
         access = self.access_token()
         half = hashlib.sha256(access.encode()).digest()[:16]
         claims = {
-            **self._common(), "aud": CLIENT, "nonce": nonce, "at_hash": _encoded(half), **self.claims, **self.lies,
-        }  # fmt: skip
+            **self._common(),
+            "aud": CLIENT,
+            "nonce": nonce,
+            "at_hash": _encoded(half),
+            **self.claims,
+            **self.lies,
+        }
         id_token = self.signed({name: value for name, value in claims.items() if value is not None})
         refresh = {}
         if self.has_refresh:
             refresh = {"refresh_token": f"refresh-{self._count}"}
             self._refreshes.add(refresh["refresh_token"])
         return {
-            "access_token": access, "id_token": id_token, "token_type": "Bearer", "expires_in": self.life_s, **refresh
-        }  # fmt: skip
+            "access_token": access,
+            "id_token": id_token,
+            "token_type": "Bearer",
+            "expires_in": self.life_s,
+            **refresh,
+        }
 
     def access_token(self, **claims: Any) -> str:
         return self.signed({**self._common(), "aud": AUDIENCE, **claims})
@@ -184,9 +197,7 @@ class OpenIdProvider:
     def _common(self) -> dict[str, Any]:
         now = int(time.time())
         self._count += 1
-        return {
-            "iss": self.issuer, "sub": self.subject, "iat": now, "exp": now + self.life_s, "jti": str(self._count)
-        }  # fmt: skip
+        return {"iss": self.issuer, "sub": self.subject, "iat": now, "exp": now + self.life_s, "jti": str(self._count)}
 
     def signed(self, claims: Mapping[str, Any]) -> str:
         if self.algorithm == "none":

@@ -262,9 +262,16 @@ def test_offsets_of_share_groups_are_moved_by_their_own_request() -> None:
 
 @pytest.mark.parametrize(
     ("to", "value", "offset"),
-    [("latest", "", 5), ("offset", "2", 2), ("offset", "99", 5), ("shift", "+3", 3), ("shift", "3", 3),
-     ("time", "2026-05-01T12:00", 5), ("places", f"{TOPIC}:0:4", 4)],
-)  # fmt: skip
+    [
+        ("latest", "", 5),
+        ("offset", "2", 2),
+        ("offset", "99", 5),
+        ("shift", "+3", 3),
+        ("shift", "3", 3),
+        ("time", "2026-05-01T12:00", 5),
+        ("places", f"{TOPIC}:0:4", 4),
+    ],
+)
 def test_offsets_stay_within_the_partition(to: str, value: str, offset: int) -> None:
     _, change = asked("reset-offsets", {"group": GROUP, "to": to, "value": value})
     assert change["topics"][0]["partitions"][0]["committed_offset"] == offset
@@ -272,8 +279,11 @@ def test_offsets_stay_within_the_partition(to: str, value: str, offset: int) -> 
 
 def test_what_was_shown_is_done_though_the_topic_has_grown() -> None:
     acting = Acting()
-    shown = acting.ask("POST", "/acts/delete-records", data={
-        "topic": TOPIC, "before": "end", "token": acting.token("delete-records"), "step": "preview"})  # fmt: skip
+    shown = acting.ask(
+        "POST",
+        "/acts/delete-records",
+        data={"topic": TOPIC, "before": "end", "token": acting.token("delete-records"), "step": "preview"},
+    )
     fields = Fields(shown.text).values
     assert fields["before"] == f"{TOPIC}:0:5"
     acting.brokers.records = [*acting.brokers.records, *acting.brokers.records]

@@ -90,8 +90,9 @@ def test_the_api_takes_no_cookie(sessions: Sessions) -> None:
         assert browser.ask("POST", API + act.path, json=dict(GOOD[act.name]), headers=cookie).status_code == 401
         assert browser.ask("POST", act.path, data=sent(act, "x")).headers["location"].startswith("/login")
         assert browser.ask("GET", act.path).headers["location"].startswith("/login")
-    answer = browser.ask("POST", f"{API}/acts/delete-topic", json={"topic": "none", "confirm": "none"},
-                         auth=("alice", "right"))  # fmt: skip
+    answer = browser.ask(
+        "POST", f"{API}/acts/delete-topic", json={"topic": "none", "confirm": "none"}, auth=("alice", "right")
+    )
     assert answer.status_code == 404
 
 
@@ -293,13 +294,16 @@ def test_bodies_have_a_limit(act: Act) -> None:
 @pytest.mark.parametrize(
     ("name", "values"),
     [
-        ("create-topic", {"topic": "a", "settings": "x"}), ("create-topic", {"topic": "a", "settings": "a=1\na=2"}),
-        ("delete-records", {"topic": TOPIC, "before": "-1"}), ("delete-records", {"topic": TOPIC, "before": "6"}),
-        ("delete-records", {"topic": TOPIC, "before": "other:0:1"}), ("delete-topic", {"topic": TOPIC, "id": "x"}),
+        ("create-topic", {"topic": "a", "settings": "x"}),
+        ("create-topic", {"topic": "a", "settings": "a=1\na=2"}),
+        ("delete-records", {"topic": TOPIC, "before": "-1"}),
+        ("delete-records", {"topic": TOPIC, "before": "6"}),
+        ("delete-records", {"topic": TOPIC, "before": "other:0:1"}),
+        ("delete-topic", {"topic": TOPIC, "id": "x"}),
         ("produce", {"topic": TOPIC, "value": "f", "value_format": "hex"}),
         ("produce", {"topic": TOPIC, "value": "f", "value_format": "null"}),
-        ("produce", {"topic": TOPIC, "partition": "7"}), ("copy-record", {"topic": TOPIC, "partition": 0, "offset": 9,
-                                                                          "to": TOPIC}),
+        ("produce", {"topic": TOPIC, "partition": "7"}),
+        ("copy-record", {"topic": TOPIC, "partition": 0, "offset": 9, "to": TOPIC}),
         ("configure-broker", {"name": "ssl.keystore.password", "value": "x"}),
         ("configure-topic", {"topic": TOPIC, "name": "retention.ms", "value": "5", "how": "reset"}),
         ("reset-offsets", {"group": "billing", "to": "shift", "value": "x"}),
@@ -309,15 +313,18 @@ def test_bodies_have_a_limit(act: Act) -> None:
         ("create-acl", {"principal": "ann", "operation": "write", "kind": "group", "name": "g"}),
         ("create-acl", {"principal": "ann", "kind": "topic"}),
         ("create-acl", {"principal": "ann", "operation": "alter", "kind": "cluster", "name": "other"}),
-        ("set-quota", {"user": "ann", "value": "nan"}), ("set-quota", {"user": "ann", "value": "-1"}),
-        ("set-quota", {"value": "1"}), ("set-quota", {"user": "a", "ip": "1.2.3.4", "value": "1"}),
+        ("set-quota", {"user": "ann", "value": "nan"}),
+        ("set-quota", {"user": "ann", "value": "-1"}),
+        ("set-quota", {"value": "1"}),
+        ("set-quota", {"user": "a", "ip": "1.2.3.4", "value": "1"}),
         ("move-partition", {"topic": TOPIC, "partition": 0, "replicas": "1,1"}),
         ("move-partition", {"topic": TOPIC, "partition": 0, "replicas": "9"}),
         ("set-password", {"user": "a", "password": "x", "iterations": "1"}),
-        ("add-partitions", {"topic": TOPIC, "partitions": "1"}), ("delete-user", {}),
+        ("add-partitions", {"topic": TOPIC, "partitions": "1"}),
+        ("delete-user", {}),
         ("set-compatibility", {"subject": "..", "level": "FULL"}),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be(name: str, values: Mapping[str, str]) -> None:
     acting = Acting()
     answer = acting.api(name, values)

@@ -94,5 +94,8 @@ def test_the_subject_at_the_provider_is_in_the_log(caplog: pytest.LogCaptureFixt
         Trail().note("login", Identity("ann", "corp", "https://corp.example 7"), "accepted", client="127.0.0.1")
     line: dict[str, Any] = vars(caplog.records[0])["ottla_fields"]
     assert line == {
-        "user": "ann", "subject": "https://corp.example 7", "outcome": "accepted", "client": "127.0.0.1",
-    }  # fmt: skip
+        "user": "ann",
+        "subject": "https://corp.example 7",
+        "outcome": "accepted",
+        "client": "127.0.0.1",
+    }

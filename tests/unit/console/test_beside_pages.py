@@ -47,8 +47,9 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     running, gone = Directory(tmp_path, "mirror"), Directory(tmp_path, "totals")
     query = QueryStatus("copy", rows=2**60, batch=4, rows_per_s=12.5, lag_records=7, lag_s=1.5, error="late")
     with running.locked():
-        running.write(Status("mirror", "running", 1, "2026-11-28T09:00:00Z", settings={"password": "cAnArY"},
-                             queries=[query]))  # fmt: skip
+        running.write(
+            Status("mirror", "running", 1, "2026-11-28T09:00:00Z", settings={"password": "cAnArY"}, queries=[query])
+        )
         gone.path.mkdir()
         gone.write(Status("totals", "running", dead_letters=3, queries=[QueryStatus("q")]))
         yield tmp_path
@@ -58,8 +59,9 @@ def test_pipelines(directory: Path) -> None:
     page, asking = shown(FakeBrokers(), "pipelines", directory)
     assert asking.problems == {}
     assert [(each.name, each.state, each.is_bad, each.dead_letters) for each in page.rows] == [
-        ("mirror", "running", False, "0"), ("totals", "died", True, "3"),
-    ]  # fmt: skip
+        ("mirror", "running", False, "0"),
+        ("totals", "died", True, "3"),
+    ]
     (query,) = page.rows[0].queries
     assert (query.rows, query.batch, query.lag, query.behind_s) == (str(2**60), 4, "7", 1.5)
     assert page.rows[1].queries[0].batch is None
@@ -131,10 +133,14 @@ def test_a_mirror_whose_broker_hangs_is_waited_for_once(hanging: str, monkeypatc
 def test_a_mirror_by_its_control_topic(tmp_path: Path) -> None:
     """Beside a broker: only that shows that the topic is read as the mirror writes it."""
     written = {
-        '["through","orders",1]': 12, '["through","orders",0]': 7, '["role","orders"]': "owned",
-        '["through","far",0]': 3, '["role","old.far"]': "mirror", '["moved","g"]': True,
+        '["through","orders",1]': 12,
+        '["through","orders",0]': 7,
+        '["role","orders"]': "owned",
+        '["through","far",0]': 3,
+        '["role","old.far"]': "mirror",
+        '["moved","g"]': True,
         json.dumps(["made", json.dumps(["acl", "User:ann"])]): True,
-    }  # fmt: skip
+    }
     with Broker(topics={"mirror-offsets.old": 1, "orders": 2, "old.far": 1, "mirror-offsets.bad": 1}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for key, value in written.items():
@@ -148,8 +154,9 @@ def test_a_mirror_by_its_control_topic(tmp_path: Path) -> None:
         assert asking.problems == {}
         assert page.sources == ["bad", "old"]
         assert [(each.topic, each.mirror, each.role, each.copied_to) for each in page.rows] == [
-            ("far", "old.far", "mirror", ["3"]), ("orders", "orders", "owned", ["7", "12"]),
-        ]  # fmt: skip
+            ("far", "old.far", "mirror", ["3"]),
+            ("orders", "orders", "owned", ["7", "12"]),
+        ]
         assert (page.owned, page.groups, page.carried) == (1, ["g"], ["acl: User:ann"])
         page, asking = shown(brokers, "mirror", tmp_path, source="bad")
         assert "not a mirror's" in asking.problems["mirror"].sentence
@@ -187,15 +194,23 @@ class Nodes(FakeBrokers):
 
     def describe_configs(self, values: Mapping[str, Any]) -> dict[str, Any]:
         def row(name: str, value: str, source: int = 4, *, secret: bool = False, fixed: bool = False) -> dict[str, Any]:
-            return {"name": name, "value": value, "read_only": fixed, "config_source": source, "is_sensitive": secret,
-                    "synonyms": []}  # fmt: skip
+            return {
+                "name": name,
+                "value": value,
+                "read_only": fixed,
+                "config_source": source,
+                "is_sensitive": secret,
+                "synonyms": [],
+            }
 
         configs = [
-            row("node.id", str(self.node), fixed=True), row("num.io.threads", str(7 + self.node)),
-            row("log.retention.hours", "168", 5), row("compression.type", "lz4", 3),
+            row("node.id", str(self.node), fixed=True),
+            row("num.io.threads", str(7 + self.node)),
+            row("log.retention.hours", "168", 5),
+            row("compression.type", "lz4", 3),
             row("ssl.key.password", f"cAnArY{self.node}", secret=True),
             *([row("new.setting", "1")] if self.node == 2 else []),
-        ]  # fmt: skip
+        ]
         result = {"error_code": 0, "resource_type": 4, "resource_name": str(self.node), "configs": configs}
         return {"results": [result]}
 

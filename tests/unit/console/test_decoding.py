@@ -66,10 +66,15 @@ def test_deep_json_is_text() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b'{"card": "4111"}', b'[{"CARD": {"n": "4111"}}]', b"card=4111", b"\xff4111", b'{"card": "4111"',
-        b'{"card": "4111"}' + b" " * (1024 * 1024), b"4111",
+        b'{"card": "4111"}',
+        b'[{"CARD": {"n": "4111"}}]',
+        b"card=4111",
+        b"\xff4111",
+        b'{"card": "4111"',
+        b'{"card": "4111"}' + b" " * (1024 * 1024),
+        b"4111",
     ],
-)  # fmt: skip
+)
 def test_a_mask_lets_nothing_through(how: str, data: bytes) -> None:
     found = shown(data, how, CARD, None)
     assert "4111" not in found.text

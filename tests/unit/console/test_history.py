@@ -65,8 +65,11 @@ def test_lines_have_a_gap_where_nothing_is_known() -> None:
 
 def test_a_sample_is_few_requests() -> None:
     def asked(count: int) -> int:
-        brokers = FakeBrokers([f"t{n}" for n in range(count)], [(f"g{n}", "classic") for n in range(count)],
-                              records=[SimpleRecord(NOW_MS, None, b"")])  # fmt: skip
+        brokers = FakeBrokers(
+            [f"t{n}" for n in range(count)],
+            [(f"g{n}", "classic") for n in range(count)],
+            records=[SimpleRecord(NOW_MS, None, b"")],
+        )
         one = user(brokers)
         for _ in range(2):
             sample(one, Site(Masks()))

@@ -109,8 +109,12 @@ class FakeRegistry(Registry):
 def paths(word: str) -> list[str]:
     """Every page, with the word wherever it may be asked for."""
     name = quote(f"t{word}"[:900], safe="")
-    inside = {"{topic}": name, "{group:any}": quote(f"g classic{word}"[:900], safe=""), "{broker}": "1",
-              "{subject:any}": quote(f"s{word}"[:900], safe="")}  # fmt: skip
+    inside = {
+        "{topic}": name,
+        "{group:any}": quote(f"g classic{word}"[:900], safe=""),
+        "{broker}": "1",
+        "{subject:any}": quote(f"s{word}"[:900], safe=""),
+    }
     found = []
     for page in PAGES:
         path = page.path
@@ -121,8 +125,11 @@ def paths(word: str) -> list[str]:
             found.append(f"{path}?q={quote(word[:900], safe='')}")
     found += [f"/groups/{quote(f'g {kind}{word}'[:900], safe='')}" for kind in KINDS]
     short = quote(word[:800], safe="")
-    found += [f"/group?group={quote(f'g classic{word}'[:900], safe='')}", f"/hanging?older=0&topic={name}",
-              f"/rights?user={short}&name={short}&host={short}"]  # fmt: skip
+    found += [
+        f"/group?group={quote(f'g classic{word}'[:900], safe='')}",
+        f"/hanging?older=0&topic={name}",
+        f"/rights?user={short}&name={short}&host={short}",
+    ]
     found += [f"/sql?sql={short}&plot={kind}" for kind in ("bars", "line", "points")]
     found += [f"/topics/{name}/messages?format={how}&from=begin" for how in ("json", "text", "hex")]
     found += [f"/{quote(word[:900], safe='')}", f"/topics?sort={quote(word[:900], safe='')}"]
@@ -134,8 +141,19 @@ def run_pipelines(directory: Path, word: str) -> None:
     made = Directory(directory, "mirror")
     made.path.mkdir(parents=True)
     query = QueryStatus(f"q{word}", running_s=2.0, error=f"e{word}")
-    made.write(Status(f"mirror {word}", f"s{word}", 1, f"a{word}", f"u{word}", f"b{word}", waits_for=[f"w{word}"],
-                      error=f"f{word}", queries=[query]))  # fmt: skip
+    made.write(
+        Status(
+            f"mirror {word}",
+            f"s{word}",
+            1,
+            f"a{word}",
+            f"u{word}",
+            f"b{word}",
+            waits_for=[f"w{word}"],
+            error=f"f{word}",
+            queries=[query],
+        )
+    )
 
 
 def mirrored(word: str) -> pipelines._Known:
@@ -207,8 +225,21 @@ def test_records_of_a_live_tail_are_text(word: str) -> None:
     assert len(found.rows) == 3
     for row in found.rows:
         seen = Seen(row)
-        assert seen.tags <= {"article", "header", "span", "strong", "time", "dl", "dt", "dd", "pre", "div", "a",
-                             "details", "summary"}  # fmt: skip
+        assert seen.tags <= {
+            "article",
+            "header",
+            "span",
+            "strong",
+            "time",
+            "dl",
+            "dt",
+            "dd",
+            "pre",
+            "div",
+            "a",
+            "details",
+            "summary",
+        }
         assert seen.attributes <= ATTRIBUTES
         assert all(each.startswith("/topics/") for each in seen.links)
     # An event is its own lines only, whatever a record has.

@@ -164,10 +164,18 @@ class Site3:
                 is_there.set()
 
         scope = {
-            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
-            "headers": [(b"host", b"localhost")], "scheme": "http", "http_version": "1.1", "root_path": "",
-            "server": ("localhost", 80), "client": ("127.0.0.1", 1),
-        }  # fmt: skip
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(b"host", b"localhost")],
+            "scheme": "http",
+            "http_version": "1.1",
+            "root_path": "",
+            "server": ("localhost", 80),
+            "client": ("127.0.0.1", 1),
+        }
         await asyncio.wait_for(self.app(scope, receive, send), LIMIT_S)  # type: ignore[arg-type]
         return httpx.Response(sent[0]["status"], headers=sent[0]["headers"], content=bytes(body))
 

@@ -33,10 +33,17 @@ class Uneven(ChangingBrokers):
 
     def metadata(self, values: Mapping[str, Any]) -> dict[str, Any]:
         partitions = [
-            {"error_code": 0, "partition_index": number, "leader_id": 1 + number % 2, "leader_epoch": 0,
-             "replica_nodes": [1 + number % 2, 2 - number % 2], "isr_nodes": [1, 2], "offline_replicas": []}
+            {
+                "error_code": 0,
+                "partition_index": number,
+                "leader_id": 1 + number % 2,
+                "leader_epoch": 0,
+                "replica_nodes": [1 + number % 2, 2 - number % 2],
+                "isr_nodes": [1, 2],
+                "offline_replicas": [],
+            }
             for number in range(self.count)
-        ]  # fmt: skip
+        ]
         brokers = [{"node_id": node, "host": "h", "port": node, "rack": None} for node in (1, 2, 3)]
         topic = {"error_code": 0, "name": "a-b", "topic_id": ID, "is_internal": False, "partitions": partitions}
         return {"brokers": brokers, "cluster_id": "c", "controller_id": 1, "topics": [topic]}
@@ -102,15 +109,20 @@ def test_a_large_plan_is_done_in_parts() -> None:
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"how": "as typed"}, "say which"), ({"how": "empty"}, "ids of the brokers"),
-        ({"how": "empty", "brokers": "9"}, "broker 9 is not up"), ({"how": "empty", "brokers": "1,2"}, "no such plan"),
-        ({"moves": "a-b-0"}, "must be TOPIC-PARTITION"), ({"moves": "a-b-0=1,1"}, "twice"),
-        ({"moves": "a-b-0=1\na-b-0=2"}, "twice"), ({"moves": "a-b-99=1"}, "no partition a-b-99"),
-        ({"moves": "none-0=1"}, "no partition none-0"), ({"moves": "a-b-0=7"}, "broker 7 is not up"),
+        ({"how": "as typed"}, "say which"),
+        ({"how": "empty"}, "ids of the brokers"),
+        ({"how": "empty", "brokers": "9"}, "broker 9 is not up"),
+        ({"how": "empty", "brokers": "1,2"}, "no such plan"),
+        ({"moves": "a-b-0"}, "must be TOPIC-PARTITION"),
+        ({"moves": "a-b-0=1,1"}, "twice"),
+        ({"moves": "a-b-0=1\na-b-0=2"}, "twice"),
+        ({"moves": "a-b-99=1"}, "no partition a-b-99"),
+        ({"moves": "none-0=1"}, "no partition none-0"),
+        ({"moves": "a-b-0=7"}, "broker 7 is not up"),
         ({"moves": "a-b-0=١"}, "must be TOPIC-PARTITION"),
         ({"moves": "\n".join(f"a-b-{number}=3" for number in range(AT_ONCE + 1))}, "at most"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_moved(values: dict[str, str], why: str) -> None:
     brokers = Uneven(AT_ONCE + 1)
     with pytest.raises(Exception, match=why):
@@ -148,8 +160,10 @@ class Copied(Uneven):
         if key == ApiKey.DESCRIBE_LOG_DIRS and values["topics"] is not None:
             assert values["topics"] == [{"topic": "a-b", "partitions": [0]}]
             size = self.have if node_id == 3 else 1024
-            rows = [{"partition_index": 0, "partition_size": size, "is_future_key": False},
-                    {"partition_index": 0, "partition_size": 7, "is_future_key": True}]  # fmt: skip
+            rows = [
+                {"partition_index": 0, "partition_size": size, "is_future_key": False},
+                {"partition_index": 0, "partition_size": 7, "is_future_key": True},
+            ]
             return {"error_code": 0, "results": [{"error_code": 0, "topics": [{"name": "a-b", "partitions": rows}]}]}
         return super().ask(node_id, key, values)
 
@@ -159,10 +173,16 @@ class Copied(Uneven):
             kind, name = each["resource_type"], each["resource_name"]
             given = self.lists.get(name, ("", "")) if kind == 2 else (self.rates.get(int(name)),) * 2
             configs = [
-                {"name": wanted, "value": None if value is None else str(value), "read_only": False,
-                 "config_source": 5 if not value else 1 if kind == 2 else 2, "is_sensitive": False, "synonyms": []}
+                {
+                    "name": wanted,
+                    "value": None if value is None else str(value),
+                    "read_only": False,
+                    "config_source": 5 if not value else 1 if kind == 2 else 2,
+                    "is_sensitive": False,
+                    "synonyms": [],
+                }
                 for wanted, value in zip(each["configuration_keys"], given, strict=True)
-            ]  # fmt: skip
+            ]
             results.append({"error_code": 0, "resource_type": kind, "resource_name": name, "configs": configs})
         return {"results": results}
 

@@ -254,10 +254,17 @@ def test_a_provider_that_is_away() -> None:
 
 def test_a_provider_that_hangs_is_waited_for_once_and_not_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is an older document to go by; without one nobody can log in anyway."""
-    asked, document = list[Endpoint](), json.dumps({
-        "issuer": "https://login.example", "authorization_endpoint": "https://login.example/a",
-        "token_endpoint": "https://login.example/t", "jwks_uri": "https://login.example/k",
-    }).encode()  # fmt: skip
+    asked, document = (
+        list[Endpoint](),
+        json.dumps(
+            {
+                "issuer": "https://login.example",
+                "authorization_endpoint": "https://login.example/a",
+                "token_endpoint": "https://login.example/t",
+                "jwks_uri": "https://login.example/k",
+            }
+        ).encode(),
+    )
     hangs = False
 
     def ask(endpoint: Endpoint, *_: Any) -> bytes:
@@ -426,15 +433,21 @@ def test_programs_show_access_tokens(provider: OpenIdProvider) -> None:
     assert [ask(token), ask(token)] == [200, 200]
     assert len(browser.brokers) == 1, "the session is used again"
     for wrong in (
-        provider.access_token(aud=CLIENT), provider.access_token(iss="https://evil.example"),
-        provider.access_token(exp=1_700_000_000), token[:-6] + "AAAAAA", "", "x", "a.b.c", "x" * 100_000,
-    ):  # fmt: skip
+        provider.access_token(aud=CLIENT),
+        provider.access_token(iss="https://evil.example"),
+        provider.access_token(exp=1_700_000_000),
+        token[:-6] + "AAAAAA",
+        "",
+        "x",
+        "a.b.c",
+        "x" * 100_000,
+    ):
         assert ask(wrong) == 401
     # Pages take no token: a page elsewhere must not be able to send one.
     assert browser.ask("GET", "/topics", headers={"authorization": f"Bearer {token}"}).status_code == 303
-    assert Browser(provider).ask(
-        "GET", "/api/v1/topics", headers={"authorization": f"Bearer {token}"}
-    ).status_code == 401, "without an audience none is taken"  # fmt: skip
+    assert (
+        Browser(provider).ask("GET", "/api/v1/topics", headers={"authorization": f"Bearer {token}"}).status_code == 401
+    ), "without an audience none is taken"
 
 
 def test_passwords_are_refused_where_the_settings_say_so(provider: OpenIdProvider) -> None:
@@ -468,7 +481,7 @@ PROVIDER = {"id": "corp", "issuer": "https://login.example", "client_id": "c"}
         ({"provider": [{**PROVIDER, "client_secret_file": "/x", "client_secret": "y"}]}, "both set"),
         ({"provider": [PROVIDER, PROVIDER]}, "two providers have the same id"),
     ],
-)  # fmt: skip
+)
 def test_settings_that_cannot_be(given: dict[str, Any], complaint: str) -> None:
     with pytest.raises(OttlaError, match=complaint):
         parse_oidc(given, "f")

@@ -96,8 +96,11 @@ def addresses(page: Page) -> list[str]:
         return [f"{path}?group=billing", f"{api}?group=billing"]
     if page.name not in SHOW_RECORDS:
         return [path, api]
-    ways = [f"?format={how}&from=begin" for how in ("auto", "json", "text", "hex")] if page.name == "messages" else [
-        f"?format={how}" for how in ("auto", "json", "text", "hex")]  # fmt: skip
+    ways = (
+        [f"?format={how}&from=begin" for how in ("auto", "json", "text", "hex")]
+        if page.name == "messages"
+        else [f"?format={how}" for how in ("auto", "json", "text", "hex")]
+    )
     ways += [f"?q={SECRET}&in={where}" for where in ("any", "header")] + ["?q=9333", "?q=17", "?isolation=uncommitted"]
     return [each + query for each in (path, api) for query in ways]
 
@@ -255,9 +258,11 @@ def rights(roles: list[dict[str, Any]], who: Identity, masks: Masks | None = Non
 
 def test_who_has_a_role() -> None:
     roles = [
-        {"name": "named", "users": ["ann"]}, {"name": "group", "groups": ["staff"]},
-        {"name": "claim", "claims": {"department": "care"}}, {"name": "of-corp", "users": ["ann"], "provider": "corp"},
-    ]  # fmt: skip
+        {"name": "named", "users": ["ann"]},
+        {"name": "group", "groups": ["staff"]},
+        {"name": "claim", "claims": {"department": "care"}},
+        {"name": "of-corp", "users": ["ann"], "provider": "corp"},
+    ]
     assert rights(roles, Identity("ann")).names == "named"
     assert rights(roles, Identity("ann", "corp")).names == "named, of-corp"
     assert rights(roles, Identity("ann", "other")).names == "named"
@@ -319,14 +324,28 @@ def test_ways_to_hide() -> None:
         ({"role": [{"name": "a", "users": ["b"]}, {"name": "a", "users": ["c"]}]}, "'a' is there twice"),
         ({"role": [{"name": "a", "users": ["b"], "mask": {}}]}, "two brackets"),
         ({"role": [{"name": "a", "users": ["b"], "mask": [{"topics": ["*"]}]}]}, "it hides nothing"),
-        ({"role": [{"name": "a", "users": ["b"], "mask": [{"topics": ["*"], "key": True, "how": "rot13"}]}]},
-         "how must be one of"),
-        ({"role": [{"name": "a", "users": ["b"], "mask": [{"topics": ["*"], "key": True, "how": "hash",
-                                                           "instead": "x"}]}]}, "instead is a text"),
-        ({"role": [{"name": "a", "users": ["b"], "mask": [{"topics": ["*"], "key": True, "except": ["b"]}]}]},
-         "has no except"),
+        (
+            {"role": [{"name": "a", "users": ["b"], "mask": [{"topics": ["*"], "key": True, "how": "rot13"}]}]},
+            "how must be one of",
+        ),
+        (
+            {
+                "role": [
+                    {
+                        "name": "a",
+                        "users": ["b"],
+                        "mask": [{"topics": ["*"], "key": True, "how": "hash", "instead": "x"}],
+                    }
+                ]
+            },
+            "instead is a text",
+        ),
+        (
+            {"role": [{"name": "a", "users": ["b"], "mask": [{"topics": ["*"], "key": True, "except": ["b"]}]}]},
+            "has no except",
+        ),
     ],
-)  # fmt: skip
+)
 def test_roles_that_are_not_understood_are_refused(given: dict[str, Any], complaint: str) -> None:
     """A wrong name in them would give too much, or hide too little."""
     with pytest.raises(OttlaError, match=complaint):

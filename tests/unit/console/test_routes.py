@@ -31,13 +31,22 @@ def test_defaults_and_values() -> None:
 @pytest.mark.parametrize(
     ("page", "query"),
     [
-        ("topics", {"page": "0"}), ("topics", {"page": "-1"}), ("topics", {"page": "1e3"}), ("topics", {"page": "１"}),
-        ("topics", {"page": "9" * 30}), ("topics", {"sort": "size"}), ("topics", {"nothing": "1"}),
-        ("topics", {"q": "x" * 1001}), ("messages", {"offset": str(OFFSET_MAX + 1)}), ("messages", {"limit": "201"}),
-        ("messages", {"seconds": "31"}), ("messages", {"from": "middle"}), ("content", {"offset": "1"}),
+        ("topics", {"page": "0"}),
+        ("topics", {"page": "-1"}),
+        ("topics", {"page": "1e3"}),
+        ("topics", {"page": "１"}),
+        ("topics", {"page": "9" * 30}),
+        ("topics", {"sort": "size"}),
+        ("topics", {"nothing": "1"}),
+        ("topics", {"q": "x" * 1001}),
+        ("messages", {"offset": str(OFFSET_MAX + 1)}),
+        ("messages", {"limit": "201"}),
+        ("messages", {"seconds": "31"}),
+        ("messages", {"from": "middle"}),
+        ("content", {"offset": "1"}),
         ("content", {"partition": "", "offset": "1"}),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be(page: str, query: dict[str, str]) -> None:
     with pytest.raises(Invalid):
         BY_NAME[page].parameters({"topic": "t"}, query)

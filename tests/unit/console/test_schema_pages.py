@@ -71,8 +71,14 @@ def written(made: Acting) -> Any:
 @pytest.mark.parametrize("kind", list(TYPES))
 def test_a_value_is_encoded_by_its_schema(kind: str) -> None:
     made = acting(Schemas(**{f"{TOPIC}-value": TYPES[kind], "other": AVRO}))
-    values = {"topic": TOPIC, "value": '{"id": 5}', "value_format": "schema", "key": '{"id": 6}',
-              "key_format": "schema", "key_subject": "other"}  # fmt: skip
+    values = {
+        "topic": TOPIC,
+        "value": '{"id": 5}',
+        "value_format": "schema",
+        "key": '{"id": 6}',
+        "key_format": "schema",
+        "key_subject": "other",
+    }
     answer = made.api("produce", values)
     assert answer.status_code == 200, answer.text
     _, record = written(made)
@@ -142,8 +148,13 @@ def test_versions_are_compared() -> None:
     found = subject(texts).comparison
     assert (found.before, found.after, found.added, found.removed, found.problems) == (2, 3, 2, 1, [])
     assert [(each.sign, each.text) for each in found.lines] == [
-        ("", "{"), ("", '  "a": 1,'), ("-", '  "b": 3'), ("+", '  "b": 3,'), ("+", '  "c": 4'), ("", "}"),
-    ]  # fmt: skip
+        ("", "{"),
+        ("", '  "a": 1,'),
+        ("-", '  "b": 3'),
+        ("+", '  "b": 3,'),
+        ("+", '  "c": 4'),
+        ("", "}"),
+    ]
     assert subject(texts, ["b was an int"], before="1", after="2").comparison.problems == ["b was an int"]
     assert subject(['{"a": 1}', '{ "a" : 1 }']).comparison.lines == []
     assert subject(texts[:1]).comparison is None

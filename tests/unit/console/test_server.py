@@ -49,7 +49,7 @@ def test_other_addresses_need_a_login_and_tls(host: str) -> None:
         (SASL, ["SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN"]),
         (Security("SASL_PLAINTEXT", None, Login("OAUTHBEARER")), ["SCRAM-SHA-512", "SCRAM-SHA-256"]),
     ],
-)  # fmt: skip
+)
 def test_a_password_is_sent_plain_only_over_tls_or_if_that_is_said(security: Security, wanted: list[str]) -> None:
     assert mechanisms_of(ClientConfig(("b:1",), security=security)) == wanted
 
@@ -157,10 +157,13 @@ def test_no_page_is_seen_without_a_login(browser: Browser) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"origin": "http://evil.example"}, {"origin": "null"}, {"sec-fetch-site": "cross-site"},
-        {"sec-fetch-site": "same-site"}, {"origin": "http://["},
+        {"origin": "http://evil.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "http://["},
     ],
-)  # fmt: skip
+)
 def test_a_form_of_another_page_is_refused(browser: Browser, headers: dict[str, str]) -> None:
     assert browser.ask("POST", "/login", data=form(), headers=headers).status_code == 403
     own = {"origin": ORIGIN, "sec-fetch-site": "same-origin"}

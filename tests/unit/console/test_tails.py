@@ -244,11 +244,24 @@ def test_a_topic_that_was_recreated_or_cut() -> None:
 def test_records_that_are_gone_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Growing(10)
     monkeypatch.setattr(
-        brokers, "list_offsets",
-        lambda values: {"topics": [{"name": "t", "partitions": [
-            {"partition_index": 0, "error_code": 0, "timestamp": -1,
-             "offset": 8 if values["topics"][0]["partitions"][0]["timestamp"] == -2 else 10}]}]},
-    )  # fmt: skip
+        brokers,
+        "list_offsets",
+        lambda values: {
+            "topics": [
+                {
+                    "name": "t",
+                    "partitions": [
+                        {
+                            "partition_index": 0,
+                            "error_code": 0,
+                            "timestamp": -1,
+                            "offset": 8 if values["topics"][0]["partitions"][0]["timestamp"] == -2 else 10,
+                        }
+                    ],
+                }
+            ]
+        },
+    )
     fetch = brokers.fetch
 
     def fetched(node_id: int, request: FetchRequest, into: bytearray | None = None) -> FetchResponse:
@@ -296,10 +309,18 @@ class Connection:
     def __init__(self, path: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
         path, _, query = path.partition("?")
         self.scope = {
-            "type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
-            "headers": [(b"host", b"localhost"), *headers], "scheme": "http", "server": ("localhost", 80),
-            "client": ("c", 1), "root_path": "", "http_version": "1.1",
-        }  # fmt: skip
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(b"host", b"localhost"), *headers],
+            "scheme": "http",
+            "server": ("localhost", 80),
+            "client": ("c", 1),
+            "root_path": "",
+            "http_version": "1.1",
+        }
         self.gone = asyncio.Event()
         self.taken = asyncio.Event()
         self.may_send = asyncio.Event()

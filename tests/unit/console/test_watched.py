@@ -57,10 +57,13 @@ class Open(FakeBrokers):
 
     def describe_transactions(self, values: Mapping[str, Any]) -> dict[str, Any]:
         rows = [
-            {"error_code": 0, "transactional_id": name,
-             "topics": [{"topic": topic, "partitions": [0]} for topic in self.owners[name][1]]}
+            {
+                "error_code": 0,
+                "transactional_id": name,
+                "topics": [{"topic": topic, "partitions": [0]} for topic in self.owners[name][1]],
+            }
             for name in values["transactional_ids"]
-        ]  # fmt: skip
+        ]
         return {"transaction_states": rows}
 
 
@@ -81,8 +84,12 @@ def test_what_hangs(owners: dict[str, tuple[int, list[str]]], hangs: list[str | 
     if hangs:
         row = page.rows[0]
         assert (row.topic, row.partition, row.start_offset, row.producer_id, row.coordinator_epoch) == (
-            "t", 0, "0", "7", 2,
-        )  # fmt: skip
+            "t",
+            0,
+            "0",
+            "7",
+            2,
+        )
 
 
 def test_what_ends_meanwhile_or_is_young_does_not_hang(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +159,9 @@ def test_a_denial_goes_before_what_allows() -> None:
     brokers = Ruled(("User:alice", 3, 2), ("User:*", 2, 2), ("User:bob", 3, 3))
     page, _ = shown(brokers, "rights", user="alice", name="t")
     assert sorted(page.remedy.splitlines()[:2]) == [
-        "ottla acl remove 'User:*' all topic:t", "ottla acl remove User:alice read topic:t",
-    ]  # fmt: skip
+        "ottla acl remove 'User:*' all topic:t",
+        "ottla acl remove User:alice read topic:t",
+    ]
     assert page.remedy.splitlines()[2] == "ottla acl add User:alice read topic:t"
     assert page.decider.permission == "deny"
 
@@ -236,11 +244,16 @@ class Told(FakeBrokers):
 
 def test_the_connection_that_was_used_last_counts() -> None:
     page, asking = shown(
-        Told([
-            {"client_id": "new", "idle_ms": 10, "principal": "User:ann", "software_version": "unknown"},
-            {"client_id": "old", "idle_ms": 9_000}, {"client_id": "another", "producer_id": 8, "idle_ms": 1},
-        ]), "topic", {"topic": "t"},
-    )  # fmt: skip
+        Told(
+            [
+                {"client_id": "new", "idle_ms": 10, "principal": "User:ann", "software_version": "unknown"},
+                {"client_id": "old", "idle_ms": 9_000},
+                {"client_id": "another", "producer_id": 8, "idle_ms": 1},
+            ]
+        ),
+        "topic",
+        {"topic": "t"},
+    )
     (row,) = page.producers
     assert (row.client_id, row.user, row.software, row.address) == ("new", "ann", "s", "h")
     assert asking.problems == {}

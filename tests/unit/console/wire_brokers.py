@@ -31,26 +31,39 @@ class NodeAnswers(FakeBrokers):
     """What one of the nodes answers."""
 
     def __init__(self, node: int, ports: Mapping[int, int]) -> None:
-        super().__init__([TOPIC], [(name, "classic") for name, at in GROUPS.items() if at == node], f"-of-{node}",
-                         [SimpleRecord(1_000 * node, b"key", b"value of %d" % node)])  # fmt: skip
+        super().__init__(
+            [TOPIC],
+            [(name, "classic") for name, at in GROUPS.items() if at == node],
+            f"-of-{node}",
+            [SimpleRecord(1_000 * node, b"key", b"value of %d" % node)],
+        )
         self._node, self._ports = node, ports
 
     def metadata(self, values: Mapping[str, Any]) -> dict[str, Any]:
         partitions = [
-            {"error_code": 0, "partition_index": node - 1, "leader_id": node, "leader_epoch": 0,
-             "replica_nodes": [1, 2, 3], "isr_nodes": [1, 2, 3], "offline_replicas": []}
+            {
+                "error_code": 0,
+                "partition_index": node - 1,
+                "leader_id": node,
+                "leader_epoch": 0,
+                "replica_nodes": [1, 2, 3],
+                "isr_nodes": [1, 2, 3],
+                "offline_replicas": [],
+            }
             for node in NODES
-        ]  # fmt: skip
+        ]
         topic = {"error_code": 0, "name": TOPIC, "topic_id": ID, "is_internal": False, "partitions": partitions}
-        brokers = [{"node_id": node, "host": "127.0.0.1", "port": port, "rack": None}
-                   for node, port in self._ports.items()]  # fmt: skip
+        brokers = [
+            {"node_id": node, "host": "127.0.0.1", "port": port, "rack": None} for node, port in self._ports.items()
+        ]
         return {"brokers": brokers, "cluster_id": "c", "controller_id": 1, "topics": [topic]}
 
     def offset_fetch(self, values: Mapping[str, Any]) -> dict[str, Any]:
         partitions = [{"partition_index": node - 1, "committed_offset": 0, "error_code": 0} for node in NODES]
         topics = [{"name": TOPIC, "partitions": partitions}]
-        return {"groups": [{"group_id": each["group_id"], "error_code": 0, "topics": topics}
-                           for each in values["groups"]]}  # fmt: skip
+        return {
+            "groups": [{"group_id": each["group_id"], "error_code": 0, "topics": topics} for each in values["groups"]]
+        }
 
     def describe_groups(self, values: Mapping[str, Any]) -> dict[str, Any]:
         found = super().describe_groups(values)
@@ -60,14 +73,22 @@ class NodeAnswers(FakeBrokers):
         return found
 
     def describe_producers(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        producer = {"producer_id": 7000 + self._node, "producer_epoch": 1, "last_sequence": 3, "last_timestamp": NOW_MS,
-                    "current_txn_start_offset": -1, "coordinator_epoch": 0}  # fmt: skip
+        producer = {
+            "producer_id": 7000 + self._node,
+            "producer_epoch": 1,
+            "last_sequence": 3,
+            "last_timestamp": NOW_MS,
+            "current_txn_start_offset": -1,
+            "coordinator_epoch": 0,
+        }
         partition = {"partition_index": self._node - 1, "error_code": 0, "active_producers": [producer]}
         return {"topics": [{"name": each["name"], "partitions": [partition]} for each in values["topics"]]}
 
     def list_partition_reassignments(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        rows = [{"partition_index": node - 1, "replicas": [1, 2, 3], "adding_replicas": [2], "removing_replicas": []}
-                for node in NODES]  # fmt: skip
+        rows = [
+            {"partition_index": node - 1, "replicas": [1, 2, 3], "adding_replicas": [2], "removing_replicas": []}
+            for node in NODES
+        ]
         return {"error_code": 0, "topics": [{"name": TOPIC, "partitions": rows}]}
 
     def fetched(self, request: FetchRequest) -> FetchResponse:

@@ -22,16 +22,28 @@ READ, WRITE = int(Operation.READ), int(Operation.WRITE)
 
 def creation(name: str = "orders", **more: Any) -> dict[str, Any]:
     return {
-        "resource_type": 2, "resource_name": name, "resource_pattern_type": 3, "principal": "User:alice", "host": "*",
-        "operation": READ, "permission_type": 3, **more,
-    }  # fmt: skip
+        "resource_type": 2,
+        "resource_name": name,
+        "resource_pattern_type": 3,
+        "principal": "User:alice",
+        "host": "*",
+        "operation": READ,
+        "permission_type": 3,
+        **more,
+    }
 
 
 def wanted(**more: Any) -> dict[str, Any]:
     return {
-        "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
-        "host_filter": None, "operation": 1, "permission_type": 1, **more,
-    }  # fmt: skip
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+        **more,
+    }
 
 
 def after(image: MetadataImage, records: Any) -> MetadataImage:
@@ -66,12 +78,14 @@ def test_what_is_there_is_not_written_again() -> None:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"resource_type": 0}, "Invalid resourceType UNKNOWN"), ({"resource_type": 1}, "Invalid resourceType ANY"),
+        ({"resource_type": 0}, "Invalid resourceType UNKNOWN"),
+        ({"resource_type": 1}, "Invalid resourceType ANY"),
         ({"resource_type": 99}, "Invalid resourceType UNKNOWN"),
         ({"resource_pattern_type": 1}, "Invalid patternType ANY"),
         ({"resource_pattern_type": 2}, "Invalid patternType MATCH"),
         ({"resource_pattern_type": 9}, "Invalid patternType UNKNOWN"),
-        ({"operation": 1}, "Invalid operation ANY"), ({"operation": 55}, "Invalid operation UNKNOWN"),
+        ({"operation": 1}, "Invalid operation ANY"),
+        ({"operation": 55}, "Invalid operation UNKNOWN"),
         ({"permission_type": 1}, "Invalid permissionType ANY"),
         ({"permission_type": 0}, "Invalid permissionType UNKNOWN"),
         ({"resource_name": ""}, "Invalid empty resource name"),
@@ -82,7 +96,7 @@ def test_what_is_there_is_not_written_again() -> None:
             "principal name)",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_no_acl_may_be(asked: dict[str, Any], why: str) -> None:
     """Beside one that is good, which is made."""
     rows, image = created(EMPTY_IMAGE, creation(**asked), creation("good"))
@@ -93,9 +107,11 @@ def test_what_no_acl_may_be(asked: dict[str, Any], why: str) -> None:
 
 def test_what_kafka_takes_as_it_is() -> None:
     odd = [
-        creation(CLUSTER_NAME, resource_type=4, resource_pattern_type=4), creation(host="localhost"),
-        creation(operation=int(Operation.CLUSTER_ACTION)), creation("*" * 300),
-    ]  # fmt: skip
+        creation(CLUSTER_NAME, resource_type=4, resource_pattern_type=4),
+        creation(host="localhost"),
+        creation(operation=int(Operation.CLUSTER_ACTION)),
+        creation("*" * 300),
+    ]
     rows, image = created(EMPTY_IMAGE, *odd)
     assert {row["error_code"] for row in rows} == {0} and len(image.acls) == len(odd)
 
@@ -154,20 +170,29 @@ def test_what_filters_match_is_deleted() -> None:
     filters = [
         wanted(resource_type_filter=2, resource_name_filter="orders", pattern_type_filter=int(PatternType.MATCH)),
         wanted(
-            resource_type_filter=2, resource_name_filter="orders", pattern_type_filter=3, principal_filter="User:alice",
-            host_filter="*", operation=WRITE, permission_type=3,
+            resource_type_filter=2,
+            resource_name_filter="orders",
+            pattern_type_filter=3,
+            principal_filter="User:alice",
+            host_filter="*",
+            operation=WRITE,
+            permission_type=3,
         ),
         wanted(principal_filter="User:bob"),
-        wanted(pattern_type_filter=0), wanted(operation=0),
-    ]  # fmt: skip
+        wanted(pattern_type_filter=0),
+        wanted(operation=0),
+    ]
     decision = at_once(delete_acls(image, {"filters": filters}))
     rows = decision.response["filter_results"]
     found = [sorted((acl["resource_name"], acl["operation"]) for acl in row["matching_acls"]) for row in rows]
     assert found == [[("ord", READ), ("orders", READ), ("orders", WRITE)], [("orders", WRITE)], [], [], []]
     assert [(row["error_code"], row["error_message"]) for row in rows] == [
-        (0, None), (0, None), (0, None), (ErrorCode.invalid_request, "Unknown patternFilter."),
+        (0, None),
+        (0, None),
+        (0, None),
+        (ErrorCode.invalid_request, "Unknown patternFilter."),
         (ErrorCode.invalid_request, "Unknown entryFilter."),
-    ]  # fmt: skip
+    ]
     assert len(decision.records) == 3, "each once, though two filters matched one"
     left = after(image, decision.records)
     assert [acl.resource_name for acl in left.acls.values()] == ["other"]

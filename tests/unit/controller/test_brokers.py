@@ -488,9 +488,11 @@ def test_a_controllers_registration_is_removed() -> None:
     assert list(ask(image, 2).records) == [r.UnregisterControllerRecord(2)]
     old = apply([*feature_records(32), *two])
     for where, node, code in (
-        (old, 1, ErrorCode.invalid_request), (old, 2, ErrorCode.unsupported_version),
-        (image, 1, ErrorCode.invalid_request), (image, 3, ErrorCode.controller_id_not_registered),
-    ):  # fmt: skip
+        (old, 1, ErrorCode.invalid_request),
+        (old, 2, ErrorCode.unsupported_version),
+        (image, 1, ErrorCode.invalid_request),
+        (image, 3, ErrorCode.controller_id_not_registered),
+    ):
         with pytest.raises(KafkaError) as caught:
             ask(where, node)
         assert caught.value.code == code

@@ -30,16 +30,30 @@ GOES_ON = {
 
 def partition(number: int, replicas: tuple[int, ...] = (1, 2)) -> r.PartitionRecord:
     return r.PartitionRecord(
-        partition_id=number, topic_id=TOPIC_ID, replicas=replicas, isr=replicas, removing_replicas=(),
-        adding_replicas=(), leader=1, leader_epoch=0, partition_epoch=0, directories=(UUID(int=1),) * len(replicas),
-    )  # fmt: skip
+        partition_id=number,
+        topic_id=TOPIC_ID,
+        replicas=replicas,
+        isr=replicas,
+        removing_replicas=(),
+        adding_replicas=(),
+        leader=1,
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=(UUID(int=1),) * len(replicas),
+    )
 
 
 def acl(name: str = "orders", pattern_type: int = 3) -> r.AccessControlEntryRecord:
     return r.AccessControlEntryRecord(
-        id=ACL_ID, resource_type=2, resource_name=name, pattern_type=pattern_type, principal="User:alice", host="*",
-        operation=3, permission_type=3,
-    )  # fmt: skip
+        id=ACL_ID,
+        resource_type=2,
+        resource_name=name,
+        pattern_type=pattern_type,
+        principal="User:alice",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
 
 
 def credential(iterations: int) -> r.UserScramCredentialRecord:
@@ -88,28 +102,46 @@ BEFORE = image_of(
         ([config(TOPIC, "orders", "retention.ms", None)], [("TOPIC orders", "retention.ms", "1000", None)]),
         ([config(BROKER, "", "log.retention.ms", "3")], [("BROKER ", "log.retention.ms", "9", "3")]),
         ([acl("order", 4)], [("TOPIC order*", "acl", None, SHOWN.format("order", "PREFIXED"))]),
-        ([r.RemoveAccessControlEntryRecord(ACL_ID)],
-         [("TOPIC orders", "acl", SHOWN.format("orders", "LITERAL"), None)]),
-        ([credential(8192)], [("USER alice", "SCRAM-SHA-256", "[hidden] (4096 iterations)",
-                               "[hidden] (8192 iterations)")]),
-        ([r.RemoveUserScramCredentialRecord("alice", 1)],
-         [("USER alice", "SCRAM-SHA-256", "[hidden] (4096 iterations)", None)]),
+        (
+            [r.RemoveAccessControlEntryRecord(ACL_ID)],
+            [("TOPIC orders", "acl", SHOWN.format("orders", "LITERAL"), None)],
+        ),
+        (
+            [credential(8192)],
+            [("USER alice", "SCRAM-SHA-256", "[hidden] (4096 iterations)", "[hidden] (8192 iterations)")],
+        ),
+        (
+            [r.RemoveUserScramCredentialRecord("alice", 1)],
+            [("USER alice", "SCRAM-SHA-256", "[hidden] (4096 iterations)", None)],
+        ),
         ([quota(7.0)], [("QUOTA client-id=<default>,user=alice", "producer_byte_rate", 5.0, 7.0)]),
         ([quota(0.0, remove=True)], [("QUOTA client-id=<default>,user=alice", "producer_byte_rate", 5.0, None)]),
         ([partition(2), partition(3)], [("TOPIC orders", "partitions", 2, 4)]),
         ([r.TopicRecord("new", UUID(int=9))], [("TOPIC new", "topic", None, str(UUID(int=9)))]),
-        ([r.RemoveTopicRecord(TOPIC_ID)],
-         [("TOPIC orders", "topic", str(TOPIC_ID), None), ("TOPIC orders", "partitions", 2, None),
-          ("TOPIC orders", "retention.ms", "1000", None)]),
-        ([r.PartitionChangeRecord(1, TOPIC_ID, replicas=(2, 3), adding_replicas=(3,))],
-         [("TOPIC orders", "replicas of partition 1", [1, 2], [2, 3]),
-          ("TOPIC orders", "adding replicas of partition 1", [], [3])]),
+        (
+            [r.RemoveTopicRecord(TOPIC_ID)],
+            [
+                ("TOPIC orders", "topic", str(TOPIC_ID), None),
+                ("TOPIC orders", "partitions", 2, None),
+                ("TOPIC orders", "retention.ms", "1000", None),
+            ],
+        ),
+        (
+            [r.PartitionChangeRecord(1, TOPIC_ID, replicas=(2, 3), adding_replicas=(3,))],
+            [
+                ("TOPIC orders", "replicas of partition 1", [1, 2], [2, 3]),
+                ("TOPIC orders", "adding replicas of partition 1", [], [3]),
+            ],
+        ),
         ([r.PartitionChangeRecord(1, TOPIC_ID, leader=2)], []),
-        ([r.FeatureLevelRecord("metadata.version", 29)], [("CLUSTER kafka-cluster", "feature metadata.version", 25, 29)]),  # noqa: E501
+        (
+            [r.FeatureLevelRecord("metadata.version", 29)],
+            [("CLUSTER kafka-cluster", "feature metadata.version", 25, 29)],
+        ),  # noqa: E501
         ([r.UnregisterBrokerRecord(3, 1)], [("BROKER 3", "registration", "registered", None)]),
         ([r.UnregisterControllerRecord(3)], [("CONTROLLER 3", "registration", "registered", None)]),
     ],
-)  # fmt: skip
+)
 def test_before_and_after(records: list[Any], expected: list[Any]) -> None:
     assert found(BEFORE, *records) == expected
 
@@ -118,9 +150,11 @@ def test_a_new_topic() -> None:
     topic = r.TopicRecord("new", TOPIC_ID)
     made = found(EMPTY_IMAGE, topic, config(TOPIC, "new", "retention.ms", "5"), partition(0), partition(1))
     assert made == [
-        ("TOPIC new", "topic", None, str(TOPIC_ID)), ("TOPIC new", "retention.ms", None, "5"),
-        ("TOPIC new", "replication factor", None, 2), ("TOPIC new", "partitions", None, 2),
-    ]  # fmt: skip
+        ("TOPIC new", "topic", None, str(TOPIC_ID)),
+        ("TOPIC new", "retention.ms", None, "5"),
+        ("TOPIC new", "replication factor", None, 2),
+        ("TOPIC new", "partitions", None, 2),
+    ]
 
 
 def test_a_setting_that_is_changed_twice() -> None:
@@ -131,10 +165,14 @@ def test_a_setting_that_is_changed_twice() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "ssl.keystore.password", "listener.name.external.ssl.key.password", "listener.name.x.plain.sasl.jaas.config",
-        "sasl.jaas.config", "my.plugin.secret", "listener.name.external.scram-sha-256.sasl.jaas.config",
+        "ssl.keystore.password",
+        "listener.name.external.ssl.key.password",
+        "listener.name.x.plain.sasl.jaas.config",
+        "sasl.jaas.config",
+        "my.plugin.secret",
+        "listener.name.external.scram-sha-256.sasl.jaas.config",
     ],
-)  # fmt: skip
+)
 def test_secrets_are_hidden_before_and_after(name: str) -> None:
     image = image_of(config(BROKER, "1", name, CANARY))
     said = found(image, config(BROKER, "1", name, f"{CANARY}-2"))

@@ -37,9 +37,15 @@ def test_a_topic_is_its_record_then_settings_then_partitions() -> None:
     assert [type(record) for record in records] == [r.TopicRecord, r.ConfigRecord, r.PartitionRecord, r.PartitionRecord]
     assert records[0].topic_id == row["topic_id"]
     assert records[3] == r.PartitionRecord(
-        partition_id=1, topic_id=row["topic_id"], replicas=(1,), isr=(1,), leader=1, leader_epoch=0, partition_epoch=0,
+        partition_id=1,
+        topic_id=row["topic_id"],
+        replicas=(1,),
+        isr=(1,),
+        leader=1,
+        leader_epoch=0,
+        partition_epoch=0,
         directories=(DIRECTORY,),
-    )  # fmt: skip
+    )
     names = [entry["name"] for entry in row["configs"]]
     assert names == sorted(names)
     assert next(e for e in row["configs"] if e["name"] == "retention.ms")["value"] == "5"

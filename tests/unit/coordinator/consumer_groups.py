@@ -53,9 +53,13 @@ class Groups:
     def send(self, member_id: str, epoch: int, **named: Any) -> Any:
         """The response, or the code of the error."""
         request = ConsumerHeartbeat(
-            group_id=named.pop("group", "g"), member_id=member_id, member_epoch=epoch, client_id="c",
-            client_host="/h", **named,
-        )  # fmt: skip
+            group_id=named.pop("group", "g"),
+            member_id=member_id,
+            member_epoch=epoch,
+            client_id="c",
+            client_host="/h",
+            **named,
+        )
         before = len(self.driver.replies)
         try:
             self.driver.shard.ask(member_id, request, self.driver.now)

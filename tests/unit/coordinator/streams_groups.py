@@ -24,9 +24,13 @@ Tasks = Mapping[str, Iterable[int]]
 
 
 def subtopology(
-    name: str, *sources: str, reads: Iterable[str] = (), writes: Iterable[str] = (), keeps: Iterable[str] = (),
+    name: str,
+    *sources: str,
+    reads: Iterable[str] = (),
+    writes: Iterable[str] = (),
+    keeps: Iterable[str] = (),
     read_partitions: int = 0,
-) -> Subtopology:  # fmt: skip
+) -> Subtopology:
     """One that reads topics and repartition topics, writes to some, and keeps changelogs."""
     compacted = (TopicConfig("cleanup.policy", "compact"),)
     return Subtopology(
@@ -52,9 +56,11 @@ class Groups:
     def __init__(self, settings: Mapping[str, Any] | None = None, **config: Any) -> None:
         default = GroupConfig()
         streams = {
-            **default.streams, "group.streams.initial.rebalance.delay.ms": 0,
-            "group.streams.assignment.interval.ms": 0, **(settings or {}),
-        }  # fmt: skip
+            **default.streams,
+            "group.streams.initial.rebalance.delay.ms": 0,
+            "group.streams.assignment.interval.ms": 0,
+            **(settings or {}),
+        }
         self.driver = SimulatedDriver(GroupConfig(initial_rebalance_delay_ms=0, streams=streams, **config))
         self.topics: dict[str, UUID] = {}
 
@@ -101,9 +107,14 @@ class Groups:
         """The same, but errors are raised."""
         owned = named.pop("owned", None)
         request = StreamsHeartbeat(
-            group_id=named.pop("group", "g"), member_id=member_id, member_epoch=epoch, client_id="c",
-            client_host="/h", owned=(None, None, None) if owned is None else owned, **named,
-        )  # fmt: skip
+            group_id=named.pop("group", "g"),
+            member_id=member_id,
+            member_epoch=epoch,
+            client_id="c",
+            client_host="/h",
+            owned=(None, None, None) if owned is None else owned,
+            **named,
+        )
         before = len(self.driver.replies)
         self.driver.shard.ask(member_id, request, self.driver.now)
         self.driver.run()
@@ -113,9 +124,12 @@ class Groups:
     def join(self, member_id: str, topology: StreamsGroupTopologyValue = SIMPLE, **named: Any) -> Any:
         """Each in a process of its own, unless told."""
         joining = {
-            "rebalance_timeout_ms": 60_000, "owned": ((), (), ()), "process_id": f"p-{member_id}", "client_tags": (),
+            "rebalance_timeout_ms": 60_000,
+            "owned": ((), (), ()),
+            "process_id": f"p-{member_id}",
+            "client_tags": (),
             "topology": topology,
-        }  # fmt: skip
+        }
         return self.send(member_id, 0, **{**joining, **named})
 
     def poll(self, member_id: str, **named: Any) -> Any:

@@ -42,10 +42,17 @@ class Classic:
     def join(self, member_id: str = "", *, instance_id: str | None = None, **named: Any) -> Any:
         metadata = subscription("t", owned=named.pop("owned", None))
         request = JoinGroup(
-            group_id="g", member_id=member_id, instance_id=instance_id, client_id="k", client_host="/h",
-            session_timeout_ms=10_000, rebalance_timeout_ms=20_000, protocol_type="consumer",
-            protocols={"range": metadata}, **named,
-        )  # fmt: skip
+            group_id="g",
+            member_id=member_id,
+            instance_id=instance_id,
+            client_id="k",
+            client_host="/h",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=20_000,
+            protocol_type="consumer",
+            protocols={"range": metadata},
+            **named,
+        )
         return self.answer(f"join {member_id}", self.groups.driver.shard.ask, request)
 
     def sync(self, member_id: str, generation: int, assignments: dict[str, bytes] | None = None) -> Any:
@@ -216,9 +223,13 @@ def test_metadata_that_cannot_be_read_are_refused() -> None:
     groups, classic, _ = upgraded()
     for metadata in (b"", b"\0", b"\0\1\0\0\0\1", b"\xff\xff\0\0\0\0"):
         request = JoinGroup(
-            group_id="g", session_timeout_ms=10_000, rebalance_timeout_ms=20_000, protocol_type="consumer",
-            protocols={"range": metadata}, require_known_member_id=False,
-        )  # fmt: skip
+            group_id="g",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=20_000,
+            protocol_type="consumer",
+            protocols={"range": metadata},
+            require_known_member_id=False,
+        )
         answer = classic.answer("join", groups.driver.shard.ask, request)
         assert answer["error_code"] is ErrorCode.inconsistent_group_protocol
     assert len(groups.group().members) == 2

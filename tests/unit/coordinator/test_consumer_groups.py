@@ -44,8 +44,20 @@ def assert_reloads(groups: Groups) -> None:
     groups.driver.restart()
     after = groups.group()
     assert after is not before
-    for name in ("members", "targets", "static_members", "resolved", "subscriptions", "patterns", "partition_epochs",
-                 "epoch", "assignment_epoch", "metadata_hash", "classic_count", "shown_state"):  # fmt: skip
+    for name in (
+        "members",
+        "targets",
+        "static_members",
+        "resolved",
+        "subscriptions",
+        "patterns",
+        "partition_epochs",
+        "epoch",
+        "assignment_epoch",
+        "metadata_hash",
+        "classic_count",
+        "shown_state",
+    ):
         assert getattr(after, name) == getattr(before, name), name
 
 
@@ -136,8 +148,9 @@ def test_static_members_keep_their_partitions_while_away() -> None:
     assert groups.group().static_members == {"i": "a2"}
     assert sorted(groups.group().members) == ["a2", "b"]
     for member_id, instance_id, code in (
-        ("a", "i", ErrorCode.fenced_instance_id), ("a", "j", ErrorCode.unknown_member_id),
-    ):  # fmt: skip
+        ("a", "i", ErrorCode.fenced_instance_id),
+        ("a", "j", ErrorCode.unknown_member_id),
+    ):
         assert groups.send(member_id, 3, instance_id=instance_id) is code
         assert groups.send(member_id, -1, instance_id=instance_id) is code
     groups.settle()
@@ -223,8 +236,9 @@ def test_groups_have_settings_of_their_own() -> None:
     groups = shared()
     delta = MetadataDelta(groups.driver.image)
     delta.configs[ConfigResource(ConfigResourceType.GROUP, "g")] = {
-        "consumer.session.timeout.ms": "50000", "consumer.heartbeat.interval.ms": "7000",
-    }  # fmt: skip
+        "consumer.session.timeout.ms": "50000",
+        "consumer.heartbeat.interval.ms": "7000",
+    }
     groups.driver.change_topics(delta)
     assert groups.poll("a")["heartbeat_interval"] == 7_000
     groups.driver.wait(49_999)
@@ -270,9 +284,15 @@ def test_requests_that_make_no_sense_are_refused() -> None:
     groups = Groups(consumer_max_size=1)
     groups.create(t=1)
     bad: tuple[dict[str, Any], ...] = (
-        {"member_id": " "}, {"group": ""}, {"instance_id": " "}, {"rack_id": ""}, {"rebalance_timeout_ms": -1},
-        {"owned": None}, {"owned": groups.owned(t=[0])}, {"topics": None},
-    )  # fmt: skip
+        {"member_id": " "},
+        {"group": ""},
+        {"instance_id": " "},
+        {"rack_id": ""},
+        {"rebalance_timeout_ms": -1},
+        {"owned": None},
+        {"owned": groups.owned(t=[0])},
+        {"topics": None},
+    )
     for change in bad:
         named = {"rebalance_timeout_ms": 1, "owned": {}, "topics": ["t"], **change}
         assert groups.send(named.pop("member_id", "a"), 0, **named) is ErrorCode.invalid_request, change
@@ -299,9 +319,10 @@ def test_a_static_member_has_its_place_in_a_full_group() -> None:
     assert groups.join("a2", "t", instance_id="i")["error_code"] is ErrorCode.none
     assert sorted(groups.group().members) == ["a2", "b"]
     for member_id, instance_id, code in (
-        ("a", "i", ErrorCode.fenced_instance_id), ("x", None, ErrorCode.group_max_size_reached),
+        ("a", "i", ErrorCode.fenced_instance_id),
+        ("x", None, ErrorCode.group_max_size_reached),
         ("x", "k", ErrorCode.group_max_size_reached),
-    ):  # fmt: skip
+    ):
         assert groups.send(member_id, 5, instance_id=instance_id) is code, "one more, whether it joins or not"
     assert_reloads(groups)
 
@@ -365,8 +386,12 @@ def test_commits_and_fetches_of_members_count_in_their_epochs() -> None:
             with pytest.raises(KafkaError) as raised:
                 groups.driver.shard.ask("txn", newer, groups.driver.now)
             assert raised.value.code is ErrorCode.stale_member_epoch
-    for member, epoch, code in (("a", 3, None), (None, -1, None), ("a", 2, ErrorCode.stale_member_epoch),
-                                ("x", 3, ErrorCode.unknown_member_id)):  # fmt: skip
+    for member, epoch, code in (
+        ("a", 3, None),
+        (None, -1, None),
+        ("a", 2, ErrorCode.stale_member_epoch),
+        ("x", 3, ErrorCode.unknown_member_id),
+    ):
         if code is None:
             check_fetch(groups.driver.shard.state, "g", member, epoch)
         else:

@@ -187,10 +187,15 @@ class World:
     def join(self, member_id: str = "", session_timeout_ms: int = 10_000) -> Waiter:
         waiter = Waiter()
         request = JoinGroup(
-            group_id="g", member_id=member_id, client_id="c", session_timeout_ms=session_timeout_ms,
-            rebalance_timeout_ms=60_000, protocol_type="consumer", protocols={"range": b""},
+            group_id="g",
+            member_id=member_id,
+            client_id="c",
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols={"range": b""},
             require_known_member_id=False,
-        )  # fmt: skip
+        )
         self.driver.ask(waiter, request)
         return waiter
 
@@ -349,10 +354,24 @@ def test_a_log_of_kafka_with_transactions_and_unknown_records_loads() -> None:
         log.append(build_batch([offset("a", 1), offset("b", 1)]))
         log.append(build_batch([offset("a", 2)], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True))
         log.append(build_batch([offset("b", 2)], producer_id=8, producer_epoch=0, base_sequence=0, transactional=True))
-        log.append(build_batch([SimpleRecord(0, commit, b"\0\0\0\0\0\0")], producer_id=7, producer_epoch=0,
-                               transactional=True, control=True))  # fmt: skip
-        log.append(build_batch([SimpleRecord(0, abort, b"\0\0\0\0\0\0")], producer_id=8, producer_epoch=0,
-                               transactional=True, control=True))  # fmt: skip
+        log.append(
+            build_batch(
+                [SimpleRecord(0, commit, b"\0\0\0\0\0\0")],
+                producer_id=7,
+                producer_epoch=0,
+                transactional=True,
+                control=True,
+            )
+        )
+        log.append(
+            build_batch(
+                [SimpleRecord(0, abort, b"\0\0\0\0\0\0")],
+                producer_id=8,
+                producer_epoch=0,
+                transactional=True,
+                control=True,
+            )
+        )
         log.append(build_batch([offset("c", 3)], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True))
         world.restart()
         await until(lambda: code_of_or_none(world) is None)
@@ -416,15 +435,21 @@ def test_what_is_not_committed_is_not_described() -> None:
     this one is about to write."""
     feature_names = dict.fromkeys((GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION), 1)
     request = SimpleNamespace(
-        groups=["g"], group_ids=["g"], include_authorized_operations=False, include_topology_description=False,
-        states_filter=[], types_filter=[],
-    )  # fmt: skip
+        groups=["g"],
+        group_ids=["g"],
+        include_authorized_operations=False,
+        include_topology_description=False,
+        states_filter=[],
+        types_filter=[],
+    )
 
     async def scene(world: World) -> None:
         node = SimpleNamespace(
-            groups=world.driver, authorizer=None, image=SimpleNamespace(features=feature_names),
+            groups=world.driver,
+            authorizer=None,
+            image=SimpleNamespace(features=feature_names),
             config=SimpleNamespace(group_coordinator_rebalance_protocols=("consumer", "streams")),
-        )  # fmt: skip
+        )
         context = cast(Any, SimpleNamespace(node=node, api_version=6))
 
         async def shown() -> tuple[list[str], int | ErrorCode]:

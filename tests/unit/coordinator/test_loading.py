@@ -280,8 +280,13 @@ def test_a_deleted_group_stays_deleted() -> None:
 
 def commit_values(group: str) -> dict[str, Any]:
     row = {"partition_index": 0, "committed_offset": 3, "committed_leader_epoch": 2, "committed_metadata": ""}
-    return {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
-            "topics": [{"name": "t", "partitions": [row]}]}  # fmt: skip
+    return {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": "t", "partitions": [row]}],
+    }
 
 
 MEMBER = {"group_id": "g", "member_id": "m", "generation_id": 1, "group_instance_id": None}

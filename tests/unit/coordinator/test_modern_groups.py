@@ -54,9 +54,13 @@ def listed(driver: SimulatedDriver, *types: str) -> list[tuple[str, str, str]]:
 
 def join(driver: SimulatedDriver, name: str = "g", member_id: str = "") -> Any:
     request = JoinGroup(
-        group_id=name, member_id=member_id, session_timeout_ms=10_000, rebalance_timeout_ms=10_000,
-        protocol_type="consumer", protocols={"range": b""},
-    )  # fmt: skip
+        group_id=name,
+        member_id=member_id,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols={"range": b""},
+    )
     driver.shard.ask("join", request, driver.now)
     driver.run()
     return driver.replies[-1][1]
@@ -71,9 +75,12 @@ def delete(driver: SimulatedDriver, name: str = "g") -> ErrorCode:
 
 def commit(driver: SimulatedDriver, member_id: str = "", at: int = -1, *, knows: bool = True) -> ErrorCode:
     request = OffsetCommit(
-        group_id="g", member_id=member_id, generation=at, offsets=[OffsetToCommit("t", 0, 9, -1, "")],
+        group_id="g",
+        member_id=member_id,
+        generation=at,
+        offsets=[OffsetToCommit("t", 0, 9, -1, "")],
         knows_unknown_group=knows,
-    )  # fmt: skip
+    )
     try:
         driver.shard.ask("commit", request, driver.now)
     except KafkaError as error:

@@ -123,9 +123,12 @@ def _compare(groups: Groups, name: str, rng: Random) -> bool:
     written, deadlines = len(groups.driver.log), dict(timers._deadlines)
     answer = groups.send(name, epoch, instance_id=instance_id)
     assert answer == {
-        "error_code": 0, "member_id": name, "member_epoch": epoch, "heartbeat_interval": interval_ms,
+        "error_code": 0,
+        "member_id": name,
+        "member_epoch": epoch,
+        "heartbeat_interval": interval_ms,
         "assignment": None,
-    }  # fmt: skip
+    }
     assert len(groups.driver.log) == written and dict(timers._deadlines) == deadlines
     return True
 
@@ -281,9 +284,16 @@ def test_what_a_short_way_answers_waits_for_what_was_written_before() -> None:
     groups.driver.holding = True
     assert advance(groups, "a", epoch, None) == "held"
     groups.driver.release()
-    assert groups.driver.replies[-1] == ("a", {
-        "error_code": 0, "member_id": "a", "member_epoch": epoch, "heartbeat_interval": 5_000, "assignment": None,
-    })  # fmt: skip
+    assert groups.driver.replies[-1] == (
+        "a",
+        {
+            "error_code": 0,
+            "member_id": "a",
+            "member_epoch": epoch,
+            "heartbeat_interval": 5_000,
+            "assignment": None,
+        },
+    )
 
 
 def test_a_topic_that_is_gone_is_not_kept_with_an_older_target() -> None:

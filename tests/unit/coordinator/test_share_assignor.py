@@ -19,8 +19,12 @@ def test_with_enough_partitions_each_has_one_member() -> None:
 
 def test_with_more_members_than_partitions_each_member_has_one() -> None:
     assert assign({name: [A] for name in "vwxyz"}, {A: range(2)}, {}) == {
-        "v": [(A, 0), (A, 1)], "w": [(A, 0)], "x": [(A, 0)], "y": [(A, 1)], "z": [(A, 1)],
-    }  # fmt: skip
+        "v": [(A, 0), (A, 1)],
+        "w": [(A, 0)],
+        "x": [(A, 0)],
+        "y": [(A, 1)],
+        "z": [(A, 1)],
+    }
 
 
 def test_members_with_other_topics_share_each_topic_for_itself() -> None:
@@ -64,9 +68,7 @@ def test_groups_of_all_kinds(seed: int) -> None:
             sizes = [sum(topic in group for topic, _ in fresh[member]) for member in who]
             assert max(sizes) - min(sizes) <= 1
     assert assign(subscriptions, partitions, fresh) == fresh, "who has its part keeps it"
-    held = {
-        member: {(rng.choice(topics), rng.randint(0, 6)) for _ in range(rng.randint(0, 5))} for member in members
-    }  # fmt: skip
+    held = {member: {(rng.choice(topics), rng.randint(0, 6)) for _ in range(rng.randint(0, 5))} for member in members}
     moved = assign(subscriptions, partitions, held)
     readers = check(moved, subscriptions, partitions)
     for topic in topics:

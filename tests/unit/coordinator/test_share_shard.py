@@ -61,9 +61,14 @@ def test_what_was_written_is_read() -> None:
     assert answer["start_offset"] == 13
     assert batches(driver) == [(13, 15)]
     assert driver.shard.summary(KEY) == {
-        "partition": 0, "error_code": ErrorCode.none, "error_message": None, "state_epoch": 1, "leader_epoch": 9,
-        "start_offset": 13, "delivery_complete_count": 3,
-    }  # fmt: skip
+        "partition": 0,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "state_epoch": 1,
+        "leader_epoch": 9,
+        "start_offset": 13,
+        "delivery_complete_count": 3,
+    }
 
 
 def test_another_coordinator_knows_the_same_from_the_log() -> None:

@@ -57,9 +57,21 @@ def assert_reloads(groups: Groups) -> None:
     groups.driver.restart()
     after = groups.group()
     assert after is not before
-    for name in ("members", "targets", "topology", "active_processes", "standby_processes", "warmup_processes",
-                 "epoch", "assignment_epoch", "metadata_hash", "validated_topology_epoch", "assignment_configs",
-                 "assignment_timestamp_ms", "shown_state"):  # fmt: skip
+    for name in (
+        "members",
+        "targets",
+        "topology",
+        "active_processes",
+        "standby_processes",
+        "warmup_processes",
+        "epoch",
+        "assignment_epoch",
+        "metadata_hash",
+        "validated_topology_epoch",
+        "assignment_configs",
+        "assignment_timestamp_ms",
+        "shown_state",
+    ):
         assert getattr(after, name) == getattr(before, name), name
 
 
@@ -71,9 +83,12 @@ def in_log(groups: Groups) -> dict[Any, Any]:
 
 def commit(groups: Groups, member_id: str, epoch: int, topic: str = "t", number: int = 0, *, knows: bool = True) -> Any:
     request = OffsetCommit(
-        group_id="g", member_id=member_id, generation=epoch, knows_unknown_group=knows,
+        group_id="g",
+        member_id=member_id,
+        generation=epoch,
+        knows_unknown_group=knows,
         offsets=[OffsetToCommit(topic, number, 9, -1, "")],
-    )  # fmt: skip
+    )
     try:
         groups.driver.shard.ask("commit", request, groups.driver.now)
     except KafkaError as error:
@@ -212,9 +227,10 @@ def test_a_task_waits_for_another_kind_of_it_in_the_same_process() -> None:
     group.set_member("other", replace(member_of(), member_id="other", assigned=HeldTasks({}, {"1": frozenset({0})})))
     member = member_of()
     for target in (
-        MemberTasks({"1": frozenset({0})}), MemberTasks({}, {"1": frozenset({0})}),
+        MemberTasks({"1": frozenset({0})}),
+        MemberTasks({}, {"1": frozenset({0})}),
         MemberTasks({}, {}, {"1": frozenset({0})}),
-    ):  # fmt: skip
+    ):
         moved = reconciled(group, member, 3, target, None)
         assert (moved.state, moved.assigned.is_empty) == (MemberState.UNRELEASED_TASKS, True), target
         moved = reconciled(group, member_of("q"), 3, target, None)
@@ -413,9 +429,10 @@ def test_members_learn_where_others_answer_queries() -> None:
     groups.create(t=2)
     first = groups.join("a", user_endpoint=StreamsEndpoint("h1", 1))
     mine = {
-        "user_endpoint": {"host": "h1", "port": 1}, "standby_partitions": [],
+        "user_endpoint": {"host": "h1", "port": 1},
+        "standby_partitions": [],
         "active_partitions": [{"topic": "t", "partitions": (0, 1)}],
-    }  # fmt: skip
+    }
     assert first["partitions_by_user_endpoint"] == [mine]
     assert first["endpoint_information_epoch"] == 0, "the group was not there yet"
     assert groups.poll("a")["partitions_by_user_endpoint"] is None
@@ -455,15 +472,27 @@ def test_a_group_is_described() -> None:
     assert [
         (each["name"], each["partitions"], each["replication_factor"]) for each in reads["repartition_source_topics"]
     ] == [("r", 2, 0)]
-    assert reads["state_changelog_topics"] == [{
-        "name": "c", "partitions": 2, "replication_factor": 0,
-        "topic_configs": [{"key": "cleanup.policy", "value": "compact"}],
-    }]  # fmt: skip
+    assert reads["state_changelog_topics"] == [
+        {
+            "name": "c",
+            "partitions": 2,
+            "replication_factor": 0,
+            "topic_configs": [{"key": "cleanup.policy", "value": "compact"}],
+        }
+    ]
     member = found["members"][0]
-    assert member["assignment"] == member["target_assignment"] == {
-        "active_tasks": [{"subtopology_id": "0", "partitions": [0, 1]}, {"subtopology_id": "1", "partitions": [0, 1]}],
-        "standby_tasks": [], "warmup_tasks": [],
-    }  # fmt: skip
+    assert (
+        member["assignment"]
+        == member["target_assignment"]
+        == {
+            "active_tasks": [
+                {"subtopology_id": "0", "partitions": [0, 1]},
+                {"subtopology_id": "1", "partitions": [0, 1]},
+            ],
+            "standby_tasks": [],
+            "warmup_tasks": [],
+        }
+    )
     assert member["user_endpoint"] == {"host": "h", "port": 1}
     assert member["client_tags"] == [{"key": "zone", "value": "z"}]
     assert (member["process_id"], member["rack_id"], member["topology_epoch"]) == ("p-a", "r", 0)
@@ -503,8 +532,13 @@ def test_a_group_is_described() -> None:
 def test_what_no_member_may_send(changed: dict[str, Any], sentence: str) -> None:
     groups = Groups()
     asked: dict[str, Any] = {
-        "member_id": "m", "epoch": 0, "rebalance_timeout_ms": 1, "owned": ((), (), ()), "topology": SIMPLE, **changed,
-    }  # fmt: skip
+        "member_id": "m",
+        "epoch": 0,
+        "rebalance_timeout_ms": 1,
+        "owned": ((), (), ()),
+        "topology": SIMPLE,
+        **changed,
+    }
     with pytest.raises(KafkaError) as raised:
         groups.sent(**asked)
     assert (raised.value.code, raised.value.message) == (ErrorCode.invalid_request, sentence)
@@ -614,9 +648,13 @@ def test_offsets_of_topics_that_are_read_are_neither_deleted_nor_expire() -> Non
 
 def classic_join(groups: Groups, name: str = "g") -> Any:
     request = JoinGroup(
-        group_id=name, session_timeout_ms=10_000, rebalance_timeout_ms=10_000, protocol_type="consumer",
-        protocols={"range": b""}, require_known_member_id=False,
-    )  # fmt: skip
+        group_id=name,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols={"range": b""},
+        require_known_member_id=False,
+    )
     groups.driver.shard.ask("join", request, groups.driver.now)
     groups.driver.run()
     return groups.driver.replies[-1][1]["error_code"]

@@ -55,11 +55,14 @@ def test_partitions_of_repartition_topics_are_found_as_in_rounds() -> None:
 
         parts = tuple(
             subtopology(
-                str(number), *some(["a", "b"], 1), reads=some(internal, 3), writes=some(internal, 3),
+                str(number),
+                *some(["a", "b"], 1),
+                reads=some(internal, 3),
+                writes=some(internal, 3),
                 read_partitions=rng.choice([0, 0, 0, 5]),
             )
             for number in range(size)
-        )  # fmt: skip
+        )
         partitions = {"a": 3, "b": 7}
         expected = in_rounds(parts, partitions.get)
         try:

@@ -46,11 +46,24 @@ class Walk:
         self.consumers.create(t=4)
         self.generations: dict[tuple[str, str], int] = {}
         self.steps: tuple[Callable[[str], None], ...] = (
-            self.classic_joins, self.classic_joins, self.classic_asks, self.classic_leaves, self.commits,
-            self.consumer_joins, self.consumer_beats, self.consumer_leaves, self.share_joins, self.share_joins,
-            self.share_leaves, self.streams_join, self.streams_leave, self.deletes, self.deletes, self.time_passes,
+            self.classic_joins,
+            self.classic_joins,
+            self.classic_asks,
+            self.classic_leaves,
+            self.commits,
+            self.consumer_joins,
+            self.consumer_beats,
+            self.consumer_leaves,
+            self.share_joins,
+            self.share_joins,
+            self.share_leaves,
+            self.streams_join,
+            self.streams_leave,
+            self.deletes,
+            self.deletes,
             self.time_passes,
-        )  # fmt: skip
+            self.time_passes,
+        )
 
     @property
     def state(self) -> Any:
@@ -80,10 +93,15 @@ class Walk:
             known += sorted(found.pending_members)
         instance = self.random.choice((None, None, "i", "j"))
         request = JoinGroup(
-            group_id=group, member_id=self.random.choice(["", *known]), session_timeout_ms=10_000,
-            rebalance_timeout_ms=20_000, protocol_type="consumer", protocols={"range": subscription("t")},
-            instance_id=instance, require_known_member_id=self.random.random() < 0.5,
-        )  # fmt: skip
+            group_id=group,
+            member_id=self.random.choice(["", *known]),
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=20_000,
+            protocol_type="consumer",
+            protocols={"range": subscription("t")},
+            instance_id=instance,
+            require_known_member_id=self.random.random() < 0.5,
+        )
         self.driver.shard.ask("join", request, self.driver.now)
 
     def classic_asks(self, group: str) -> None:

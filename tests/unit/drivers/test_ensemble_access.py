@@ -107,12 +107,10 @@ def test_files_that_are_no_jaas(text: str, why: str) -> None:
         (TLS | {"zookeeper.ssl.crl.enable": "true"}, "zookeeper.ssl.crl.enable is true"),
         (TLS | {"zookeeper.ssl.ocsp.enable": "true"}, "zookeeper.ssl.ocsp.enable"),
         (TLS | {"zookeeper.ssl.truststore.location": "ca.pem"}, "ca.pem cannot be read"),
-        (TLS | {"zookeeper.ssl.truststore.type": "BCFKS"},
-         "zookeeper.ssl.truststore.type is BCFKS"),
-        (TLS | {"zookeeper.ssl.enabled.protocols": "TLSv1.1"},
-         "zookeeper.ssl.enabled.protocols has TLSv1.1"),
+        (TLS | {"zookeeper.ssl.truststore.type": "BCFKS"}, "zookeeper.ssl.truststore.type is BCFKS"),
+        (TLS | {"zookeeper.ssl.enabled.protocols": "TLSv1.1"}, "zookeeper.ssl.enabled.protocols has TLSv1.1"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused_by_its_name(given: dict[str, str], why: str) -> None:
     with pytest.raises(OttlaError, match=why):
         access(given)
@@ -146,10 +144,12 @@ def test_options_of_java_that_old_brokers_were_started_with(tmp_path: Path) -> N
     }
     found = from_java_options(environ)
     assert found == {
-        "ottla.zookeeper.login.config": "/etc/jaas.conf", "ottla.zookeeper.login.context": "Zk",
-        "zookeeper.ssl.client.enable": "true", "zookeeper.ssl.truststore.password": "a b",
+        "ottla.zookeeper.login.config": "/etc/jaas.conf",
+        "ottla.zookeeper.login.context": "Zk",
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.truststore.password": "a b",
         "zookeeper.ssl.endpoint.identification.algorithm": "",
-    }  # fmt: skip
+    }
     given = {"broker.id": "1", "zookeeper.connect": "zk", "ottla.zookeeper.login.context": "Client"}
     assert completed(given, environ)["ottla.zookeeper.login.context"] == "Client"  # the file says it
     environ["KAFKA_OPTS"] += " -Dzookeeper.sasl.client=false"

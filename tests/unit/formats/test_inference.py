@@ -26,10 +26,12 @@ from ottla.formats.nested import Bad
         ([None], pa.string()),
         ([{}], pa.string()),
         ([{"a": 1}, {"b": None}, {"a": 1.5}], pa.struct([("a", pa.float64()), ("b", pa.string())])),
-        ([{"a": {"x": [{"y": 1}]}}, {"a": None}],
-         pa.struct([("a", pa.struct([("x", pa.list_(pa.struct([("y", pa.int64())])))]))])),
+        (
+            [{"a": {"x": [{"y": 1}]}}, {"a": None}],
+            pa.struct([("a", pa.struct([("x", pa.list_(pa.struct([("y", pa.int64())])))]))]),
+        ),
     ],
-)  # fmt: skip
+)
 def test_the_narrowest_type_that_all_have(sample: list[object], kind: pa.DataType) -> None:
     values = [json.dumps(each).encode() for each in sample]
     assert type_of_json([*values, None, b"{", b"\xff"]) == kind

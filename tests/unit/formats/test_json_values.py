@@ -254,5 +254,7 @@ def test_moments_of_all_units_and_zones() -> None:
             written = JsonValues(pa.timestamp(unit, zone)).encode(column.cast(pa.timestamp(unit, zone)))
             end = "Z" if zone else ""
             assert written.to_pylist() == [
-                f'"1970-01-01T00:00:00.{digits}{end}"'.encode(), None, f'"0000-01-01T00:00:00.000000{end}"'.encode(),
-            ]  # fmt: skip
+                f'"1970-01-01T00:00:00.{digits}{end}"'.encode(),
+                None,
+                f'"0000-01-01T00:00:00.000000{end}"'.encode(),
+            ]

@@ -180,8 +180,11 @@ def test_quotas_of_an_image_stay_while_its_delta_goes_on() -> None:
     second = delta.apply(6, 1, 1)
     delta.set_client_quota(entity, "l", None)
     assert [dict(each.client_quotas) for each in (image, first, second, delta.apply(7, 1, 1))] == [
-        {entity: {"k": 1.0}}, {entity: {"k": 1.0, "l": 2.0}}, {entity: {"l": 2.0}}, {}
-    ]  # fmt: skip
+        {entity: {"k": 1.0}},
+        {entity: {"k": 1.0, "l": 2.0}},
+        {entity: {"l": 2.0}},
+        {},
+    ]
 
 
 def test_a_controllers_registration_is_removed() -> None:

@@ -16,8 +16,9 @@ def test_fetches_are_counted_by_group_until_nobody_of_it_is_left() -> None:
     metrics.fetched("g", 4, 4, 0.002)
     metrics.fetched("h", 0, 1, 0.0)
     assert [(name, bucket(ratio)) for name, ratio, _ in metrics.groups()] == [
-        ("g", [(25.0, 1), (100.0, 1)]), ("h", [(0.0, 1)])
-    ]  # fmt: skip
+        ("g", [(25.0, 1), (100.0, 1)]),
+        ("h", [(0.0, 1)]),
+    ]
     metrics.remove_group("g")
     metrics.remove_group("g")
     assert [name for name, _, _ in metrics.groups()] == ["h"]

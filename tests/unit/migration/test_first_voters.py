@@ -63,8 +63,10 @@ def _assert_voters_agree(world: World) -> None:
         (voters,) = [each.voters for each in head if isinstance(each, VotersRecord)]
         assert level == 1
         assert {v.voter_id: (v.endpoints[0].host, v.endpoints[0].port, v.endpoints[0].name) for v in voters} == {
-            1: ("host1", 9093, "CONTROLLER"), 2: ("::1", 9093, "CONTROLLER"), 3: ("host3", 9093, "CONTROLLER"),
-        }  # fmt: skip
+            1: ("host1", 9093, "CONTROLLER"),
+            2: ("::1", 9093, "CONTROLLER"),
+            3: ("host3", 9093, "CONTROLLER"),
+        }
         meta = read_meta_properties(world.disk, node.metadata_log_dir)
         assert meta is not None and meta.version == 1 and meta.directory_id is not None
         assert {v.voter_id: v.voter_directory_id for v in voters}[node.node_id] == uuid_from_base64(meta.directory_id)
@@ -129,7 +131,7 @@ STATIC = replace(DYNAMIC[1], voters=frozenset({1, 2, 3}))
         (True, DYNAMIC[1], FIRST[:2], "the import began with 1@host1:9093,2@"),
         (True, replace(DYNAMIC[1], controller_listener="OTHER"), (), "not the same everywhere: CONTROLLER, OTHER"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_agree_is_refused(began: bool, node: Node, initial: tuple[str, ...], why: str) -> None:
     world = _world(1)
     if began:
@@ -161,9 +163,24 @@ def test_directories_of_an_import_before_this_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1", "1@", "1@host", "1@host:0", "1@:9093", "x@host:1", "-1@host:1", "2147483648@host:1",
-             "1@h:1,1@h:2", "1@host:9093:AAAAAAAAAAAAAAAAAAAAiQ", "1@h:1,", "1@h:65536", "1@::1:9093"],
-)  # fmt: skip
+    "text",
+    [
+        "",
+        "1",
+        "1@",
+        "1@host",
+        "1@host:0",
+        "1@:9093",
+        "x@host:1",
+        "-1@host:1",
+        "2147483648@host:1",
+        "1@h:1,1@h:2",
+        "1@host:9093:AAAAAAAAAAAAAAAAAAAAiQ",
+        "1@h:1,",
+        "1@h:65536",
+        "1@::1:9093",
+    ],
+)
 def test_controllers_that_cannot_be_read(text: str) -> None:
     with pytest.raises(OttlaError, match="--initial-controllers"):
         parse_first_voters(text)

@@ -136,7 +136,7 @@ def records(*, with_ids: bool) -> list[Any]:
         found += [
             r.PartitionRecord(n, topic_id, (1, 2, 3), (3,), leader=3, leader_epoch=5 + n, partition_epoch=9)
             for n in range(2)
-        ]  # fmt: skip
+        ]
     found.append(r.ConfigRecord(2, "one", "retention.ms", "5"))
     found.append(r.ConfigRecord(4, "", "log.cleaner.threads", "2"))
     found.append(r.ClientQuotaRecord((r.QuotaEntityData("user", "ü"),), "request_percentage", 5.0))
@@ -167,10 +167,15 @@ def under_way(*, with_ids: bool) -> dict[str, Znode]:
         f"{partitions_path(DELETED)}/0": Znode(),
         state_path(DELETED, 0): Znode(encode_state(PartitionState(-1, 7, (2,), 4)), 3),
         f"{cluster.DELETIONS}/{DELETED}": Znode(),
-        cluster.REASSIGNMENTS: Znode(to_json({
-            "version": 1, "partitions": [{"topic": "one", "partition": 0, "replicas": list(MOVED)}],
-        })),
-    }  # fmt: skip
+        cluster.REASSIGNMENTS: Znode(
+            to_json(
+                {
+                    "version": 1,
+                    "partitions": [{"topic": "one", "partition": 0, "replicas": list(MOVED)}],
+                }
+            )
+        ),
+    }
 
 
 class World:

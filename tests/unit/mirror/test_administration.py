@@ -30,17 +30,29 @@ def test_a_refusal_is_of_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
         Change("acl", f"acl {n}", "create", subject=Binding(2, f"t{n}", 3, "User:a", "*", 3, 3))
         for n in range(AT_ONCE + 2)
     ]
-    failures = there.apply([
-        *acls, Change("acl", "old", "delete", subject=acls[0].subject),
-        Change("quota", "user a", "alter", {"producer_byte_rate": 1.0}, subject=(("user", "a"),)),
-        Change("quota", "user b", "alter", {"producer_byte_rate": None}, subject=(("user", "b"),)),
-        Change("broker-config", "x", "alter", {"x": "1"}), Change("broker-config", "y", "delete", {"y": None}),
-    ])  # fmt: skip
+    failures = there.apply(
+        [
+            *acls,
+            Change("acl", "old", "delete", subject=acls[0].subject),
+            Change("quota", "user a", "alter", {"producer_byte_rate": 1.0}, subject=(("user", "a"),)),
+            Change("quota", "user b", "alter", {"producer_byte_rate": None}, subject=(("user", "b"),)),
+            Change("broker-config", "x", "alter", {"x": "1"}),
+            Change("broker-config", "y", "delete", {"y": None}),
+        ]
+    )
     assert [str(each) for each in failures] == [
-        "acl acl 0: no", f"acl acl {AT_ONCE}: no", "acl old: no", "quota user a: no", "broker-config x: no",
+        "acl acl 0: no",
+        f"acl acl {AT_ONCE}: no",
+        "acl old: no",
+        "quota user a: no",
+        "broker-config x: no",
         "broker-config y: no",
-    ]  # fmt: skip
+    ]
     assert asked == [
-        (ApiKey.CREATE_ACLS, AT_ONCE), (ApiKey.CREATE_ACLS, 2), (ApiKey.DELETE_ACLS, 1),
-        (ApiKey.ALTER_CLIENT_QUOTAS, 2), (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1), (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1),
-    ]  # fmt: skip
+        (ApiKey.CREATE_ACLS, AT_ONCE),
+        (ApiKey.CREATE_ACLS, 2),
+        (ApiKey.DELETE_ACLS, 1),
+        (ApiKey.ALTER_CLIENT_QUOTAS, 2),
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1),
+        (ApiKey.INCREMENTAL_ALTER_CONFIGS, 1),
+    ]

@@ -26,9 +26,12 @@ NAMES = Names(["orders", "orders.eu"], "billing.*")
 
 
 def acl(
-    kind: ResourceType = ResourceType.TOPIC, name: str = "orders", pattern: PatternType = PatternType.LITERAL,
-    operation: Operation = Operation.READ, permission: Permission = Permission.ALLOW,
-) -> Binding:  # fmt: skip
+    kind: ResourceType = ResourceType.TOPIC,
+    name: str = "orders",
+    pattern: PatternType = PatternType.LITERAL,
+    operation: Operation = Operation.READ,
+    permission: Permission = Permission.ALLOW,
+) -> Binding:
     return Binding(kind, name, pattern, "User:a", "*", operation, permission)
 
 

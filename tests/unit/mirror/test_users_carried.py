@@ -94,9 +94,11 @@ def test_a_fingerprint_tells_credentials_apart_and_has_no_key() -> None:
     found = fingerprint(A, credential(), "ab" * 16)
     assert found.fits(A, credential())
     for other in (
-        credential()._replace(salt=b"x"), credential()._replace(stored_key=b"x" * 32),
-        credential()._replace(server_key=b"x" * 32), credential(iterations=8192),
-    ):  # fmt: skip
+        credential()._replace(salt=b"x"),
+        credential()._replace(stored_key=b"x" * 32),
+        credential()._replace(server_key=b"x" * 32),
+        credential(iterations=8192),
+    ):
         assert not found.fits(A, other)
     assert not found.fits(B, credential())
     assert found.digest != fingerprint(A, credential(), "cd" * 16).digest
@@ -104,14 +106,25 @@ def test_a_fingerprint_tells_credentials_apart_and_has_no_key() -> None:
 
 
 def decided(
-    here: dict[User, scram.Credential], there: dict[str, dict[str, int]], made: list[User], known: list[User],
-    *, deletions: bool = False, exclude: tuple[str, ...] = (), refused: str = "",
-) -> list[tuple[str, str]]:  # fmt: skip
-    found = [*changes(
-        Belongings(credentials=here), Belongings(users=there, keys_refused=refused),
-        Carry(frozenset({USERS}), deletions, (), exclude), Names([], ".*"), [key_of("user", each) for each in made],
-        {each: fingerprint(each, credential(), "00" * 16) for each in known},
-    )]  # fmt: skip
+    here: dict[User, scram.Credential],
+    there: dict[str, dict[str, int]],
+    made: list[User],
+    known: list[User],
+    *,
+    deletions: bool = False,
+    exclude: tuple[str, ...] = (),
+    refused: str = "",
+) -> list[tuple[str, str]]:
+    found = [
+        *changes(
+            Belongings(credentials=here),
+            Belongings(users=there, keys_refused=refused),
+            Carry(frozenset({USERS}), deletions, (), exclude),
+            Names([], ".*"),
+            [key_of("user", each) for each in made],
+            {each: fingerprint(each, credential(), "00" * 16) for each in known},
+        )
+    ]
     for each in found:
         assert each.kind == "user" and bool(each.why) == (each.action in ("leave", "refuse"))
         shown = json.dumps(each.as_json()) + repr(each)
@@ -142,9 +155,13 @@ HAS = {"a": {"SCRAM-SHA-256": 4096}}
     ],
 )
 def test_what_is_done_with_a_user(
-    here: list[User], there: dict[str, dict[str, int]], made: list[User], known: list[User], more: dict[str, Any],
+    here: list[User],
+    there: dict[str, dict[str, int]],
+    made: list[User],
+    known: list[User],
+    more: dict[str, Any],
     wanted: list[tuple[str, str]],
-) -> None:  # fmt: skip
+) -> None:
     assert decided({each: credential() for each in here}, there, made, known, **more) == wanted
 
 
@@ -172,9 +189,7 @@ def test_what_is_asked_of_the_destination(monkeypatch: pytest.MonkeyPatch) -> No
         asked.append((key, values))
         rows = values.get("credentials") or values["deletions"]
         codes = {"a": ErrorCode.unacceptable_credential, "gone": ErrorCode.resource_not_found}
-        return {
-            "results": [{"error_code": codes.get(each["name"], 0), "error_message": "no"} for each in rows]
-        }  # fmt: skip
+        return {"results": [{"error_code": codes.get(each["name"], 0), "error_message": "no"} for each in rows]}
 
     there = Administration("127.0.0.1:1")
     monkeypatch.setattr(there._client, "ask_any", answer)
@@ -187,7 +202,11 @@ def test_what_is_asked_of_the_destination(monkeypatch: pytest.MonkeyPatch) -> No
     assert [key for each in todo for key in made_keys(each)][1] == key_of("user", B)
     (store, values), *deletions = asked
     assert store == ApiKey.STORE_USER_SCRAM_CREDENTIALS and values["credentials"][1] == {
-        "name": "b", "mechanism": 2, "iterations": 4096, "salt": b"salt", "stored_key": b"\x01" * 32,
+        "name": "b",
+        "mechanism": 2,
+        "iterations": 4096,
+        "salt": b"salt",
+        "stored_key": b"\x01" * 32,
         "server_key": b"\x02" * 32,
-    }  # fmt: skip
+    }
     assert [key for key, _ in deletions] == [ApiKey.ALTER_USER_SCRAM_CREDENTIALS] * 2

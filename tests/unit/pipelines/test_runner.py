@@ -103,9 +103,13 @@ def test_options_of_a_file(tmp_path: Path) -> None:
     )
     options, settings = options_of(file, {"bootstrap": "b:2", "every": None}, {"gap": "y"}, {"spark.b": "2"})
     assert options == Options(
-        "b:2", once=True, batch_records=10, metrics=("::1", 9000), directory=Path("d"),
+        "b:2",
+        once=True,
+        batch_records=10,
+        metrics=("::1", 9000),
+        directory=Path("d"),
         spark={"spark.a": "1", "spark.b": "2"},
-    )  # fmt: skip
+    )
     assert settings == {"gap": "y", "limit": 3}
 
 
@@ -279,9 +283,14 @@ def test_mistakes_of_a_pipeline_are_reported(bootstrap: str, tmp_path: Path) -> 
 def progress(batch: int, rows: int, at: str, late: int = 0) -> dict[str, Any]:
     operator = {"numRowsTotal": 7, "memoryUsedBytes": 70, "numRowsDroppedByWatermark": late}
     return {
-        "runId": "r", "batchId": batch, "numInputRows": rows, "batchDuration": 500, "timestamp": at,
-        "stateOperators": [operator], "sources": [{"endOffset": json.dumps({"t": {"0": batch * 10}})}],
-    }  # fmt: skip
+        "runId": "r",
+        "batchId": batch,
+        "numInputRows": rows,
+        "batchDuration": 500,
+        "timestamp": at,
+        "stateOperators": [operator],
+        "sources": [{"endOffset": json.dumps({"t": {"0": batch * 10}})}],
+    }
 
 
 class Ends:
@@ -388,10 +397,12 @@ def test_what_a_run_waits_for_is_said(
         (Status("p", "starting"), "waits for Spark to start"),
         (Status("p", "running"), "waits for the pipeline to notice the request"),
         (Status("p", "stopping"), "waits for Spark to stop"),
-        (Status("p", "stopping", waits_for=["q", "r"], queries=[QueryStatus("q", running_s=12.3)]),
-         "waits for the batch of q (for 12 s now), r to finish"),
+        (
+            Status("p", "stopping", waits_for=["q", "r"], queries=[QueryStatus("q", running_s=12.3)]),
+            "waits for the batch of q (for 12 s now), r to finish",
+        ),
     ],
-)  # fmt: skip
+)
 def test_words_for_what_is_waited_for(status: Status, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert waiting(status) == text
     capsys.readouterr()
@@ -412,9 +423,13 @@ def test_a_slow_worker_is_as_little_fatal_to_the_test_of_a_new_pipeline_as_to_a_
         written = {node.name: node for node in ast.parse(test.read_text()).body if isinstance(node, ast.FunctionDef)}
         query = Query(1)
         names_there: dict[str, Any] = {
-            "Options": Options, "Run": Run, "load": lambda file, query=query: played(query), "PIPELINE": "",
-            "Broker": Broker, "Path": Path,
-        }  # fmt: skip
+            "Options": Options,
+            "Run": Run,
+            "load": lambda file, query=query: played(query),
+            "PIPELINE": "",
+            "Broker": Broker,
+            "Path": Path,
+        }
         exec(compile(ast.Module([written["run"]], []), str(test), "exec"), names_there)
         broker = SimpleNamespace(bootstrap=bootstrap)
         names_there["run"](broker, tmp_path / name, {})

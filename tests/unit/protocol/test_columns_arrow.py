@@ -25,14 +25,16 @@ def table(taken: ColumnBuffers) -> pa.Table:
 
     rows, count = taken.rows, taken.header_count
     pairs = column(
-        pa.struct([("key", pa.string()), ("value", pa.binary())]), count, None,
+        pa.struct([("key", pa.string()), ("value", pa.binary())]),
+        count,
+        None,
         children=[
             column(pa.string(), count, None, taken.header_key_offsets, taken.header_key_data),
             column(
                 pa.binary(), count, taken.header_value_validity, taken.header_value_offsets, taken.header_value_data
             ),
         ],
-    )  # fmt: skip
+    )
     made = pa.table(
         {
             "key": column(pa.binary(), rows, taken.key_validity, taken.key_offsets, taken.key_data),

@@ -108,9 +108,11 @@ def test_up_keeps_all(magic: int, codec: int) -> None:
         value = compress(codec, inner)
         if codec == Codec.LZ4 and not magic:
             value = old_formats.with_old_header_checksum(value)
-        produced = inner if codec == Codec.NONE else message(
-            part[-1].offset - base, value, magic=magic, attributes=codec, key=None
-        )  # fmt: skip
+        produced = (
+            inner
+            if codec == Codec.NONE
+            else message(part[-1].offset - base, value, magic=magic, attributes=codec, key=None)
+        )
         batch = up_convert(produced)
         assert batch is not None
         found = records_of(batch)
@@ -140,8 +142,16 @@ def test_many_records_are_converted_some_at_a_time(monkeypatch: pytest.MonkeyPat
 def test_what_old_clients_cannot_have_is_stepped_over() -> None:
     control = control_batch(10)
     first = bytes(build_batch([SimpleRecord(TIME, b"k", b"v", ())], base_offset=9))
-    last = bytes(build_batch([SimpleRecord(TIME, b"k", b"w", ())], base_offset=11, producer_id=7, producer_epoch=0,
-                             base_sequence=0, transactional=True))  # fmt: skip
+    last = bytes(
+        build_batch(
+            [SimpleRecord(TIME, b"k", b"w", ())],
+            base_offset=11,
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+    )
     assert [each.offset for each in read(down_convert(first + control + last, 1, 9, EVERYTHING).data)] == [9, 11]
     alone = down_convert(control, 1, 10, EVERYTHING)
     assert (alone.data, alone.next_offset, alone.refused) == (b"", 11, False)
@@ -152,10 +162,14 @@ def test_what_old_clients_cannot_have_is_stepped_over() -> None:
 def control_batch(offset: int) -> bytes:
     return bytes(
         build_batch(
-            [SimpleRecord(TIME, b"\0\0\0\1", b"\0\0\0\0\0\0", ())], base_offset=offset, producer_id=7, producer_epoch=0,
-            transactional=True, control=True,
+            [SimpleRecord(TIME, b"\0\0\0\1", b"\0\0\0\0\0\0", ())],
+            base_offset=offset,
+            producer_id=7,
+            producer_epoch=0,
+            transactional=True,
+            control=True,
         )
-    )  # fmt: skip
+    )
 
 
 def test_zstd_ends_an_answer_and_refuses_the_next() -> None:

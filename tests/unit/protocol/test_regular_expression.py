@@ -27,10 +27,14 @@ def test_the_whole_text_is_matched_as_by_python(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [
-        (r"\Qa.b\E+", "a.bb"), (r"ab\z", "ab"), (r"\p{Greek}+-\p{Lu}", "λόγος-É"), (r"[[:alpha:]]+[[:digit:]]", "abc7"),
-        (r"\pL+", "é"), (r"(?U)a+", "aa"),
+        (r"\Qa.b\E+", "a.bb"),
+        (r"ab\z", "ab"),
+        (r"\p{Greek}+-\p{Lu}", "λόγος-É"),
+        (r"[[:alpha:]]+[[:digit:]]", "abc7"),
+        (r"\pL+", "é"),
+        (r"(?U)a+", "aa"),
     ],
-)  # fmt: skip
+)
 def test_what_only_re2_knows(pattern: str, text: str) -> None:
     assert RegularExpression(pattern).matches(text)
     assert not RegularExpression(pattern).matches(text + "!")

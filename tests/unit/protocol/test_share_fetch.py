@@ -18,9 +18,7 @@ rows = st.lists(st.tuples(st.integers(0, 2**31 - 1), records, acquired), max_siz
 topics = st.dictionaries(st.uuids(), rows, max_size=3)
 
 
-@given(
-    st.sampled_from([1, 2]), st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**31 - 1), topics
-)  # fmt: skip
+@given(st.sampled_from([1, 2]), st.integers(-(2**31), 2**31 - 1), st.integers(0, 2**31 - 1), topics)
 def test_a_plain_answer_is_what_the_schema_makes_of_it(
     version: int, correlation_id: int, lock_ms: int, found: dict[UUID, list[share_fetch.Row]]
 ) -> None:

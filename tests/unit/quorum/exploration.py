@@ -139,8 +139,10 @@ class World:
         if node.granted is not None:
             core.election = Election(dict.fromkeys(node.granted))
         if node.ends:
-            seen = {id_: Replica(KEYS[id_], at, 0, 0 if at == end.offset else -1, 0)
-                    for id_, at in zip(IDS, node.ends, strict=True)}  # fmt: skip
+            seen = {
+                id_: Replica(KEYS[id_], at, 0, 0 if at == end.offset else -1, 0)
+                for id_, at in zip(IDS, node.ends, strict=True)
+            }
             replicas = {id_: seen.pop(id_) for id_ in core.voters._by_id}
             core.leadership = Leadership(KEYS[number], node.epoch_start, replicas, 0)
             core.leadership.observers = {KEYS[id_]: each for id_, each in seen.items() if each.end_offset >= 0}
@@ -467,8 +469,10 @@ class Found:
         for one, other in ((0, 1), (0, 2), (1, 2)):
             if any(a != b for a, b in zip(nodes[one].log, nodes[other].log, strict=False)):
                 self.reached.add("divergent suffix")
-        if any(message[0] == "voted" and message[5] and message[3] < nodes[message[2] - 1].epoch
-               for message in state.messages):  # fmt: skip
+        if any(
+            message[0] == "voted" and message[5] and message[3] < nodes[message[2] - 1].epoch
+            for message in state.messages
+        ):
             self.reached.add("late vote")
         if any(record >= VOTERS_UNIT for record in state.committed):
             self.reached.add("committed voters")

@@ -70,7 +70,7 @@ def refusal(change: object, *arguments: object) -> ErrorCode:
         (replica(at(2), at(1), kraft_version=0), False, 3, Update(at(1))),
         (replica(at(2), at(1), kraft_version=0), False, 4, None),
     ],
-)  # fmt: skip
+)
 def test_what_a_replica_asks_the_leader_for(core: QuorumCore, joins: bool, told: int, wanted: Change | None) -> None:
     assert wanted_change(following(core), joins=joins, told=told) == wanted
 

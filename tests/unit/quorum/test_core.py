@@ -474,8 +474,10 @@ def test_the_leader_describes_itself_as_caught_up() -> None:
     quorum.on_fetch(key(2), 4, 3)
     voters, observers = quorum.described(9)
     assert [(each.key.node_id, each.last_fetch_ms, each.last_caught_up_ms) for each in voters] == [
-        (1, 9, 9), (2, 3, 3), (3, -1, -1),
-    ]  # fmt: skip
+        (1, 9, 9),
+        (2, 3, 3),
+        (3, -1, -1),
+    ]
     assert observers == []
     assert quorum.described(10)[0][0].last_fetch_ms == 10, "to look changes nothing"
 

@@ -106,8 +106,17 @@ def fresh(world: World) -> State:
         (LATE_END, fresh(LATE_END), 680, {"follower of who resigned", "two candidates"}),
         (CHANGES, led(1), 662, {"uncommitted voters", "committed voters"}),
         (CHANGED, half_removed(), 866, {"uncommitted voters", "another leader after a change", "two candidates"}),
-        (SNAPSHOTS, behind(), 3140, {"snapshot", "snapshot after a divergent log", "log dropped at the start",
-                                     "log longer than the snapshot dropped"}),
+        (
+            SNAPSHOTS,
+            behind(),
+            3140,
+            {
+                "snapshot",
+                "snapshot after a divergent log",
+                "log dropped at the start",
+                "log longer than the snapshot dropped",
+            },
+        ),
         (CHANGED_BY_SNAPSHOT, removed(), 335, {"snapshot", "uncommitted voters"}),
     ],
     ids=[
@@ -123,7 +132,7 @@ def fresh(world: World) -> State:
         "snapshots",
         "changed-by-snapshot",
     ],
-)  # fmt: skip
+)
 def test_nothing_that_can_happen_breaks_a_promise(world: World, start: State, states: int, reached: set[str]) -> None:
     found = world.explore(start)
     assert reached <= found.reached
@@ -227,11 +236,31 @@ class WinsAlone(Election):
         (Rules(KeepsItsLastEpoch), SNAPSHOTS, behind()),
         (Rules(KeepsItsVoters), CHANGED_BY_SNAPSHOT, removed()),
     ],
-    ids=["up-to-date", "one-vote", "vote-on-disk", "majority", "own-epoch", "new-epoch", "late-votes", "own-log",
-         "fsync", "divergence", "leader-heard", "pre-vote", "resigned", "one-change", "at-once",
-         "snapshot", "snapshot-epoch", "log-dropped", "log-dropped-by-epoch", "snapshot-committed",
-         "snapshot-last-epoch", "snapshot-voters"],
-)  # fmt: skip
+    ids=[
+        "up-to-date",
+        "one-vote",
+        "vote-on-disk",
+        "majority",
+        "own-epoch",
+        "new-epoch",
+        "late-votes",
+        "own-log",
+        "fsync",
+        "divergence",
+        "leader-heard",
+        "pre-vote",
+        "resigned",
+        "one-change",
+        "at-once",
+        "snapshot",
+        "snapshot-epoch",
+        "log-dropped",
+        "log-dropped-by-epoch",
+        "snapshot-committed",
+        "snapshot-last-epoch",
+        "snapshot-voters",
+    ],
+)
 def test_without_any_one_rule_a_promise_is_broken(rules: Rules, world: World, start: State) -> None:
     without = replace(world, rules=rules, states_max=60_000)
     with pytest.raises((Violation, ValueError)) as caught:

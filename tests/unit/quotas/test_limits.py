@@ -31,9 +31,15 @@ def test_the_most_specific_level_holds() -> None:
 
 @pytest.mark.parametrize(
     ("level", "one", "other", "shared"),
-    [(2, ("u", "c"), ("u", "d"), True), (5, ("u", "c"), ("u", "d"), True), (5, ("u", "c"), ("v", "c"), False),
-     (6, ("u", "c"), ("v", "c"), True), (7, ("u", "c"), ("u", "d"), False), (1, ("u", "c"), ("u", "d"), False)],
-)  # fmt: skip
+    [
+        (2, ("u", "c"), ("u", "d"), True),
+        (5, ("u", "c"), ("u", "d"), True),
+        (5, ("u", "c"), ("v", "c"), False),
+        (6, ("u", "c"), ("v", "c"), True),
+        (7, ("u", "c"), ("u", "d"), False),
+        (1, ("u", "c"), ("u", "d"), False),
+    ],
+)
 def test_who_shares_a_quota(level: int, one: tuple[str, str], other: tuple[str, str], shared: bool) -> None:
     limits = Limits()
     limits.change(LEVELS[level], 1.0)

@@ -28,9 +28,11 @@ sys.exit(child.main("console", sys.argv[1:], run))
 
 def started(waits: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, f'{{"waits": {waits}}}'], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [sys.executable, "-c", PROGRAM, f'{{"waits": {waits}}}'],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-    )  # fmt: skip
+    )
 
 
 def test_it_ends_while_whoever_started_it_is_there() -> None:

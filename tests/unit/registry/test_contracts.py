@@ -26,9 +26,17 @@ def test_the_form_of_metadata() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [[], "x", {"properties": [1]}, {"properties": {"a": None}}, {"tags": {"a": "b"}}, {"tags": {"a": [[]]}},
-              {"sensitive": "all"}],
-)  # fmt: skip
+    "given",
+    [
+        [],
+        "x",
+        {"properties": [1]},
+        {"properties": {"a": None}},
+        {"tags": {"a": "b"}},
+        {"tags": {"a": [[]]}},
+        {"sensitive": "all"},
+    ],
+)
 def test_metadata_that_are_none(given: Any) -> None:
     with pytest.raises(InvalidContract):
         metadata_of(given)
@@ -37,11 +45,18 @@ def test_metadata_that_are_none(given: Any) -> None:
 def test_the_form_of_rules() -> None:
     found = rule_set_of({"domainRules": [rule(tags=["b", "a"], params={"z": 1}, doc=None)], "migrationRules": None})
     assert found == {
-        "domainRules": [{
-            "name": "r", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": "CEL", "tags": ["a", "b"],
-            "params": {"z": "1"}, "disabled": False,
-        }],
-    }  # fmt: skip
+        "domainRules": [
+            {
+                "name": "r",
+                "kind": "TRANSFORM",
+                "mode": "WRITEREAD",
+                "type": "CEL",
+                "tags": ["a", "b"],
+                "params": {"z": "1"},
+                "disabled": False,
+            }
+        ],
+    }
 
 
 @pytest.mark.parametrize(
@@ -78,10 +93,12 @@ def test_a_rule_of_a_newer_registry_is_kept() -> None:
 def test_the_digest_is_of_members_in_confluents_order() -> None:
     """`Schema.updateHash`, `Metadata.updateHash`, `Rule.updateHash` of Confluent's registry."""
     metadata = metadata_of({"properties": {"b": "2", "a": "1"}, "tags": {"t": ["y", "x"]}, "sensitive": ["s"]})
-    rules = rule_set_of({
-        "domainRules": [rule(doc="d", tags=["g"], params={"p": "q"}, expr="e", onFailure="f", disabled=True)],
-        "enableAt": "SERVER",
-    })  # fmt: skip
+    rules = rule_set_of(
+        {
+            "domainRules": [rule(doc="d", tags=["g"], params={"p": "q"}, expr="e", onFailure="f", disabled=True)],
+            "enableAt": "SERVER",
+        }
+    )
     expected = b'"int"' + b"\1" + b"txya1b2s" + b"\1" + b"rdTRANSFORMWRITEREADCELgpqef" + b"\1" + b"SERVER"
     assert digest_of('"int"', (), metadata, rules) == hashlib.md5(expected, usedforsecurity=False).digest()
 

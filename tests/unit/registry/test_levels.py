@@ -89,11 +89,18 @@ def test_addresses_that_are_the_same_are_said() -> None:
 
 def test_the_assignment_is_confluents() -> None:
     assert choose({"m1": A}) == {
-        "version": 1, "error": 0, "master": "m1",
+        "version": 1,
+        "error": 0,
+        "master": "m1",
         "master_identity": {
-            "version": 1, "host": "a", "port": 1, "master_eligibility": True, "scheme": "http", "leader": True,
+            "version": 1,
+            "host": "a",
+            "port": 1,
+            "master_eligibility": True,
+            "scheme": "http",
+            "leader": True,
         },
-    }  # fmt: skip
+    }
     assert Identity.of_json(A.as_json()) == A
 
 

@@ -177,8 +177,10 @@ def test_messages_of_other_files_are_compared_where_they_are_used() -> None:
     old, new = schema(USES, imported("int32 a = 1;")), schema(USES, imported("string a = 1;"))
     found = protobuf_diff.compare(old.file, old.others, new.file, new.others)
     assert [f"{each.kind} {each.path}" for each in found] == [
-        "FIELD_SCALAR_KIND_CHANGED #/In/1", "FIELD_NAMED_TYPE_CHANGED #/M/1", "FIELD_NAMED_TYPE_CHANGED #/M/2",
-    ]  # fmt: skip
+        "FIELD_SCALAR_KIND_CHANGED #/In/1",
+        "FIELD_NAMED_TYPE_CHANGED #/M/1",
+        "FIELD_NAMED_TYPE_CHANGED #/M/2",
+    ]
     wider = schema(USES, imported("int64 a = 1; int32 b = 2;"))
     assert wider.differences(old) == []
 

@@ -67,9 +67,17 @@ def test_members_that_are_not_known_are_kept() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [None, b"", b"nothing", b"[]", b'{"keytype":"OTHER"}', b'{"keytype":"SCHEMA","version":1,"magic":1}',
-     b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":2}', b'{"keytype":"SCHEMA","subject":"s","magic":1}'],
-)  # fmt: skip
+    [
+        None,
+        b"",
+        b"nothing",
+        b"[]",
+        b'{"keytype":"OTHER"}',
+        b'{"keytype":"SCHEMA","version":1,"magic":1}',
+        b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":2}',
+        b'{"keytype":"SCHEMA","subject":"s","magic":1}',
+    ],
+)
 def test_keys_that_cannot_be_read(data: bytes | None) -> None:
     with pytest.raises(UnreadableRecord):
         decode_key(data)
@@ -78,9 +86,12 @@ def test_keys_that_cannot_be_read(data: bytes | None) -> None:
 def test_the_digest_is_of_all_that_a_schema_says() -> None:
     same = record("other", 9, 9)
     different = [
-        record(text='"long"'), record(references=(Reference("n", "s", 1),)), record(metadata={}),
-        record(metadata={"properties": {"a": "b"}}), record(rule_set={"domainRules": [{"name": "r"}]}),
-    ]  # fmt: skip
+        record(text='"long"'),
+        record(references=(Reference("n", "s", 1),)),
+        record(metadata={}),
+        record(metadata={"properties": {"a": "b"}}),
+        record(rule_set={"domainRules": [{"name": "r"}]}),
+    ]
     assert same.digest == record().digest
     assert len({each.digest for each in [record(), *different]}) == 6
     assert record(text='"string"').guid == "095d71cf-1255-6b9d-5e33-0ad575b3df5d"  # MD5 of the text alone
@@ -145,8 +156,10 @@ def test_configuration_in_scope() -> None:
     state.apply(Key(records.CONFIG, "s"), b'{"subject":"s","compatibilityGroup":"g"}')
     assert state.config_in_scope("t") == {"compatibilityLevel": "FULL", "normalize": True}
     assert state.config_in_scope("s") == {
-        "compatibilityLevel": "FULL", "normalize": True, "compatibilityGroup": "g",
-    }  # fmt: skip
+        "compatibilityLevel": "FULL",
+        "normalize": True,
+        "compatibilityGroup": "g",
+    }
     assert state.config_in_scope(":.c:s") == {"compatibilityLevel": "FORWARD"}
     assert state.config_in_scope(":.d:s") == {"compatibilityLevel": "NONE"}
     state.apply(Key(records.CONFIG), None)

@@ -41,9 +41,12 @@ class NumbersLog:
         return self.log_end_offset if self.log_end_offset - self.durable < self.flush_messages else self.durable
 
     def observe(
-        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[int], None],
+        self,
+        fsynced: Callable[[], None],
+        offline: Callable[[], None],
+        truncated: Callable[[int], None],
         start_moved: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._fsynced, self._offline, self._truncated = fsynced, offline, truncated
         self._start_moved = start_moved
 

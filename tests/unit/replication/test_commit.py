@@ -220,10 +220,14 @@ def test_a_duplicate_waits_for_the_original() -> None:
 @pytest.mark.parametrize(
     ("event", "error"),
     [
-        ("resign", LOST), ("same leader, new epoch", LOST), ("truncate", LOST),
-        ("delete", ErrorCode.unknown_topic_or_partition), ("fail", ErrorCode.kafka_storage_error), ("stop", LOST),
+        ("resign", LOST),
+        ("same leader, new epoch", LOST),
+        ("truncate", LOST),
+        ("delete", ErrorCode.unknown_topic_or_partition),
+        ("fail", ErrorCode.kafka_storage_error),
+        ("stop", LOST),
     ],
-)  # fmt: skip
+)
 def test_waiters_hear_what_happened(event: str, error: ErrorCode, flush_messages: int) -> None:
     partition, log = leading((1, 2), flush_messages=flush_messages)
     told = append(partition)
@@ -245,10 +249,12 @@ def test_waiters_hear_what_happened(event: str, error: ErrorCode, flush_messages
 @pytest.mark.parametrize(
     ("event", "error"),
     [
-        ("resign", LOST), ("truncate", LOST), ("delete", ErrorCode.unknown_topic_or_partition),
+        ("resign", LOST),
+        ("truncate", LOST),
+        ("delete", ErrorCode.unknown_topic_or_partition),
         ("fail", ErrorCode.kafka_storage_error),
     ],
-)  # fmt: skip
+)
 def test_a_wait_for_the_own_disk_alone_ends_with_it_too(event: str, error: ErrorCode) -> None:
     partition, log = leading((1, 2), flush_messages=1)
     told = append(partition, ACKS_LEADER)
@@ -263,10 +269,12 @@ def test_a_wait_for_the_own_disk_alone_ends_with_it_too(event: str, error: Error
 @pytest.mark.parametrize(
     ("event", "error"),
     [
-        ("resign", LOST), ("delete", ErrorCode.unknown_topic_or_partition), ("fail", ErrorCode.kafka_storage_error),
+        ("resign", LOST),
+        ("delete", ErrorCode.unknown_topic_or_partition),
+        ("fail", ErrorCode.kafka_storage_error),
         ("stop", LOST),
     ],
-)  # fmt: skip
+)
 def test_a_wait_for_a_deletion_ends_with_it_too(event: str, error: ErrorCode) -> None:
     partition, log = leading((1, 2))
     append(partition)
@@ -282,10 +290,13 @@ def test_a_wait_for_a_deletion_ends_with_it_too(event: str, error: ErrorCode) ->
 @pytest.mark.parametrize(
     ("event", "error"),
     [
-        ("resign", LOST), ("same leader, new epoch", LOST), ("truncate", LOST), ("delete", LOST),
+        ("resign", LOST),
+        ("same leader, new epoch", LOST),
+        ("truncate", LOST),
+        ("delete", LOST),
         ("fail", ErrorCode.kafka_storage_error),
     ],
-)  # fmt: skip
+)
 def test_who_begins_to_wait_after_it_happened_hears_it_at_once(event: str, error: ErrorCode, acks: int) -> None:
     """What was appended before: the offsets are there again, or were never committed."""
     partition, log = leading((1, 2), flush_messages=1)
@@ -456,8 +467,10 @@ def test_what_the_leader_before_may_have_committed_is_deleted_later() -> None:
     partition.update(registration(epoch=1, partition_epoch=1, isr=(1, 2, 3)))
     append(partition)
     assert [refused(lambda end=end: partition.delete_records(end)) for end in (1, 5, 6)] == [
-        ErrorCode.not_leader_or_follower, ErrorCode.not_leader_or_follower, ErrorCode.offset_out_of_range
-    ]  # fmt: skip
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.offset_out_of_range,
+    ]
     for replica in (2, 3):
         fetch(partition, replica, 5, epoch=1)
     assert partition.delete_records(5) == 5

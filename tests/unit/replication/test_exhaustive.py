@@ -245,10 +245,15 @@ class Model:
         log: Any = partition.log
         disk = world.disks[node]
         new = Disk(
-            tuple(log.records), tuple(log.epochs), log.high_watermark, disk.broker_epoch, disk.heard,
+            tuple(log.records),
+            tuple(log.epochs),
+            log.high_watermark,
+            disk.broker_epoch,
+            disk.heard,
             tuple((id_, each.end_offset, each.broker_epoch) for id_, each in sorted(partition.others.items())),
-            partition.epoch_start if partition.is_leader else 0, partition._pending_isr,
-        )  # fmt: skip
+            partition.epoch_start if partition.is_leader else 0,
+            partition._pending_isr,
+        )
         disks = (*world.disks[:node], new, *world.disks[node + 1 :])
         committed = world.committed
         if partition.is_leader:
@@ -454,11 +459,16 @@ class Model:
         log: Any = partition.log
         outcome = followed.take(
             FetchedPartition(
-                0, answer.error, answer.high_watermark, -1, 0, records=b"".join(map(batch, answer.records)),
+                0,
+                answer.error,
+                answer.high_watermark,
+                -1,
+                0,
+                records=b"".join(map(batch, answer.records)),
                 diverging_epoch=diverging,
             ),
             0,
-        )  # fmt: skip
+        )
         if outcome.next is Next.TRUNCATE:
             self.seen["truncations"] += 1
             if outcome.offset < log.high_watermark:
@@ -472,8 +482,10 @@ class Model:
         """As `controller/isr.py` decides. The answer is the metadata that follows."""
         now = world.now
         if (asked.leader, asked.leader_epoch, asked.partition_epoch) != (
-            now.leader, now.leader_epoch, now.partition_epoch,
-        ):  # fmt: skip
+            now.leader,
+            now.leader_epoch,
+            now.partition_epoch,
+        ):
             self.seen["late questions"] += 1
             return world
         stale = [id_ for id_, epoch in asked.isr if epoch not in (world.broker_epochs[id_], -1)]

@@ -162,9 +162,12 @@ def test_headers() -> None:
     source, record = Source("t", 1, "g"), Record(7, 123, b"k", b"v", (("h", b"x"),), 0)
     plain = context_headers(source, 7, 2, Reason.REJECTED, record, told=False)
     assert plain == (
-        ("__dlq.errors.topic", b"t"), ("__dlq.errors.partition", b"1"), ("__dlq.errors.offset", b"7"),
-        ("__dlq.errors.group", b"g"), ("__dlq.errors.delivery.count", b"2"),
+        ("__dlq.errors.topic", b"t"),
+        ("__dlq.errors.partition", b"1"),
+        ("__dlq.errors.offset", b"7"),
+        ("__dlq.errors.group", b"g"),
+        ("__dlq.errors.delivery.count", b"2"),
         ("__dlq.errors.message", b"Offset rejected by client."),
-    )  # fmt: skip
+    )
     own = (("__ottla.dlq.reason", b"rejected"), ("__ottla.dlq.timestamp", b"123"))
     assert context_headers(source, 7, 2, Reason.REJECTED, record, told=True) == (("h", b"x"), *plain, *own)

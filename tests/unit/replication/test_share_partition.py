@@ -24,9 +24,15 @@ def partition(*batches: StateBatch, start: int = 0, config: ShareConfig | None =
 
 
 def fetch(
-    it: SharePartition, member: str = "a", batches: list[ReadBatch] | None = None, records: int = 500, now_ms: int = 0,
-    *, strict: bool = False, size: int = 500,
-) -> list[Acquired]:  # fmt: skip
+    it: SharePartition,
+    member: str = "a",
+    batches: list[ReadBatch] | None = None,
+    records: int = 500,
+    now_ms: int = 0,
+    *,
+    strict: bool = False,
+    size: int = 500,
+) -> list[Acquired]:
     wanted = Wanted(member, records, size, strict)
     return it.acquire(wanted, it.next_fetch_offset(), TEN if batches is None else batches, now_ms)
 
@@ -201,9 +207,7 @@ def test_a_fetch_may_be_strict_about_its_number_of_records() -> None:
 
 def test_new_records_come_in_batches_of_about_the_wanted_size() -> None:
     log = [ReadBatch(base, base + 2) for base in range(0, 30, 3)]
-    assert fetch(partition(), batches=log, records=20, size=5) == [
-        (0, 5, 1), (6, 11, 1), (12, 17, 1), (18, 20, 1)
-    ]  # fmt: skip
+    assert fetch(partition(), batches=log, records=20, size=5) == [(0, 5, 1), (6, 11, 1), (12, 17, 1), (18, 20, 1)]
 
 
 def test_the_closer_to_the_last_delivery_the_fewer_at_once() -> None:
@@ -219,9 +223,7 @@ def test_the_closer_to_the_last_delivery_the_fewer_at_once() -> None:
 
 
 def test_what_was_not_written_is_fetched_again_by_a_new_leader() -> None:
-    it = partition(
-        StateBatch(5, 9, DeliveryState.ACKNOWLEDGED, 1), StateBatch(15, 19, DeliveryState.AVAILABLE, 2)
-    )  # fmt: skip
+    it = partition(StateBatch(5, 9, DeliveryState.ACKNOWLEDGED, 1), StateBatch(15, 19, DeliveryState.AVAILABLE, 2))
     log = [ReadBatch(0, 19)]
     assert it.next_fetch_offset() == 0
     assert fetch(it, batches=log) == [(0, 4, 1), (10, 14, 1), (15, 19, 3)]
@@ -268,9 +270,12 @@ def test_what_was_compacted_away_is_not_waited_for() -> None:
 
 def test_aborted_transactions_are_left_out() -> None:
     log = [
-        ReadBatch(0, 4, 7, True), ReadBatch(5, 6), ReadBatch(7, 7, 7, True, True), ReadBatch(8, 9, 7, True),
+        ReadBatch(0, 4, 7, True),
+        ReadBatch(5, 6),
+        ReadBatch(7, 7, 7, True, True),
+        ReadBatch(8, 9, 7, True),
         ReadBatch(10, 10, 8, True),
-    ]  # fmt: skip
+    ]
     ranges = aborted_ranges(log, [(7, 0)])
     assert ranges == [OffsetRange(0, 4)], "what the producer writes after the marker is another transaction"
     it = partition()
@@ -296,7 +301,7 @@ def test_offsets_without_ranges() -> None:
         left = without(acquired, ranges)
         assert [(o, c) for first, last, c in left for o in range(first, last + 1)] == [
             (o, c) for first, last, c in acquired for o in range(first, last + 1) if o not in gone
-        ]  # fmt: skip
+        ]
 
 
 def test_what_members_hold_and_what_was_delivered_more_than_once() -> None:

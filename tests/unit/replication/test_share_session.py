@@ -19,9 +19,14 @@ class Broker:
         self.sessions = ShareSessions(count_max, lambda key, session: self.ended.append(key))
 
     def fetch(
-        self, epoch: int, *partitions: SharedPartition, key: SessionKey = KEY, connection: str = "c1",
-        forgotten: tuple[SharedPartition, ...] = (), acknowledges: bool = False,
-    ) -> ShareSession | None:  # fmt: skip
+        self,
+        epoch: int,
+        *partitions: SharedPartition,
+        key: SessionKey = KEY,
+        connection: str = "c1",
+        forgotten: tuple[SharedPartition, ...] = (),
+        acknowledges: bool = False,
+    ) -> ShareSession | None:
         return self.sessions.fetch(key, epoch, partitions, forgotten, connection, acknowledges=acknowledges)
 
     def refused(self, epoch: int, key: SessionKey = KEY, *, acknowledges: bool = False) -> ErrorCode:

@@ -42,11 +42,15 @@ def test_the_other_parts_of_a_filter() -> None:
 @pytest.mark.parametrize(
     ("parts", "unknown"),
     [
-        ({}, None), ({"resource_type": 0}, "patternFilter"), ({"resource_type": 99}, "patternFilter"),
-        ({"pattern_type": 5}, "patternFilter"), ({"operation": 0}, "entryFilter"), ({"operation": 77}, "entryFilter"),
+        ({}, None),
+        ({"resource_type": 0}, "patternFilter"),
+        ({"resource_type": 99}, "patternFilter"),
+        ({"pattern_type": 5}, "patternFilter"),
+        ({"operation": 0}, "entryFilter"),
+        ({"operation": 77}, "entryFilter"),
         ({"permission_type": -1}, "entryFilter"),
     ],
-)  # fmt: skip
+)
 def test_codes_that_mean_nothing(parts: dict[str, int], unknown: str | None) -> None:
     assert AclFilter(**parts).unknown_part == unknown
 

@@ -36,8 +36,10 @@ def test_a_line() -> None:
 
 def test_times() -> None:
     assert [timestamp(each) for each in (0, 999, 951_782_400_000)] == [
-        "1970-01-01T00:00:00.000Z", "1970-01-01T00:00:00.999Z", "2000-02-29T00:00:00.000Z"
-    ]  # fmt: skip
+        "1970-01-01T00:00:00.000Z",
+        "1970-01-01T00:00:00.999Z",
+        "2000-02-29T00:00:00.000Z",
+    ]
 
 
 def test_what_clients_choose_makes_no_line_too_long_and_no_second_line() -> None:
@@ -71,7 +73,7 @@ def test_a_whole_chain_fits_also_over_restarts() -> None:
         (lambda each: [*each[:2], each[2][:-20] + b"\n", *each[3:]], [(3, "is no event"), (4, "event 3 is missing")]),
         (lambda each: each[1:], [(1, "were removed from their file"), (0, "events 1 to 1 are missing")]),
     ],
-)  # fmt: skip
+)
 def test_lines_that_were_touched(change, expected) -> None:  # type: ignore[no-untyped-def]
     found = problems(change(lines(6)))
     assert [number for number, _ in found] == [number for number, _ in expected]

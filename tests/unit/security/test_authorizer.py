@@ -31,9 +31,15 @@ class Rules:
         self.acls: dict[UUID, Any] = {}
 
     def add(
-        self, name: str = "orders", operation: Operation = READ, permission: Permission = ALLOW, who: str = ALICE,
-        host: str = "*", pattern: PatternType = LITERAL, kind: ResourceType = TOPIC,
-    ) -> UUID:  # fmt: skip
+        self,
+        name: str = "orders",
+        operation: Operation = READ,
+        permission: Permission = ALLOW,
+        who: str = ALICE,
+        host: str = "*",
+        pattern: PatternType = LITERAL,
+        kind: ResourceType = TOPIC,
+    ) -> UUID:
         acl_id = UUID(int=len(self.acls) + 1)
         acl = AccessControlEntryRecord(acl_id, kind, name, pattern, who, host, operation, permission)
         self.authorizer.apply({acl_id: acl}, self.acls)
@@ -45,9 +51,13 @@ class Rules:
         self.acls[acl_id] = None
 
     def may(
-        self, operation: Operation = READ, name: str = "orders", who: str = ALICE, host: str = HOST,
+        self,
+        operation: Operation = READ,
+        name: str = "orders",
+        who: str = ALICE,
+        host: str = HOST,
         kind: ResourceType = TOPIC,
-    ) -> bool:  # fmt: skip
+    ) -> bool:
         return self.authorizer.is_allowed(who, host, operation, kind, name)
 
     def rule(self, operation: Operation = READ, name: str = "orders", who: str = ALICE) -> str:
@@ -181,9 +191,11 @@ def test_a_resource_without_acls_is_everyones_if_the_setting_says_so() -> None:
     rules = Rules(everyone=True)
     assert rules.may() and rules.rule() == "DefaultAllow"
     ids = [
-        rules.add(who=BOB, operation=WRITE), rules.add("pre", who=BOB, pattern=PREFIXED), rules.add("x", kind=GROUP),
+        rules.add(who=BOB, operation=WRITE),
+        rules.add("pre", who=BOB, pattern=PREFIXED),
+        rules.add("x", kind=GROUP),
         rules.add("y", permission=DENY, who=BOB),
-    ]  # fmt: skip
+    ]
     assert not rules.may() and rules.rule() == "DefaultDeny", "an ACL of somebody else covers it"
     assert not rules.may(name="prefix") and not rules.may(name="y")
     assert rules.may(name="x") and rules.may(name="unrelated")

@@ -17,9 +17,13 @@ NAMES = ("orders", "a b", 'q"uote', "é", "x:LITERAL:y", "rule=1", "for request 
 def record(name: str) -> logging.LogRecord:
     found = logging.LogRecord("ottla.authorizer", logging.INFO, "", 0, "denied", None, None)
     values = fields(
-        principal="User:alice", operation="DESCRIBE_CONFIGS", host="10.0.0.7",
-        resource=f"TRANSACTIONAL_ID:LITERAL:{name}", rule="DefaultDeny", denials_left_out=None,
-    )  # fmt: skip
+        principal="User:alice",
+        operation="DESCRIBE_CONFIGS",
+        host="10.0.0.7",
+        resource=f"TRANSACTIONAL_ID:LITERAL:{name}",
+        rule="DefaultDeny",
+        denials_left_out=None,
+    )
     found.__dict__.update(values)
     return found
 
@@ -34,8 +38,15 @@ def test_lines_of_the_log(form: logging.Formatter, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_lines_of_the_audit_log(name: str) -> None:
-    event = {"event": "AccessDenied", "principal": "User:alice", "host": "h", "operation": "WRITE",
-             "resource": f"topic:{name}", "allowed": False, "rule": "DefaultDeny"}  # fmt: skip
+    event = {
+        "event": "AccessDenied",
+        "principal": "User:alice",
+        "host": "h",
+        "operation": "WRITE",
+        "resource": f"topic:{name}",
+        "allowed": False,
+        "rule": "DefaultDeny",
+    }
     line = Chain().seal(0, event).decode()
     assert denial_of(line) == Denial("User:alice", "write", "topic", name, "h", "DefaultDeny")
 
@@ -43,9 +54,14 @@ def test_lines_of_the_audit_log(name: str) -> None:
 @pytest.mark.parametrize("name", ["orders", "a.b-c_d"])
 @pytest.mark.parametrize(
     ("kind", "word"),
-    [("Topic", "topic"), ("TransactionalId", "transactional-id"), ("DelegationToken", "token"), ("Group", "group"),
-     ("Cluster", "cluster")],
-)  # fmt: skip
+    [
+        ("Topic", "topic"),
+        ("TransactionalId", "transactional-id"),
+        ("DelegationToken", "token"),
+        ("Group", "group"),
+        ("Cluster", "cluster"),
+    ],
+)
 def test_lines_of_kafka(kind: str, word: str, name: str) -> None:
     line = (
         f"[2026-11-28 10:00:00,000] INFO Principal = User:CN=a,O=b is Denied operation = CLUSTER_ACTION from host = "
@@ -60,9 +76,18 @@ def test_lines_of_kafka(kind: str, word: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["", "{", "{}", "[1]", "principal=User:a operation=READ", 'principal="User:a operation=READ resource=topic:t',
-     json.dumps({"principal": 1, "operation": "READ", "resource": "topic:t"}), "resource=dog:t principal=a operation=r",
-     "{" * 5000 + "}", "principal= " * 1000],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "{}",
+        "[1]",
+        "principal=User:a operation=READ",
+        'principal="User:a operation=READ resource=topic:t',
+        json.dumps({"principal": 1, "operation": "READ", "resource": "topic:t"}),
+        "resource=dog:t principal=a operation=r",
+        "{" * 5000 + "}",
+        "principal= " * 1000,
+    ],
+)
 def test_what_is_no_such_line(line: str) -> None:
     assert denial_of(line) is None

@@ -255,10 +255,16 @@ def test_a_refused_token_is_answered_in_json_first() -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        b"", b"\x01", b"n,,\x01\x01", b"n,,\x01auth=Basic abc\x01\x01", b"n,,\x01auth=Bearer\x01\x01",
-        b"p=x,,\x01auth=Bearer abc\x01\x01", b"n,,\x01auth=Bearer a b\x01\x01", b"\xff\x00",
+        b"",
+        b"\x01",
+        b"n,,\x01\x01",
+        b"n,,\x01auth=Basic abc\x01\x01",
+        b"n,,\x01auth=Bearer\x01\x01",
+        b"p=x,,\x01auth=Bearer abc\x01\x01",
+        b"n,,\x01auth=Bearer a b\x01\x01",
+        b"\xff\x00",
     ],
-)  # fmt: skip
+)
 def test_malformed_messages(message: bytes) -> None:
     with pytest.raises(AuthenticationFailed):
         server().step(message)

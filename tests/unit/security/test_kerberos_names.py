@@ -52,10 +52,21 @@ def test_a_result_that_is_no_simple_name_is_refused() -> None:
 @pytest.mark.parametrize(
     "rule",
     [
-        "RULE", "RULE:[1:$1", "RULE:[:$1]", "DEFAULTS", "RULE:[1:$1]x", "RULE:[1:$2]", "RULE:[1:$]", "RULE:[1:$1](()",
-        "RULE:[1:$1](a)s/a/$1/", "RULE:[1:$1](a)s/a/b", r"RULE:[1:$1](\p{Alpha})", "default", "",
+        "RULE",
+        "RULE:[1:$1",
+        "RULE:[:$1]",
+        "DEFAULTS",
+        "RULE:[1:$1]x",
+        "RULE:[1:$2]",
+        "RULE:[1:$]",
+        "RULE:[1:$1](()",
+        "RULE:[1:$1](a)s/a/$1/",
+        "RULE:[1:$1](a)s/a/b",
+        r"RULE:[1:$1](\p{Alpha})",
+        "default",
+        "",
     ],
-)  # fmt: skip
+)
 def test_rules_that_cannot_be_read_are_refused(rule: str) -> None:
     with pytest.raises(OttlaError, match=r"sasl\.kerberos\.principal\.to\.local\.rules"):
         ShortNamer([rule], "EXAMPLE.ORG")

@@ -41,7 +41,7 @@ def test_the_right_password() -> None:
         (b"\0alice\0secret\0\0\0", "Invalid SASL/PLAIN response: expected 3 tokens, got 4"),
         (b"\0alice\0\xff", "Authentication failed: Invalid username or password"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(token: bytes, message: str) -> None:
     there = PlainServer(USERS)
     with pytest.raises(AuthenticationFailed) as failure:

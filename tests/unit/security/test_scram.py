@@ -144,12 +144,25 @@ def test_a_final_message_counts_for_one_exchange_only() -> None:
 @pytest.mark.parametrize(
     "first",
     [
-        b"", b"n", b"n,,", b"n,,n=alice", b"n,,r=abc", b"n,,n=,r=abc", b"n,,n=alice,r=", b"n,,n=al=2Bice,r=abc",
-        b"x,,n=alice,r=abc", b"n,,n=alice,r=a\x01c", b"\xff", b"n,,n=a\0b,r=abc", b"n,,r=abc,n=alice",
-        b"p=tls-unique,,n=alice,r=abc", b"n,,m=must,n=alice,r=abc", b"n,a=bob,n=alice,r=abc",
+        b"",
+        b"n",
+        b"n,,",
+        b"n,,n=alice",
+        b"n,,r=abc",
+        b"n,,n=,r=abc",
+        b"n,,n=alice,r=",
+        b"n,,n=al=2Bice,r=abc",
+        b"x,,n=alice,r=abc",
+        b"n,,n=alice,r=a\x01c",
+        b"\xff",
+        b"n,,n=a\0b,r=abc",
+        b"n,,r=abc,n=alice",
+        b"p=tls-unique,,n=alice,r=abc",
+        b"n,,m=must,n=alice,r=abc",
+        b"n,a=bob,n=alice,r=abc",
         b"n,,n=" + b"a" * 70_000 + b",r=abc",
     ],
-)  # fmt: skip
+)
 def test_a_bad_first_message_is_refused(first: bytes) -> None:
     """Demanded channel binding (p=) and mandatory extensions (m=) among them: RFC 5802, chapters 5.1 and 6."""
     with pytest.raises(AuthenticationFailed):

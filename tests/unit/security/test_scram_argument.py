@@ -34,7 +34,9 @@ def test_a_salted_password_and_quotes() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "form"), ("SCRAM-SHA-256", "form"), ("SCRAM-SHA-256=name=a,password=canary", "form"),
+        ("", "form"),
+        ("SCRAM-SHA-256", "form"),
+        ("SCRAM-SHA-256=name=a,password=canary", "form"),
         ("SCRAM-SHA-1=[name=a,password=canary]", "SCRAM-SHA-1 is not one"),
         ("SCRAM-SHA-256=[password=canary]", "name is missing"),
         ("SCRAM-SHA-256=[name=a]", "exactly one"),
@@ -50,7 +52,7 @@ def test_a_salted_password_and_quotes() -> None:
         ('SCRAM-SHA-256=[name=a,password="canary]', "cannot be read"),
         ("SCRAM-SHA-256=[name=a,password=]", "empty"),
     ],
-)  # fmt: skip
+)
 def test_what_is_refused(text: str, why: str) -> None:
     with pytest.raises(OttlaError, match=why) as refusal:
         parse_scram_argument(text, BYTES)

@@ -27,9 +27,11 @@ async def running(
 ) -> AsyncIterator[Node]:
     """A node that is started again on its files needs another seed: the first gave it its topic ids."""
     defaults = {
-        "log.dirs": directory, "listeners": "PLAINTEXT://127.0.0.1:0", "log.retention.ms": "-1",
+        "log.dirs": directory,
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.retention.ms": "-1",
         "ottla.log.slow.request.ms": "-1",  # a loaded machine is no reason for a warning
-    }  # fmt: skip
+    }
     config = ServerConfig.load(None, {**defaults, **(settings or {})}, {})
     node = Node(config, fs or OsFileSystem(), SystemClock(), random.Random(seed), SystemNetwork())
     try:
@@ -88,9 +90,14 @@ def produce_values(topic: str, records: bytes, acks: int = -1, partition: int = 
 def fetch_values(topic: str, offset: int, **more: Any) -> dict[str, Any]:
     asked = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
     return {
-        "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 24, "session_id": 0, "session_epoch": -1,
-        "topics": [{"topic": topic, "partitions": [asked]}], **more,
-    }  # fmt: skip
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 1 << 24,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic": topic, "partitions": [asked]}],
+        **more,
+    }
 
 
 def batch(size: int = 10, count: int = 1, **options: Any) -> bytes:

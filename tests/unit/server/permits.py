@@ -123,15 +123,25 @@ def requests(key: int, version: int, topic_id: UUID) -> Iterator[dict[str, Any]]
             yield {**values, "key_type": 2, "coordinator_keys": ["g:AAAAAAAAAAAAAAAAAAAAAA:0"]}
     if key in (ApiKey.DESCRIBE_CONFIGS, ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
         for kind, name in ((4, ""), (32, "g")):
-            yield {**values, "resources": [{**each, "resource_type": kind, "resource_name": name, **_no_configs(each)}
-                                           for each in values["resources"]]}  # fmt: skip
+            yield {
+                **values,
+                "resources": [
+                    {**each, "resource_type": kind, "resource_name": name, **_no_configs(each)}
+                    for each in values["resources"]
+                ],
+            }
     if key in (ApiKey.METADATA, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.OFFSET_FETCH) and version >= 2 and "topics" in values:
         yield {**values, "topics": None}
     if key == ApiKey.STREAMS_GROUP_HEARTBEAT:
         subtopology = {
-            "subtopology_id": "0", "source_topics": ["t"], "source_topic_regex": [], "state_changelog_topics": [],
-            "repartition_sink_topics": [], "repartition_source_topics": [], "copartition_groups": [],
-        }  # fmt: skip
+            "subtopology_id": "0",
+            "source_topics": ["t"],
+            "source_topic_regex": [],
+            "state_changelog_topics": [],
+            "repartition_sink_topics": [],
+            "repartition_source_topics": [],
+            "copartition_groups": [],
+        }
         yield {**values, "topology": {"epoch": 1, "subtopologies": [subtopology]}}
 
 

@@ -34,7 +34,7 @@ from tests.unit.server.counting import (
     filled,
     framed,
     request,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("key", sorted(TABLE), ids=lambda key: ApiKey(key).name.lower())
@@ -199,9 +199,14 @@ def test_many_acls(tmp_path: Path) -> None:
     rights = {"resource_type": 2, "resource_pattern_type": 4, "host": "*", "operation": 3, "permission_type": 3}
     created = [{**rights, "resource_name": f"t{n}", "principal": f"User:u{n % 50}"} for n in range(ROWS)]
     everything = {
-        "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1, "principal_filter": None,
-        "host_filter": None, "operation": 1, "permission_type": 1,
-    }  # fmt: skip
+        "resource_type_filter": 1,
+        "resource_name_filter": None,
+        "pattern_type_filter": 1,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
 
     async def test(node: Any, client: Client) -> None:
         worst, rounds = await client.ask(request(ApiKey.CREATE_ACLS, 3, {"creations": created}))

@@ -45,13 +45,18 @@ class Member:
     def __init__(self, number: int, directory: Path, port: int, voters: str) -> None:
         self.loop = CountingLoop()
         self.settings = {
-            "process.roles": "broker,controller", "node.id": str(number), "controller.quorum.voters": voters,
-            "controller.listener.names": "CONTROLLER", "log.dirs": str(directory / str(number)),
+            "process.roles": "broker,controller",
+            "node.id": str(number),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(directory / str(number)),
             "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{port}",
             "ottla.cluster.id": "Jk3UMx2zQ0y8oVh1mE5cRw",
             "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "num.partitions": str(PARTITIONS), "ottla.log.slow.request.ms": "-1", "auto.create.topics.enable": "false",
-        }  # fmt: skip
+            "num.partitions": str(PARTITIONS),
+            "ottla.log.slow.request.ms": "-1",
+            "auto.create.topics.enable": "false",
+        }
         self.node: Any = None
         self.started = threading.Event()
         self._stop: asyncio.Event

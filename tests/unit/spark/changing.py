@@ -81,9 +81,10 @@ class Simulated:
         for log in topic.logs:
             log.start = min(before, log.end)
         self.removed |= {
-            each for each in self.written
+            each
+            for each in self.written
             if each.topic_id == topic.topic_id and each.offset < topic.logs[each.partition].start
-        }  # fmt: skip
+        }
 
     def cut(self, name: str, by: int) -> None:
         """An unclean leader election: the log's end goes back."""
@@ -102,8 +103,10 @@ class Simulated:
         there = self.stale.pop(0) if self.stale else self.there
         return {
             TopicPartition(name, number): Leader(1, 0, there[name].topic_id if self.has_ids else ZERO_UUID)
-            for name in sorted(set(topics)) if name in there for number in range(len(there[name].logs))
-        }  # fmt: skip
+            for name in sorted(set(topics))
+            if name in there
+            for number in range(len(there[name].logs))
+        }
 
     def offsets(self, wanted: Mapping[TopicPartition, int], *, read_committed: bool = False) -> dict[Any, OffsetAt]:
         found = {}

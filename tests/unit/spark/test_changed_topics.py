@@ -231,9 +231,11 @@ def test_a_batch_read_has_what_it_was_planned_with_or_fails(fail: bool, monkeypa
         change(cluster)
         try:
             found = [
-                record for each in slices
-                for records in reading._decoded(cluster, each, batch.options, None) for record in records  # type: ignore[arg-type]
-            ]  # fmt: skip
+                record
+                for each in slices
+                for records in reading._decoded(cluster, each, batch.options, None)
+                for record in records  # type: ignore[arg-type]
+            ]
         except (DataLoss, NoProgress) as error:
             assert name not in LOSE_NOTHING and (fail or isinstance(error, NoProgress)), name
             failed += 1

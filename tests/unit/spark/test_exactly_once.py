@@ -205,8 +205,11 @@ class Query:
             if self.lose_task == batch:
                 self.world.begin(committer.run, task, attempt, rows)
                 attempt = 1
-            begun = calls.around(lambda task=task, attempt=attempt, rows=rows: self.world.begin(  # type: ignore[misc]
-                committer.run, task, attempt, rows))  # fmt: skip
+            begun = calls.around(
+                lambda task=task, attempt=attempt, rows=rows: self.world.begin(  # type: ignore[misc]
+                    committer.run, task, attempt, rows
+                )
+            )
             assert isinstance(begun, Written)
             written.append(begun)
         try:

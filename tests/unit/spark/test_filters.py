@@ -62,14 +62,26 @@ def test_filters_by_place_are_exact(filters: list[Any], left: list[Range]) -> No
 @pytest.mark.parametrize(
     "each",
     [
-        EqualTo(("value",), b"x"), EqualTo(("a", "offset"), 1), EqualTo(("offset",), None), EqualTo(("offset",), "1"),
-        EqualTo(("offset",), True), Not(EqualTo(("offset",), 1)), IsNull(("offset",)), Not(IsNotNull(("offset",))),
-        IsNotNull(("key",)), StringStartsWith(("topic",), "a"), In(("partition",), ()), In(("partition",), (1, None)),
-        LessThan(("timestamp",), AT), LessThanOrEqual(("timestamp",), AT), Not(GreaterThan(("timestamp",), AT)),
+        EqualTo(("value",), b"x"),
+        EqualTo(("a", "offset"), 1),
+        EqualTo(("offset",), None),
+        EqualTo(("offset",), "1"),
+        EqualTo(("offset",), True),
+        Not(EqualTo(("offset",), 1)),
+        IsNull(("offset",)),
+        Not(IsNotNull(("offset",))),
+        IsNotNull(("key",)),
+        StringStartsWith(("topic",), "a"),
+        In(("partition",), ()),
+        In(("partition",), (1, None)),
+        LessThan(("timestamp",), AT),
+        LessThanOrEqual(("timestamp",), AT),
+        Not(GreaterThan(("timestamp",), AT)),
         GreaterThan(("timestamp",), datetime(2026, 1, 1)),  # noqa: DTZ001
-        GreaterThan(("timestamp",), datetime(1960, 1, 1, tzinfo=UTC)), EqualTo(("timestampType",), 1),
+        GreaterThan(("timestamp",), datetime(1960, 1, 1, tzinfo=UTC)),
+        EqualTo(("timestampType",), 1),
     ],
-)  # fmt: skip
+)
 def test_what_is_not_known_is_sparks(each: Any) -> None:
     narrowing, again = narrow([each])
     assert narrowing == Narrowing()

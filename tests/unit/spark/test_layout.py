@@ -94,6 +94,9 @@ def test_looking_for_data_sources_loads_little() -> None:
     code = "import sys, pyspark_ottla; pyspark_ottla.DefaultSource({}).schema(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert [name for name in loaded if name.split(".")[0] == "ottla"] == [
-        "ottla", "ottla.spark", "ottla.spark.datasource", "ottla.spark.layout",
-    ]  # fmt: skip
+        "ottla",
+        "ottla.spark",
+        "ottla.spark.datasource",
+        "ottla.spark.layout",
+    ]
     assert not {"confluent_kafka", "kio"}.intersection(loaded)

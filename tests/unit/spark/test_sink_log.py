@@ -177,8 +177,9 @@ def test_the_topic_is_compacted(site: Site) -> None:
     site.log(topic="fresh").claim()
     values = {
         "resources": [{"resource_type": 2, "resource_name": "fresh", "configuration_keys": ["cleanup.policy"]}],
-        "include_synonyms": False, "include_documentation": False,
-    }  # fmt: skip
+        "include_synonyms": False,
+        "include_documentation": False,
+    }
     (found,) = site.cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, values)["results"]
     assert [row["value"] for row in found["configs"]] == ["compact"]
     assert len(site.cluster.partitions(["fresh"])) == 1

@@ -65,12 +65,18 @@ def test_fields_wherever_they_are(which: str) -> None:
 @pytest.mark.parametrize(
     ("data", "left"),
     [
-        (b"plain 4111222233334444", HIDDEN), (b"4111222233334444", HIDDEN), (b'"4111222233334444"', HIDDEN),
-        (b"\xff\xfe4\0", HIDDEN), (b"[" * 100_000, HIDDEN), (b'{"card": {"number": 4111', HIDDEN), (b"", ""),
+        (b"plain 4111222233334444", HIDDEN),
+        (b"4111222233334444", HIDDEN),
+        (b'"4111222233334444"', HIDDEN),
+        (b"\xff\xfe4\0", HIDDEN),
+        (b"[" * 100_000, HIDDEN),
+        (b'{"card": {"number": 4111', HIDDEN),
+        (b"", ""),
         (b'{"card":{"number":"4111"},"card":2}', '{"card": 2}'),  # a reader of its own may take the first one
-        (b'{"a": "\\ud800"}', '{"a": "?"}'), ('{"a": "é"}'.encode("utf-16"), '{"a": "é"}'),
+        (b'{"a": "\\ud800"}', '{"a": "?"}'),
+        ('{"a": "é"}'.encode("utf-16"), '{"a": "é"}'),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_json_is_hidden_whole(data: bytes, left: str) -> None:
     found = row(Masked(mask(fields=["card.number"])).batch(batch(data, data)))
     assert found["key"] == found["value"] == left.encode()
@@ -116,12 +122,14 @@ def test_what_a_registry_decodes_is_json() -> None:
     assert json.loads(value) == {"card": {"number": HIDDEN, "name": "Ann"}}
     assert row(masked.batch(batch(None, b"\0\0\0\0\1bad")))["value"] == HIDDEN.encode()
     assert masked.options({"key.format": "binary", "value.format": "avro"}) == {
-        "key.format": "binary", "value.format": "json",
-    }  # fmt: skip
+        "key.format": "binary",
+        "value.format": "json",
+    }
     whole = Masked(mask(value=True), decode)
     assert whole.options({"key.format": "avro", "value.format": "protobuf"}) == {
-        "key.format": "avro", "value.format": "string",
-    }  # fmt: skip
+        "key.format": "avro",
+        "value.format": "string",
+    }
 
 
 def table(whole: Any, hide: Masked, form: str, monkeypatch: pytest.MonkeyPatch) -> TopicTable:
@@ -156,9 +164,10 @@ def answered(found: TopicTable, statement: str) -> tuple[str, list[tuple[Any, ..
 def test_nothing_of_it_is_in_any_column_of_any_format(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the inference of fields, of which mixed ones become texts of JSON, and with records that cannot be read."""
     values = [
-        {"card": CARD, "mixed": 1}, {"card": CARD, "mixed": {"card": CARD, "at": [CARD]}},
+        {"card": CARD, "mixed": 1},
+        {"card": CARD, "mixed": {"card": CARD, "at": [CARD]}},
         {"card": "x", "mixed": [CARD]},
-    ]  # fmt: skip
+    ]
     texts = [json.dumps(each).encode() for each in values] + [SECRET.encode(), b"{" + SECRET.encode(), b"\xff" * 3]
     whole = pa.concat_batches([batch(each, each) for each in texts])
     said, rows = answered(table(whole, Masked(mask(fields=["number"])), form, monkeypatch), "from cards")

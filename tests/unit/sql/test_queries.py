@@ -54,8 +54,12 @@ def test_rows_are_texts_with_their_kinds(broker: Broker) -> None:
     answer = asked(broker, statement)
     assert answer.error == ""
     assert [(each.name, each.kind) for each in answer.columns] == [
-        ("kind", "text"), ("n", "number"), ("big", "number"), ("since", "time"), ("parts", "json"),
-    ]  # fmt: skip
+        ("kind", "text"),
+        ("n", "number"),
+        ("big", "number"),
+        ("since", "time"),
+        ("parts", "json"),
+    ]
     assert answer.rows[0][:4] == ["k0", "1000", str(2**60 + 2997), "1970-01-01T00:16:40.000Z"]
     assert sorted(json.loads(answer.rows[0][4] or "")) == [0, 1]
     assert (answer.topics, answer.records_read, answer.stopped) == (["orders"], COUNT, "")

@@ -35,8 +35,10 @@ class FixedClock:
 def compacted(**options: Any) -> LogConfig:
     """A compacted topic that is cleaned whenever it is dirty."""
     defaults: dict[str, Any] = {
-        "cleanup_policy": COMPACT, "min_cleanable_dirty_ratio": 0.0, "index_interval_bytes": 0,
-    }  # fmt: skip
+        "cleanup_policy": COMPACT,
+        "min_cleanable_dirty_ratio": 0.0,
+        "index_interval_bytes": 0,
+    }
     return LogConfig(**(defaults | options))
 
 
@@ -62,9 +64,7 @@ class Compaction:
         self.warnings.append((event, found))
 
     def start(self) -> None:
-        self.logs = LogManager(
-            self.fs, (ROOT,), self.config, self.clock, self.random, warn=self._warn
-        )  # fmt: skip
+        self.logs = LogManager(self.fs, (ROOT,), self.config, self.clock, self.random, warn=self._warn)
         self.logs.lock()
         self.logs.load()
         self.log: Log = self.logs.create(KEY, TOPIC_ID, self.config)

@@ -70,9 +70,13 @@ def test_a_gap_is_believed_after_the_leader_had_time_to_look() -> None:
     """A leader that has found its log to be sound goes on to send what was compacted before the policy changed."""
     log = filled()
     partition: Any = SimpleNamespace(
-        log=log, leader_id=1, leader_epoch=0, topic_partition=log.topic_partition, follow=lambda *_: None,
+        log=log,
+        leader_id=1,
+        leader_epoch=0,
+        topic_partition=log.topic_partition,
+        follow=lambda *_: None,
         append_as_follower=lambda records, epoch, now_ms: log.append_as_follower(records, now_ms=now_ms),
-    )  # fmt: skip
+    )
     followed = Followed(partition, 1, 0)
     answer = FetchedPartition(0, ErrorCode.none)
     answer.records = GAPS["before the first batch"]

@@ -16,9 +16,7 @@ from ottla.tail.state import StateFile, TailError
 def opened(path: Path, position: Position | None = None) -> LogFile:
     descriptor = os.open(path, os.O_RDONLY)
     found = os.fstat(descriptor)
-    return LogFile.open(
-        descriptor, position or Position(str(path), found.st_dev, found.st_ino), str(path), 1000, None
-    )  # fmt: skip
+    return LogFile.open(descriptor, position or Position(str(path), found.st_dev, found.st_ino), str(path), 1000, None)
 
 
 def known(descriptor: int, path: Path, stored: dict[str, Position]) -> Position | None:

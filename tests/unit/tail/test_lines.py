@@ -40,8 +40,13 @@ def test_however_it_is_cut_nothing_is_lost(start: re.Pattern[bytes] | None, limi
 def test_lines_and_their_offsets() -> None:
     found = Splitter(100).feed(TEXT)
     assert [(each.offset, each.data) for each in found] == [
-        (0, b"one\r"), (5, b""), (6, b"two"), (10, b"  more"), (17, b"\xff\xfe"), (20, b"longer than all"),
-    ]  # fmt: skip
+        (0, b"one\r"),
+        (5, b""),
+        (6, b"two"),
+        (10, b"  more"),
+        (17, b"\xff\xfe"),
+        (20, b"longer than all"),
+    ]
 
 
 def test_records_of_several_lines() -> None:
@@ -55,5 +60,8 @@ def test_records_of_several_lines() -> None:
 def test_a_long_line_goes_in_pieces() -> None:
     found = fed(Splitter(4), b"abcdefghij\nk\n", None)
     assert [(each.data, each.partial) for each in found if each.data] == [
-        (b"abcd", True), (b"efgh", True), (b"ij", False), (b"k", False),
-    ]  # fmt: skip
+        (b"abcd", True),
+        (b"efgh", True),
+        (b"ij", False),
+        (b"k", False),
+    ]

@@ -48,11 +48,13 @@ def test_each_kind_of_number_and_attribute() -> None:
     assert found == Metrics(
         (("group_id", "g"),),
         [
-            Point("g", attributes, -7, False, False), Point("g", (), math.inf, False, False),
-            Point("total", (), 2, True, True), Point("up.and.down", (), 5, False, False),
+            Point("g", attributes, -7, False, False),
+            Point("g", (), math.inf, False, False),
+            Point("total", (), 2, True, True),
+            Point("up.and.down", (), 5, False, False),
         ],
         0,
-    )  # fmt: skip
+    )
 
 
 def test_what_is_left_out() -> None:
@@ -80,10 +82,20 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\xff", b"\x0a", b"\x0a\x05", b"\x0b", b"\x0f\x00", b"\x00\x00", b"\x09\x00", b"\x0d\x00",
-        b"\x80" * 20, b"\x0a" + varint((1 << 64) - 1), b"\x0a" + varint(1 << 62), b"not metrics",
+        b"\xff",
+        b"\x0a",
+        b"\x0a\x05",
+        b"\x0b",
+        b"\x0f\x00",
+        b"\x00\x00",
+        b"\x09\x00",
+        b"\x0d\x00",
+        b"\x80" * 20,
+        b"\x0a" + varint((1 << 64) - 1),
+        b"\x0a" + varint(1 << 62),
+        b"not metrics",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_protocol_buffer(data: bytes) -> None:
     with pytest.raises(MalformedMetrics):
         metrics(data)

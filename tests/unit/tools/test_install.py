@@ -28,10 +28,17 @@ exit {code}
         (True, 0, "global.cert='x'", ["uv pip install cython>=3.1"]),
         (True, 1, "", ["uv pip install cython>=3.1", "python -m pip install --quiet cython>=3.1 (uncompressed.cfg)"]),
         (True, 0, ":env:.index-url='x'", ["python -m pip install --quiet cython>=3.1 (uncompressed.cfg)"]),
-        (False, 0, "", ["python -m pip install --quiet uv (uncompressed.cfg)",
-                        "python -m pip install --quiet cython>=3.1 (uncompressed.cfg)"]),
+        (
+            False,
+            0,
+            "",
+            [
+                "python -m pip install --quiet uv (uncompressed.cfg)",
+                "python -m pip install --quiet cython>=3.1 (uncompressed.cfg)",
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_which_installs(tmp_path: Path, has_uv: bool, code: int, config: str, expected: list[str]) -> None:
     said = tmp_path / "said"
     programs = {"python": PYTHON.format(has_uv=int(not has_uv), config=config, said=said)}

@@ -46,8 +46,11 @@ def test_a_release(clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     release(clone, "7.0.0", today=DAY, build=packages)
     assert git(clone, "status", "--porcelain") == ""
     assert git(clone, "show", "--format=%s", "--name-only", "v7.0.0^{commit}").split() == [
-        "Release", "7.0.0", tool.CHANGELOG, tool.VERSION_FILE,
-    ]  # fmt: skip
+        "Release",
+        "7.0.0",
+        tool.CHANGELOG,
+        tool.VERSION_FILE,
+    ]
     assert git(clone, "cat-file", "-t", "v7.0.0") == "tag\n"
     assert 'VERSION = "7.0.0"' in (clone / tool.VERSION_FILE).read_text()
     assert f"\n## 7.0.0 ({DAY})\n\n- Something new.\n\n## 0.0.9 (" in (clone / tool.CHANGELOG).read_text()

@@ -48,8 +48,10 @@ def check(
     rate: CheckRate = 1000,
     keep: Flag = False,
     transactions: Flag = False,
-    json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
-) -> int:  # fmt: skip
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+) -> int:
     """Write and read under load, and verify that every acknowledged record is there: once, in order, and read by every
     group.
 

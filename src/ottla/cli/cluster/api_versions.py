@@ -36,13 +36,16 @@ class Answer(NamedTuple):
 
     def as_json(self, kind: str) -> dict[str, Any]:
         return {
-            kind: self.broker.id, "address": self.broker.address, "rack": self.broker.rack,
-            "fenced": self.broker.fenced, "failure": self.failure,
+            kind: self.broker.id,
+            "address": self.broker.address,
+            "rack": self.broker.rack,
+            "fenced": self.broker.fenced,
+            "failure": self.failure,
             "apis": [
                 {"key": key, "api": name_of(key), "min": low, "max": high, "used": used(key, (low, high))}
                 for key, (low, high) in sorted(self.versions.items())
             ],
-        }  # fmt: skip
+        }
 
 
 def api_versions(

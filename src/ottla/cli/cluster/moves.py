@@ -335,26 +335,34 @@ def _print_plan(found: Facts, moves: Sequence[Move]) -> None:
         ("TOPIC", "PARTITION>", "REPLICAS", "THEN", "COPIED>"),
         [
             (
-                each.partition.topic, each.partition.number, ",".join(map(str, each.partition.replicas)),
-                ",".join(map(str, each.after)), human_bytes(each.bytes) if each.adds else "",
+                each.partition.topic,
+                each.partition.number,
+                ",".join(map(str, each.partition.replicas)),
+                ",".join(map(str, each.after)),
+                human_bytes(each.bytes) if each.adds else "",
             )
             for each in moves[:SHOWN_MAX]
         ],
         indent=2,
-    )  # fmt: skip
+    )
     if len(moves) > SHOWN_MAX:
         print(f"  and {len(moves) - SHOWN_MAX:,} more (all of them with --json)")
     print_table(
         ("BROKER>", "REPLICAS>", "THEN>", "LEADS>", "THEN>", "SIZE>", "THEN>"),
         [
             (
-                row["broker"], row["replicas_before"], row["replicas_after"], row["leads_before"], row["leads_after"],
-                human_bytes(row["bytes_before"]), human_bytes(row["bytes_after"]),
+                row["broker"],
+                row["replicas_before"],
+                row["replicas_after"],
+                row["leads_before"],
+                row["leads_after"],
+                human_bytes(row["bytes_before"]),
+                human_bytes(row["bytes_after"]),
             )
             for row in summary(found.brokers, found.partitions, moves)
         ],
         indent=2,
-    )  # fmt: skip
+    )
 
 
 def _cancel(bootstrap: str, as_json: bool) -> int:

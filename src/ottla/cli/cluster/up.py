@@ -132,9 +132,12 @@ def _nodes_of(
 
 
 def _run(
-    found: Mapping[int, Path], *, restart: bool, client: Path | None = None,
+    found: Mapping[int, Path],
+    *,
+    restart: bool,
+    client: Path | None = None,
     console: tuple[str, int, Path | None] | None = None,
-) -> int:  # fmt: skip
+) -> int:
     from ottla.server.listeners.exposure import open_ports, refuse_open_ports, warnings
     from ottla.server.supervisor import Supervised, Supervisor
 
@@ -190,9 +193,11 @@ def _console(
 
         async def keep() -> None:
             await keep_running(
-                CONSOLE, {**planned.options, "bootstrap": bootstrap, "host": host, "port": port}, asyncio.Event(),
+                CONSOLE,
+                {**planned.options, "bootstrap": bootstrap, "host": host, "port": port},
+                asyncio.Event(),
                 http=planned.http,
-            )  # fmt: skip
+            )
 
         asyncio.run(keep())
 

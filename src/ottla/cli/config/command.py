@@ -239,10 +239,13 @@ def _alter(bootstrap: str, resource: Resource, changes: Mapping[str, str | None]
     after = before if dry_run else _changed(bootstrap, resource, changes, before)
     hidden = {name for name in changes if may_be_secret(resource.kind, name)}
     rows = [
-        (name, HIDDEN if name in hidden and name in before else _text(before.get(name)),
-         HIDDEN if name in hidden and text is not None else _after(name, text, after, dry_run))
+        (
+            name,
+            HIDDEN if name in hidden and name in before else _text(before.get(name)),
+            HIDDEN if name in hidden and text is not None else _after(name, text, after, dry_run),
+        )
         for name, text in changes.items()
-    ]  # fmt: skip
+    ]
     if as_json:
         settings = [{"name": name, "old_value": old, "new_value": new} for name, old, new in rows]
         print_json({"resource": str(resource), "dry_run": dry_run, "settings": settings})

@@ -196,9 +196,14 @@ def _topic(text: str) -> dict[str, Any]:
 
 
 def _plan(
-    port: int | None, registry_port: int | None, http_port: int | None, listen: str, advertise: str | None, *,
+    port: int | None,
+    registry_port: int | None,
+    http_port: int | None,
+    listen: str,
+    advertise: str | None,
+    *,
     no_registry: bool,
-) -> Plan:  # fmt: skip
+) -> Plan:
     """Raises CommandFailed for a port that is taken, or a registry that is asked for and not installed."""
     host = listen.strip("[]")
     if not host or not host.isprintable() or any(each in host for each in "/, "):

@@ -56,9 +56,12 @@ def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, cli
 
 @app.command(sort_key=2)
 def describe(
-    *names: Names, topology: Annotated[bool, Parameter(help="Draw what a streams application runs.")] = False,
-    json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None,
-) -> int:  # fmt: skip
+    *names: Names,
+    topology: Annotated[bool, Parameter(help="Draw what a streams application runs.")] = False,
+    json: AsJson = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    client_config: ClientFile = None,
+) -> int:
     """Show a group's members, their assignments, and their lag in records and in time.
 
     Time behind is the time since the timestamp of the oldest record that the group has not committed; 0 when there is
@@ -174,9 +177,20 @@ def _print_shared(group: Group, numbers: Mapping[str, int]) -> None:
         held, redelivered, waiting, archived, _ = each.in_flight or (None,) * 5
         readers = ",".join(str(numbers[member_id]) for member_id in each.member_ids) or None
         rows.append(
-            (each.topic, each.partition, each.committed, each.end, each.lag, _behind(each.lag_s), held, redelivered,
-             waiting, archived, readers)
-        )  # fmt: skip
+            (
+                each.topic,
+                each.partition,
+                each.committed,
+                each.end,
+                each.lag,
+                _behind(each.lag_s),
+                held,
+                redelivered,
+                waiting,
+                archived,
+                readers,
+            )
+        )
     print_table(
         (
             "TOPIC",

@@ -106,12 +106,15 @@ def in_flight(bootstrap: str, groups: Sequence[str]) -> dict[tuple[str, str, int
         answers = pool.map(lambda address: _led(address, groups, known), wire.broker_addresses(metadata).values())
         return {
             (row["group_id"], row["topic"], row["partition"]): InFlight(
-                row["acquired_records"], row["redelivered_records"], row["waiting_records"], row["archived_records"],
+                row["acquired_records"],
+                row["redelivered_records"],
+                row["waiting_records"],
+                row["archived_records"],
                 row["start_offset"],
             )
             for rows in answers
             for row in rows
-        }  # fmt: skip
+        }
 
 
 def _led(address: str, groups: Sequence[str], known: Security) -> Sequence[Mapping[str, Any]]:

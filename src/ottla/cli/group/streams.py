@@ -26,9 +26,12 @@ class MemberTasks(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         kinds = {
-            "active_tasks": self.active, "standby_tasks": self.standby, "warmup_tasks": self.warmup,
-            "pending_tasks": self.pending, "revoking_tasks": self.revoking,
-        }  # fmt: skip
+            "active_tasks": self.active,
+            "standby_tasks": self.standby,
+            "warmup_tasks": self.warmup,
+            "pending_tasks": self.pending,
+            "revoking_tasks": self.revoking,
+        }
         return {
             kind: [{"subtopology": subtopology, "partition": number} for subtopology, number in tasks]
             for kind, tasks in kinds.items()
@@ -42,9 +45,13 @@ def tasks_of(member: Mapping[str, Any]) -> MemberTasks:
     standby = _listed(member["assignment"]["standby_tasks"])
     warmup = _listed(member["assignment"]["warmup_tasks"])
     return MemberTasks(
-        member["process_id"], sorted(active), sorted(standby), sorted(warmup), sorted(target - active),
+        member["process_id"],
+        sorted(active),
+        sorted(standby),
+        sorted(warmup),
+        sorted(target - active),
         sorted(active - target),
-    )  # fmt: skip
+    )
 
 
 def _listed(rows: Iterable[Mapping[str, Any]]) -> set[Task]:

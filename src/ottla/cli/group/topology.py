@@ -30,8 +30,10 @@ def descriptions(bootstrap: str, names: Sequence[str]) -> dict[str, Row]:
             if link.version_max(ApiKey.STREAMS_GROUP_DESCRIBE) < 1:
                 raise CommandFailed(f"{address} is older than topology descriptions, which came with Kafka 4.4", FAILED)
             asked = {
-                "group_ids": theirs, "include_authorized_operations": False, "include_topology_description": True,
-            }  # fmt: skip
+                "group_ids": theirs,
+                "include_authorized_operations": False,
+                "include_topology_description": True,
+            }
             for row in link.ask(ApiKey.STREAMS_GROUP_DESCRIBE, asked, 1)["groups"]:
                 found[row["group_id"]] = _description(row)
         finally:
@@ -141,6 +143,10 @@ def _lines(name: str, facts: Iterable[str], depth: int) -> Iterator[str]:
     yield line
     for fact in about:
         yield from textwrap.wrap(
-            fact, WIDTH, initial_indent=f"{indent}    ", subsequent_indent=f"{indent}      ", break_long_words=False,
+            fact,
+            WIDTH,
+            initial_indent=f"{indent}    ",
+            subsequent_indent=f"{indent}      ",
+            break_long_words=False,
             break_on_hyphens=False,
-        )  # fmt: skip
+        )

@@ -148,9 +148,11 @@ class Group:
         if len(known) < len(self.progress):
             return None
         return InFlight(
-            sum(each.held for each in known), sum(each.redelivered for each in known),
-            sum(each.waiting for each in known), sum(each.archived for each in known),
-        )  # fmt: skip
+            sum(each.held for each in known),
+            sum(each.redelivered for each in known),
+            sum(each.waiting for each in known),
+            sum(each.archived for each in known),
+        )
 
     def _member_as_json(self, member: Member) -> dict[str, Any]:
         fields: dict[str, Any] = {
@@ -274,9 +276,16 @@ def _streams_members(row: Mapping[str, Any]) -> list[Member]:
         )
         host = each["client_host"].removeprefix("/")
         found.append(
-            Member(each["member_id"], each["client_id"], host, each["instance_id"], places, each["member_epoch"],
-                   tasks=tasks)
-        )  # fmt: skip
+            Member(
+                each["member_id"],
+                each["client_id"],
+                host,
+                each["instance_id"],
+                places,
+                each["member_epoch"],
+                tasks=tasks,
+            )
+        )
     return found
 
 

@@ -125,10 +125,16 @@ def columns_of_one(group: Group) -> tuple[str, ...]:
 def _row_of_shared(group: Group, each: Progress, rates: Rates) -> Row:
     held, redelivered, *_ = each.in_flight or (None, None)
     return (
-        each.topic, str(each.partition), _number(each.committed), _number(each.end), _number(each.lag),
-        "-" if each.lag_s is None else duration(each.lag_s), _number(held), _number(redelivered),
+        each.topic,
+        str(each.partition),
+        _number(each.committed),
+        _number(each.end),
+        _number(each.lag),
+        "-" if each.lag_s is None else duration(each.lag_s),
+        _number(held),
+        _number(redelivered),
         _number(rates.reads(group.name, each.topic, each.partition)),
-    )  # fmt: skip
+    )
 
 
 def rows_of_one(group: Group, rates: Rates) -> list[Row]:

@@ -97,13 +97,18 @@ def _convert(fs: FileSystem, directory: str, *, dry_run: bool, keep_old: bool, j
         tail = f"; {cut} bytes of a message that was not written to its end were left out" if cut else ""
         _say(
             {
-                "kind": "partition", "path": directory, "segments": len(todo), "records": records,
-                "bytes_before": before, "bytes_after": after, "bytes_left_out": cut,
+                "kind": "partition",
+                "path": directory,
+                "segments": len(todo),
+                "records": records,
+                "bytes_before": before,
+                "bytes_after": after,
+                "bytes_left_out": cut,
             },
             f"{visible(directory)}: {plural(records, 'record')} in {plural(len(todo), 'segment')}, "
             f"{human_bytes(before)} -> {human_bytes(after)}{tail}",
             json=json,
-        )  # fmt: skip
+        )
     return bool(left or todo)
 
 

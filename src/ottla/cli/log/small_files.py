@@ -28,8 +28,16 @@ class Contents(NamedTuple):
 
 
 def producer_snapshot(fs: FileSystem, path: str) -> Contents:
-    columns = ("PRODUCER>", "EPOCH>", "LAST SEQUENCE>", "LAST OFFSET>", "OFFSET DELTA>", "TIMESTAMP>",
-               "COORDINATOR EPOCH>", "OPEN SINCE OFFSET>")  # fmt: skip
+    columns = (
+        "PRODUCER>",
+        "EPOCH>",
+        "LAST SEQUENCE>",
+        "LAST OFFSET>",
+        "OFFSET DELTA>",
+        "TIMESTAMP>",
+        "COORDINATOR EPOCH>",
+        "OPEN SINCE OFFSET>",
+    )
     rows: list[Row] = []
     for producer_id, entry in decode_snapshot(path, fs.read_bytes(path)):
         batch = entry.batches[-1] if entry.batches else None

@@ -42,10 +42,16 @@ def survey(bootstrap: str, controllers: Security | None = None) -> Survey:
     if state is not None and features.get(KRAFT_VERSION):
         state = Quorum(state.leader, state.high_watermark, state.voters, state.observers, is_dynamic=True)
     return Survey(
-        found.cluster_id, tuple(_nodes(found, state, places, controllers)), state, features,
-        partitions=tuple(partitions_of(answer)), topics=topics, min_in_sync=min_in_sync,
-        reassignments=tuple(sorted(under_way(bootstrap))), tokens=_tokens(bootstrap),
-    )  # fmt: skip
+        found.cluster_id,
+        tuple(_nodes(found, state, places, controllers)),
+        state,
+        features,
+        partitions=tuple(partitions_of(answer)),
+        topics=topics,
+        min_in_sync=min_in_sync,
+        reassignments=tuple(sorted(under_way(bootstrap))),
+        tokens=_tokens(bootstrap),
+    )
 
 
 def partitions_of(answer: Mapping[str, Any]) -> Iterable[Partition]:
@@ -53,9 +59,12 @@ def partitions_of(answer: Mapping[str, Any]) -> Iterable[Partition]:
     for topic in sorted(answer["topics"], key=lambda each: each["name"]):
         for part in sorted(topic["partitions"], key=lambda each: each["partition_index"]):
             yield Partition(
-                topic["name"], part["partition_index"], tuple(part["replica_nodes"]), tuple(part["isr_nodes"]),
+                topic["name"],
+                part["partition_index"],
+                tuple(part["replica_nodes"]),
+                tuple(part["isr_nodes"]),
                 part["leader_id"],
-            )  # fmt: skip
+            )
 
 
 def quorum(bootstrap: str) -> tuple[Quorum, dict[int, str]] | None:
@@ -74,7 +83,7 @@ def quorum(bootstrap: str) -> tuple[Quorum, dict[int, str]] | None:
             each["replica_id"], each["log_end_offset"], each["last_fetch_timestamp"], each["last_caught_up_timestamp"]
         )
         for each in row["current_voters"]
-    )  # fmt: skip
+    )
     places = {
         each["node_id"]: wire.plain_address(each["listeners"][0]["host"], each["listeners"][0]["port"])
         for each in answer.get("nodes") or ()
@@ -95,11 +104,15 @@ def _nodes(
         address = broker.address if broker is not None else places.get(node_id, "")
         yield _asked(
             Node(
-                node_id, broker is not None, node_id in voters, address, None if broker is None else broker.rack,
+                node_id,
+                broker is not None,
+                node_id in voters,
+                address,
+                None if broker is None else broker.rack,
                 broker is not None and broker.fenced,
             ),
             controllers if broker is None else None,
-        )  # fmt: skip
+        )
 
 
 def _asked(node: Node, secured: Security | None) -> Node:

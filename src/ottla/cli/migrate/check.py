@@ -60,10 +60,14 @@ def check(
     found, plan = findings(surveyed), steps(surveyed)
     stopped = any(each.weight == STOPS for each in found)
     if json:
-        print_json({
-            "cluster_id": surveyed.cluster_id, "possible": not stopped, "findings": [each.as_json() for each in found],
-            "plan": [each.as_json() for each in plan],
-        })  # fmt: skip
+        print_json(
+            {
+                "cluster_id": surveyed.cluster_id,
+                "possible": not stopped,
+                "findings": [each.as_json() for each in found],
+                "plan": [each.as_json() for each in plan],
+            }
+        )
     else:
         show(found)
         print()
@@ -92,10 +96,15 @@ def show_plan(surveyed: Survey, plan: Sequence[Step]) -> None:
         ("NODE>", "ROLE", "RACK", "NOW", "LEADS>", "REFUSE WRITES>", "AWAY>"),
         [
             (
-                each.node.id, f"{each.node.role}{', active' if each.is_active else ''}", each.node.rack or "-",
-                each.node.kind or "?", each.leads, each.refuse_writes, each.away,
+                each.node.id,
+                f"{each.node.role}{', active' if each.is_active else ''}",
+                each.node.rack or "-",
+                each.node.kind or "?",
+                each.leads,
+                each.refuse_writes,
+                each.away,
             )
             for each in plan
         ],
         indent=2,
-    )  # fmt: skip
+    )

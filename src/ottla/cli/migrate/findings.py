@@ -20,9 +20,15 @@ TIERED = "remote.storage.enable"
 def findings(survey: Survey) -> list[Finding]:
     """All of them, the heaviest first."""
     found = [
-        *_quorum(survey), *_features(survey), *_nodes(survey), *_partitions(survey), *_topics(survey),
-        *_tokens(survey), *_records(survey), *node_settings.findings(survey),
-    ]  # fmt: skip
+        *_quorum(survey),
+        *_features(survey),
+        *_nodes(survey),
+        *_partitions(survey),
+        *_topics(survey),
+        *_tokens(survey),
+        *_records(survey),
+        *node_settings.findings(survey),
+    ]
     return sorted(found, key=lambda each: WEIGHTS.index(each.weight))
 
 
@@ -35,9 +41,11 @@ def _quorum(survey: Survey) -> Iterator[Finding]:
     state = survey.quorum
     if state is None:
         yield Finding(
-            "zookeeper", STOPS, "the cluster has no metadata quorum: its state is in ZooKeeper",
+            "zookeeper",
+            STOPS,
+            "the cluster has no metadata quorum: its state is in ZooKeeper",
             "let Kafka 3.9 migrate it to KRaft first (docs/migration/node-by-node.md)",
-        )  # fmt: skip
+        )
         return
     kind = "dynamic" if state.is_dynamic else "static"
     ids = tuple(str(each.id) for each in state.voters)
@@ -45,18 +53,24 @@ def _quorum(survey: Survey) -> Iterator[Finding]:
         yield Finding("quorum-leader", STOPS, "the metadata quorum has no leader", "start the controllers", ids)
     if len(state.voters) < VOTERS_MIN:
         yield Finding(
-            "quorum-majority", LOOK,
+            "quorum-majority",
+            LOOK,
             f"the {kind} quorum has {len(state.voters)} voter{'s' if len(state.voters) > 1 else ''}: it has no "
             "majority while one is away, so that nothing is elected, created or fenced then",
-            "clients go on with the leaders they have; have a third controller first, or do it in a quiet hour", ids,
-        )  # fmt: skip
+            "clients go on with the leaders they have; have a third controller first, or do it in a quiet hour",
+            ids,
+        )
     else:
         yield Finding("quorum", FINE, f"the {kind} quorum of {len(state.voters)} keeps a majority while one is away")
     late = () if state.leader < 0 else state.late()
     if late:
-        yield Finding("voters-behind", STOPS, "controllers are away, or behind the metadata log",
-                      "start them; see the lag with: ottla quorum describe",
-                      tuple(f"node {each}" for each in late))  # fmt: skip
+        yield Finding(
+            "voters-behind",
+            STOPS,
+            "controllers are away, or behind the metadata log",
+            "start them; see the lag with: ottla quorum describe",
+            tuple(f"node {each}" for each in late),
+        )
 
 
 def _features(survey: Survey) -> Iterator[Finding]:
@@ -82,19 +96,32 @@ def _features(survey: Survey) -> Iterator[Finding]:
 def _nodes(survey: Survey) -> Iterator[Finding]:
     away = [each for each in survey.nodes if each.fenced]
     if away:
-        yield Finding("nodes-away", STOPS, "brokers are not running, or fenced", "start them, or unregister those that "
-                      "will not come back: ottla cluster remove ID", _ids(away))  # fmt: skip
+        yield Finding(
+            "nodes-away",
+            STOPS,
+            "brokers are not running, or fenced",
+            "start them, or unregister those that will not come back: ottla cluster remove ID",
+            _ids(away),
+        )
     silent = [each for each in survey.nodes if each.kind is None and not each.fenced]
     if silent:
         yield Finding(
-            "nodes-silent", LOOK, "nodes did not answer, so that their settings were not looked at",
+            "nodes-silent",
+            LOOK,
+            "nodes did not answer, so that their settings were not looked at",
             "for controllers give --controller-config FILE with the security of their listener; they have to be "
-            "reachable from here, or the walk sees of them only what the quorum says", _ids(silent),
-        )  # fmt: skip
+            "reachable from here, or the walk sees of them only what the quorum says",
+            _ids(silent),
+        )
     dead = [each for each in survey.nodes if each.offline_directories]
     if dead:
-        yield Finding("directories-offline", STOPS, "log directories are offline", "replace the disk, or remove the "
-                      "directory from log.dirs and let the replicas be copied", _ids(dead))  # fmt: skip
+        yield Finding(
+            "directories-offline",
+            STOPS,
+            "log directories are offline",
+            "replace the disk, or remove the directory from log.dirs and let the replicas be copied",
+            _ids(dead),
+        )
     own = [each for each in survey.nodes if each.kind == OTTLA]
     if own:
         yield Finding("nodes-ottla", FINE, "nodes that are Ottla already", "", _ids(own))
@@ -114,21 +141,40 @@ def _partitions(survey: Survey) -> Iterator[Finding]:
         yield Finding("partitions-offline", STOPS, "partitions have no leader", "start their replicas", _named(offline))
     behind = [each for each in survey.partitions if each.leader >= 0 and len(each.in_sync) < len(each.replicas)]
     if behind:
-        yield Finding("under-replicated", STOPS, "partitions have replicas that are not in sync",
-                      "wait, or find out why: ottla topic describe --under-replicated", _named(behind))  # fmt: skip
+        yield Finding(
+            "under-replicated",
+            STOPS,
+            "partitions have replicas that are not in sync",
+            "wait, or find out why: ottla topic describe --under-replicated",
+            _named(behind),
+        )
     if survey.reassignments:
-        yield Finding("reassignments", STOPS, "partitions are being moved",
-                      "wait for the moves, or cancel them: kafka-reassign-partitions.sh --list, --cancel",
-                      tuple(f"{topic}-{number}" for topic, number in survey.reassignments))  # fmt: skip
+        yield Finding(
+            "reassignments",
+            STOPS,
+            "partitions are being moved",
+            "wait for the moves, or cancel them: kafka-reassign-partitions.sh --list, --cancel",
+            tuple(f"{topic}-{number}" for topic, number in survey.reassignments),
+        )
     single = [each for each in survey.partitions if len(each.replicas) == 1]
     if single:
-        yield Finding("one-replica", LOOK, "partitions with one replica are away while their node is",
-                      "give them a second replica first, or expect their clients to wait", _named(single))  # fmt: skip
+        yield Finding(
+            "one-replica",
+            LOOK,
+            "partitions with one replica are away while their node is",
+            "give them a second replica first, or expect their clients to wait",
+            _named(single),
+        )
     strict = [each for each in survey.partitions if len(each.replicas) > 1 and stops_writes(each, survey)]
     if strict:
-        yield Finding("min-insync", LOOK, "partitions refuse acks=all while one replica is away: min.insync.replicas "
-                      "is as large as their number of replicas", "lower min.insync.replicas for the time of the walk, "
-                      "or add a replica", _named(strict))  # fmt: skip
+        yield Finding(
+            "min-insync",
+            LOOK,
+            "partitions refuse acks=all while one replica is away: min.insync.replicas "
+            "is as large as their number of replicas",
+            "lower min.insync.replicas for the time of the walk, or add a replica",
+            _named(strict),
+        )
     if not (offline or behind):
         yield Finding(
             "in-sync", FINE, f"all {len(survey.partitions):,} partitions have a leader and all replicas in sync"
@@ -138,9 +184,14 @@ def _partitions(survey: Survey) -> Iterator[Finding]:
 def _topics(survey: Survey) -> Iterator[Finding]:
     tiered = [name for name, own in survey.topics.items() if own.get(TIERED, "").lower() == "true"]
     if tiered:
-        yield Finding("tiered", STOPS, "topics have records in tiered storage, which Ottla cannot read",
-                      "fetch them back before (remote.log.delete.on.disable after a copy of what is needed), or leave "
-                      "these topics behind", tuple(sorted(tiered)))  # fmt: skip
+        yield Finding(
+            "tiered",
+            STOPS,
+            "topics have records in tiered storage, which Ottla cannot read",
+            "fetch them back before (remote.log.delete.on.disable after a copy of what is needed), or leave "
+            "these topics behind",
+            tuple(sorted(tiered)),
+        )
     unknown, idle = defaultdict(list), defaultdict(list)
     for name, own in survey.topics.items():
         for setting in own:
@@ -149,8 +200,13 @@ def _topics(survey: Survey) -> Iterator[Finding]:
             elif why(setting) is not None and setting != TIERED:
                 idle[setting].append(name)
     for setting, names in sorted(unknown.items()):
-        yield Finding("topic-settings-unknown", LOOK, f"topics set {setting}, which Ottla does not know: it is kept "
-                      "and has no effect", "remove it, or do without", tuple(sorted(names)))  # fmt: skip
+        yield Finding(
+            "topic-settings-unknown",
+            LOOK,
+            f"topics set {setting}, which Ottla does not know: it is kept and has no effect",
+            "remove it, or do without",
+            tuple(sorted(names)),
+        )
     for setting, names in sorted(idle.items()):
         what = f"topics set {setting}, which has no effect in Ottla: {why(setting)}"
         yield Finding("topic-settings-idle", LOOK, what, "do without", tuple(sorted(names)))
@@ -158,8 +214,12 @@ def _topics(survey: Survey) -> Iterator[Finding]:
 
 def _tokens(survey: Survey) -> Iterator[Finding]:
     if survey.tokens:
-        yield Finding("tokens", LOOK, f"{survey.tokens} delegation tokens are in use",
-                      "they stay valid if delegation.token.secret.key is the same in every node's file")  # fmt: skip
+        yield Finding(
+            "tokens",
+            LOOK,
+            f"{survey.tokens} delegation tokens are in use",
+            "they stay valid if delegation.token.secret.key is the same in every node's file",
+        )
 
 
 def _records(survey: Survey) -> Iterator[Finding]:
@@ -167,15 +227,28 @@ def _records(survey: Survey) -> Iterator[Finding]:
     if found is None:
         return
     for what, count in sorted(found.unknown.items()):
-        yield Finding("records-unknown", STOPS, f"{what}: {count:,} times", "they were written by a newer release, or "
-                      "are damaged: downgrade its feature, or compact the topic, and check again")  # fmt: skip
+        yield Finding(
+            "records-unknown",
+            STOPS,
+            f"{what}: {count:,} times",
+            "they were written by a newer release, or "
+            "are damaged: downgrade its feature, or compact the topic, and check again",
+        )
     if found.failure is not None:
-        yield Finding("records-unread", LOOK, f"the internal topics could not be read: {found.failure}",
-                      "check again with a user that may read them")  # fmt: skip
+        yield Finding(
+            "records-unread",
+            LOOK,
+            f"the internal topics could not be read: {found.failure}",
+            "check again with a user that may read them",
+        )
     elif found.partitions_left:
-        yield Finding("records-unread", LOOK, f"{found.read:,} records of internal topics are known; "
-                      f"{found.partitions_left} partitions were not read to their end",
-                      "read more with --records COUNT")  # fmt: skip
+        yield Finding(
+            "records-unread",
+            LOOK,
+            f"{found.read:,} records of internal topics are known; "
+            f"{found.partitions_left} partitions were not read to their end",
+            "read more with --records COUNT",
+        )
     elif found.read and not found.unknown:
         yield Finding(
             "records", FINE, f"all {found.read:,} records of the internal topics are of known kinds and versions"

@@ -53,10 +53,17 @@ def read(bootstrap: str, partitions: Iterable[Partition], records_max: int) -> R
     wanted = [each.key for each in partitions if each.topic in INTERNAL_TOPICS and each.leader >= 0]
     if not wanted:
         return Records()
-    client = consumer(bootstrap, {
-        "group.id": "ottla-migrate-check", "enable.auto.commit": False, "enable.partition.eof": True,
-        "auto.offset.reset": "earliest", "isolation.level": "read_uncommitted", "check.crcs": True,
-    })  # fmt: skip
+    client = consumer(
+        bootstrap,
+        {
+            "group.id": "ottla-migrate-check",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_uncommitted",
+            "check.crcs": True,
+        },
+    )
     unknown: Counter[str] = Counter()
     read, left, failure = 0, set(wanted), None
     try:

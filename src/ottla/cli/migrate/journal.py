@@ -77,13 +77,20 @@ def load(path: Path, cluster_id: str, target: str) -> Journal:
         raise CommandFailed(f"{path} cannot be read as the progress of a walk: {error}", MISUSED) from error
     try:
         found = Journal(
-            path, values["cluster_id"], values["target"], values["node"], values["phase"], values["silent"],
+            path,
+            values["cluster_id"],
+            values["target"],
+            values["node"],
+            values["phase"],
+            values["silent"],
             {str(int(node)): float(seconds) for node, seconds in values["done"].items()},
-        )  # fmt: skip
+        )
         is_sound = (
-            values["version"] == 1 and found.target in (KAFKA, OTTLA)
-            and (found.node is None or isinstance(found.node, int)) and found.phase in (None, STOPPING, STARTING)
-        )  # fmt: skip
+            values["version"] == 1
+            and found.target in (KAFKA, OTTLA)
+            and (found.node is None or isinstance(found.node, int))
+            and found.phase in (None, STOPPING, STARTING)
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         is_sound = False
     if not is_sound:

@@ -66,15 +66,23 @@ def findings(survey: Survey) -> Iterator[Finding]:
         weight, todo = PLUGINS[base]
         yield Finding("plug-ins", weight, f"{name} is {value}: Ottla loads no Java class", todo, tuple(places))
     for sentence, places in sorted(refused.items()):
-        yield Finding("settings-refused", STOPS, f"Ottla does not start with it: {sentence}",
-                      "correct it in the file that Ottla starts with, then --accept settings-refused",
-                      tuple(places))  # fmt: skip
+        yield Finding(
+            "settings-refused",
+            STOPS,
+            f"Ottla does not start with it: {sentence}",
+            "correct it in the file that Ottla starts with, then --accept settings-refused",
+            tuple(places),
+        )
     for sentence, places in sorted(idle.items()):
         yield Finding("settings-idle", FINE, f"without effect: {sentence}", "", tuple(places))
     for listener, places in sorted(exposed.items()):
-        yield Finding("listeners-open", LOOK, f"the listener {listener} asks nobody for a login",
-                      "Ottla starts with it only if ottla.allow.open.listeners=true, unless it listens on loopback",
-                      tuple(places))  # fmt: skip
+        yield Finding(
+            "listeners-open",
+            LOOK,
+            f"the listener {listener} asks nobody for a login",
+            "Ottla starts with it only if ottla.allow.open.listeners=true, unless it listens on loopback",
+            tuple(places),
+        )
     if asked and not refused:
         yield Finding("settings", FINE, "Ottla starts with the settings that the nodes show")
 

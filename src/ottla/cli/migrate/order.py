@@ -24,10 +24,16 @@ class Step:
     def as_json(self) -> dict[str, Any]:
         node = self.node
         return {
-            "node": node.id, "role": node.role, "active_controller": self.is_active, "address": str(node.address),
-            "rack": node.rack, "software": node.kind, "leads": self.leads, "refuse_writes": self.refuse_writes,
+            "node": node.id,
+            "role": node.role,
+            "active_controller": self.is_active,
+            "address": str(node.address),
+            "rack": node.rack,
+            "software": node.kind,
+            "leads": self.leads,
+            "refuse_writes": self.refuse_writes,
             "away": self.away,
-        }  # fmt: skip
+        }
 
 
 def steps(survey: Survey) -> list[Step]:
@@ -41,8 +47,9 @@ def steps(survey: Survey) -> list[Step]:
 def _step(node: Node, survey: Survey, *, is_active: bool) -> Step:
     own = [each for each in survey.partitions if node.id in each.replicas]
     return Step(
-        node, is_active,
+        node,
+        is_active,
         leads=sum(each.leader == node.id for each in own),
         refuse_writes=sum(len(each.replicas) > 1 and stops_writes(each, survey) for each in own),
         away=sum(len(each.replicas) == 1 for each in own),
-    )  # fmt: skip
+    )

@@ -138,8 +138,16 @@ def _ensure_possible(
 def _show(surveyed: Survey, hooks: Hooks, *, json: bool) -> int:
     plan = steps(surveyed)
     if json:
-        print_json([{**each.as_json(), "stop": hooks.filled(hooks.stop, each.node),
-                     "start": hooks.filled(hooks.start, each.node)} for each in plan])  # fmt: skip
+        print_json(
+            [
+                {
+                    **each.as_json(),
+                    "stop": hooks.filled(hooks.stop, each.node),
+                    "start": hooks.filled(hooks.start, each.node),
+                }
+                for each in plan
+            ]
+        )
         return OK
     show_plan(surveyed, plan)
     for each in plan if hooks.stop or hooks.start else ():
@@ -159,8 +167,12 @@ class Hooks:
         """The command for a node. Other braces are the shell's; what a cluster says of itself is quoted."""
         host, _, port = str(node.address).rpartition(":")
         values: Mapping[str, str] = {
-            "node": str(node.id), "host": host.strip("[]"), "port": port, "rack": node.rack or "", "role": node.role,
-        }  # fmt: skip
+            "node": str(node.id),
+            "host": host.strip("[]"),
+            "port": port,
+            "rack": node.rack or "",
+            "role": node.role,
+        }
         for name, value in values.items():
             template = template.replace(f"{{{name}}}", shlex.quote(value) if value else "")
         return template
@@ -170,9 +182,12 @@ class Hooks:
         command = self.filled(template, node)
         try:
             done = subprocess.run(
-                ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(), check=False,
+                ["sh", "-c", command],
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr.fileno(),
+                check=False,
                 timeout=self._patience_s,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             raise CommandFailed(
                 f"the {option} command for node {node.id} did not end in {duration(self._patience_s)}: {command}"

@@ -125,9 +125,16 @@ def _node(path: str, config: ServerConfig) -> Node:
     if not voters and not config.quorum_servers:
         voters = frozenset({config.node_id})
     return Node(
-        visible(path), config.node_id, config.is_broker, config.is_controller, config.log_dirs,
-        config.metadata_log_dir, voters, config.controller_protocol[0], config.delete_topic_enable,
-    )  # fmt: skip
+        visible(path),
+        config.node_id,
+        config.is_broker,
+        config.is_controller,
+        config.log_dirs,
+        config.metadata_log_dir,
+        voters,
+        config.controller_protocol[0],
+        config.delete_topic_enable,
+    )
 
 
 def _first_voters(text: str | None) -> tuple[str, ...]:
@@ -231,10 +238,14 @@ async def _plan(
     notes = check_nodes(OsFileSystem(), nodes, found, initial) if found.is_possible else []
     rows = _carried(found)
     if json:
-        print_json({
-            "possible": found.is_possible, "carried_over": dict(rows), "notes": notes,
-            "findings": [{"kind": e.severity.value, "znode": e.path, "text": e.text} for e in found.findings],
-        })  # fmt: skip
+        print_json(
+            {
+                "possible": found.is_possible,
+                "carried_over": dict(rows),
+                "notes": notes,
+                "findings": [{"kind": e.severity.value, "znode": e.path, "text": e.text} for e in found.findings],
+            }
+        )
         return OK if found.is_possible else FAILED
     print(f"cluster {found.cluster.cluster_id or 'unknown'}, controller epoch {found.cluster.controller_epoch}")
     print("carried over:")

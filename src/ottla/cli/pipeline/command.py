@@ -162,19 +162,34 @@ def run(
         One JSON object a line: the status at each look.
     """
     given = {
-        "once": once or None, "directory": directory, "checkpoints": checkpoints,
-        "master": master, "every": every, "partitions": partitions, "batch_records": batch_records,
-        "registry": registry, "format": format, "metrics": metrics, "archive": archive, "bootstrap": bootstrap,
-        "client_config": client_config, "source_config": from_config,
-    }  # fmt: skip
+        "once": once or None,
+        "directory": directory,
+        "checkpoints": checkpoints,
+        "master": master,
+        "every": every,
+        "partitions": partitions,
+        "batch_records": batch_records,
+        "registry": registry,
+        "format": format,
+        "metrics": metrics,
+        "archive": archive,
+        "bootstrap": bootstrap,
+        "client_config": client_config,
+        "source_config": from_config,
+    }
     settings, of_spark = parse_settings(set_ or (), "--set"), parse_settings(spark or (), "--spark")
     return _run(_load(name), config, given, settings, of_spark, as_json=json)
 
 
 def _run(
-    pipeline: Pipeline, config: Path | None, given: dict[str, Any], settings: dict[str, str], spark: dict[str, str],
-    *, as_json: bool,
-) -> int:  # fmt: skip
+    pipeline: Pipeline,
+    config: Path | None,
+    given: dict[str, Any],
+    settings: dict[str, str],
+    spark: dict[str, str],
+    *,
+    as_json: bool,
+) -> int:
     from ottla.cli.pipeline.options import options_of
     from ottla.cli.pipeline.view import screen
     from ottla.pipelines.runner import PipelineError, Run

@@ -196,10 +196,14 @@ def test_of(name: str, origin: str) -> str:
     """The test of a pipeline `name` that began as `origin`; of one that does not come with Ottla it only runs it."""
     example = EXAMPLES.get(origin, Example())
     head = _HEAD.format(
-        name=name, extra=_EXTRAS.get(origin, "pipelines"), imports="import os\n" if origin == "postgres" else "",
-        libraries=_LIBRARIES.get(origin, ""), settings=_literal(example.settings), given=_literal(example.given),
+        name=name,
+        extra=_EXTRAS.get(origin, "pipelines"),
+        imports="import os\n" if origin == "postgres" else "",
+        libraries=_LIBRARIES.get(origin, ""),
+        settings=_literal(example.settings),
+        given=_literal(example.given),
         expected=_literal(example.expected),
-    )  # fmt: skip
+    )
     return head + _BODIES.get(origin, _STREAM)
 
 

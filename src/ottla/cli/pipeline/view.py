@@ -27,12 +27,17 @@ AGAIN_S: Final = 10.0
 def row(query: QueryStatus) -> tuple[str, ...]:
     state = f"{query.state_rows:,} ({human_bytes(query.state_bytes)})" if query.state_rows else "-"
     return (
-        query.name, f"{query.rows:,}", f"{query.rows_per_s:,.0f}",
+        query.name,
+        f"{query.rows:,}",
+        f"{query.rows_per_s:,.0f}",
         "-" if query.lag_records is None else f"{query.lag_records:,}",
         "-" if query.lag_s is None else duration(query.lag_s),
-        str(query.batch) if query.batch >= 0 else "-", duration(query.batch_s), state, f"{query.late_rows:,}",
+        str(query.batch) if query.batch >= 0 else "-",
+        duration(query.batch_s),
+        state,
+        f"{query.late_rows:,}",
         str(query.restarts),
-    )  # fmt: skip
+    )
 
 
 def under_way(query: QueryStatus) -> str:

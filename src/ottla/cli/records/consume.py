@@ -96,9 +96,17 @@ def consume(
 
 
 def _consume(
-    bootstrap: str, topic: str, from_: str | None, to: str | None, follow: bool, count: int | None,
-    partition: list[int] | None, group: str | None, uncommitted: bool, emit: Emit,
-) -> None:  # fmt: skip
+    bootstrap: str,
+    topic: str,
+    from_: str | None,
+    to: str | None,
+    follow: bool,
+    count: int | None,
+    partition: list[int] | None,
+    group: str | None,
+    uncommitted: bool,
+    emit: Emit,
+) -> None:
     try:
         if group is not None:
             _read_as_member(bootstrap, topic, group, from_, uncommitted, follow, count, emit)

@@ -37,9 +37,14 @@ def record_of(message: Message) -> Record:
     """The record of a librdkafka message, whose parts are typed as text or bytes."""
     headers = tuple((str(name), _raw(value)) for name, value in list(message.headers() or ()))
     return Record(
-        str(message.topic()), message.partition() or 0, message.offset() or 0, message.timestamp()[1],
-        _raw(message.key()), _raw(message.value()), headers,
-    )  # fmt: skip
+        str(message.topic()),
+        message.partition() or 0,
+        message.offset() or 0,
+        message.timestamp()[1],
+        _raw(message.key()),
+        _raw(message.value()),
+        headers,
+    )
 
 
 def _raw(value: Any) -> bytes | None:

@@ -181,9 +181,13 @@ def decoded(
 
 @contextlib.contextmanager
 def encoded(
-    records: Iterable[tuple[Line, Outgoing]], url: str, subject: str, format: str, file: Path | None,
+    records: Iterable[tuple[Line, Outgoing]],
+    url: str,
+    subject: str,
+    format: str,
+    file: Path | None,
     message: str | None,
-) -> Iterator[Iterator[tuple[Line, Outgoing]]]:  # fmt: skip
+) -> Iterator[Iterator[tuple[Line, Outgoing]]]:
     """Records whose values are JSON texts, with what a schema makes of them. Raises CommandFailed."""
     with connected(url) as registry:
         from ottla.schemas.json_codecs import Writer

@@ -52,10 +52,15 @@ def list_(
         rows: list[dict[str, Any]] = []
         for subject in client.subjects(start):
             latest, versions = client.version(subject), client.versions(subject)
-            rows.append({
-                "subject": subject, "type": latest.schema.type, "versions": versions, "id": latest.id,
-                "compatibility": _compatibility(client, subject),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "subject": subject,
+                    "type": latest.schema.type,
+                    "versions": versions,
+                    "id": latest.id,
+                    "compatibility": _compatibility(client, subject),
+                }
+            )
     if json:
         print_json(rows)
         return OK
@@ -239,9 +244,14 @@ def diff(
     lines = list(difflib.unified_diff(old, new, names[0], names[1], n=1000, lineterm=""))
     if json:
         fields: dict[str, Any] = {
-            "subject": subject, "from": older.version, "to": newer.version, "level": level,
-            "compatible": not problems, "problems": problems, "diff": lines,
-        }  # fmt: skip
+            "subject": subject,
+            "from": older.version,
+            "to": newer.version,
+            "level": level,
+            "compatible": not problems,
+            "problems": problems,
+            "diff": lines,
+        }
         print_json(fields)
         return OK
     for line in lines or [f"{names[0]} and version {newer.version} are identical"]:

@@ -111,12 +111,16 @@ def add(
     warnings = {each: reason for each in wanted if (reason := why_never(each, networks=networks)) is not None}
     rows = [
         {
-            "resource_type": each.resource_type, "resource_name": each.resource_name,
-            "resource_pattern_type": each.pattern_type, "principal": each.principal, "host": each.host,
-            "operation": each.operation, "permission_type": each.permission_type,
+            "resource_type": each.resource_type,
+            "resource_name": each.resource_name,
+            "resource_pattern_type": each.pattern_type,
+            "principal": each.principal,
+            "host": each.host,
+            "operation": each.operation,
+            "permission_type": each.permission_type,
         }
         for each in wanted
-    ]  # fmt: skip
+    ]
     results = wire.ask(bootstrap, ApiKey.CREATE_ACLS, {"creations": rows})["results"]
     failed = [(each, result) for each, result in zip(wanted, results, strict=True) if result["error_code"]]
     added = [each for each in wanted if each not in dict(failed)]
@@ -194,13 +198,17 @@ def remove(
     named: list[Resource | None] = [resource_of(text) for text in resources or ()] or [None]
     filters = [
         AclFilter(
-            ResourceType.ANY if each is None else each.kind, None if each is None else each.name,
+            ResourceType.ANY if each is None else each.kind,
+            None if each is None else each.name,
             PatternType.PREFIXED if prefixed else PatternType.ANY if each is None else pattern,
-            principal, host, operation, Permission.ANY,
+            principal,
+            host,
+            operation,
+            Permission.ANY,
         )
         for each in named
         for operation in kinds
-    ]  # fmt: skip
+    ]
     gone = _matching(bootstrap, filters) if dry_run else _removed(bootstrap, filters)
     if json:
         print_json([as_json(acl) for acl in gone])
@@ -219,24 +227,33 @@ def _matching(bootstrap: str, filters: Sequence[AclFilter]) -> list[Binding]:
 def _removed(bootstrap: str, filters: Sequence[AclFilter]) -> list[Binding]:
     rows = [
         {
-            "resource_type_filter": each.resource_type, "resource_name_filter": each.resource_name,
-            "pattern_type_filter": each.pattern_type, "principal_filter": each.principal, "host_filter": each.host,
-            "operation": each.operation, "permission_type": each.permission_type,
+            "resource_type_filter": each.resource_type,
+            "resource_name_filter": each.resource_name,
+            "pattern_type_filter": each.pattern_type,
+            "principal_filter": each.principal,
+            "host_filter": each.host,
+            "operation": each.operation,
+            "permission_type": each.permission_type,
         }
         for each in filters
-    ]  # fmt: skip
+    ]
     results = wire.ask(bootstrap, ApiKey.DELETE_ACLS, {"filters": rows})["filter_results"]
     for result in results:
         if result["error_code"]:
             raise CommandFailed(f"the ACLs could not be removed: {_why(result)}", FAILED)
     found = {
         Binding(
-            acl["resource_type"], acl["resource_name"], acl["pattern_type"], acl["principal"], acl["host"],
-            acl["operation"], acl["permission_type"],
+            acl["resource_type"],
+            acl["resource_name"],
+            acl["pattern_type"],
+            acl["principal"],
+            acl["host"],
+            acl["operation"],
+            acl["permission_type"],
         )
         for result in results
         for acl in result["matching_acls"]
-    }  # fmt: skip
+    }
     return sorted(found)
 
 
@@ -279,21 +296,30 @@ def explain(
 def acls(bootstrap: str, wanted: AclFilter) -> list[Binding]:
     """The cluster's ACLs that a filter matches. Raises CommandFailed."""
     values: dict[str, Any] = {
-        "resource_type_filter": wanted.resource_type, "resource_name_filter": wanted.resource_name,
-        "pattern_type_filter": wanted.pattern_type, "principal_filter": wanted.principal, "host_filter": wanted.host,
-        "operation": wanted.operation, "permission_type": wanted.permission_type,
-    }  # fmt: skip
+        "resource_type_filter": wanted.resource_type,
+        "resource_name_filter": wanted.resource_name,
+        "pattern_type_filter": wanted.pattern_type,
+        "principal_filter": wanted.principal,
+        "host_filter": wanted.host,
+        "operation": wanted.operation,
+        "permission_type": wanted.permission_type,
+    }
     answer = wire.ask(bootstrap, ApiKey.DESCRIBE_ACLS, values)
     if answer["error_code"]:
         raise CommandFailed(f"the ACLs are not shown: {_why(answer)}", FAILED)
     return [
         Binding(
-            resource["resource_type"], resource["resource_name"], resource["pattern_type"], acl["principal"],
-            acl["host"], acl["operation"], acl["permission_type"],
+            resource["resource_type"],
+            resource["resource_name"],
+            resource["pattern_type"],
+            acl["principal"],
+            acl["host"],
+            acl["operation"],
+            acl["permission_type"],
         )
         for resource in answer["resources"]
         for acl in resource["acls"]
-    ]  # fmt: skip
+    ]
 
 
 def _why(row: Any) -> str:

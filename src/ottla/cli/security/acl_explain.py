@@ -17,8 +17,10 @@ def settings_of(bootstrap: str) -> dict[str, str | None]:
     wire.ensure_none(nodes, "the cluster")
     for broker in nodes["brokers"]:
         resource = {
-            "resource_type": BROKER, "resource_name": str(broker["broker_id"]), "configuration_keys": list(SETTINGS),
-        }  # fmt: skip
+            "resource_type": BROKER,
+            "resource_name": str(broker["broker_id"]),
+            "configuration_keys": list(SETTINGS),
+        }
         values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
         cluster_id = nodes.get("cluster_id")
         address = wire.node_address(broker["host"], broker["port"], broker["broker_id"], cluster_id)

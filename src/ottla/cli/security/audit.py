@@ -125,10 +125,14 @@ def _verified(log: Log, kept: Sequence[Head]) -> dict[str, Any]:
     if log.whole or kept:
         problems += [Problem(last, 0, problem) for problem in check.end()]
     return {
-        "log": log.name, "files": len(log.files), "events": check.events,
-        "first": check.first, "head": None if check.last is None else str(check.last),
-        "incomplete_line": incomplete, "problems": [each._asdict() for each in problems],
-    }  # fmt: skip
+        "log": log.name,
+        "files": len(log.files),
+        "events": check.events,
+        "first": check.first,
+        "head": None if check.last is None else str(check.last),
+        "incomplete_line": incomplete,
+        "problems": [each._asdict() for each in problems],
+    }
 
 
 def _head(log: Log) -> Head | None:
@@ -239,10 +243,14 @@ def _row(event: Mapping[str, Any]) -> tuple[Any, ...]:
     times = event.get("times")
     name = event.get("event")
     return (
-        event.get("time"), f"{name} x{times}" if times else name, str(user).removeprefix("User:"), event.get("host"),
-        event.get("resource") or event.get("listener") or "", result if error is None else f"{result}, {error}",
+        event.get("time"),
+        f"{name} x{times}" if times else name,
+        str(user).removeprefix("User:"),
+        event.get("host"),
+        event.get("resource") or event.get("listener") or "",
+        result if error is None else f"{result}, {error}",
         f"{why}: {changes}" if why and changes else changes or why,
-    )  # fmt: skip
+    )
 
 
 def _change(change: Mapping[str, Any]) -> str:

@@ -183,9 +183,14 @@ def _shown(where: str, certificate: x509.Certificate) -> Shown:
     except x509.ExtensionNotFound:
         is_ca = False
     return Shown(
-        where, certificate.subject.rfc4514_string(), certificate.issuer.rfc4514_string(), names,
-        certificate.not_valid_before_utc, certificate.not_valid_after_utc, is_ca,
-    )  # fmt: skip
+        where,
+        certificate.subject.rfc4514_string(),
+        certificate.issuer.rfc4514_string(),
+        names,
+        certificate.not_valid_before_utc,
+        certificate.not_valid_after_utc,
+        is_ca,
+    )
 
 
 def _authority(directory: Path) -> tuple[x509.Certificate, Any]:
@@ -233,9 +238,16 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     from cryptography import x509
 
     return x509.KeyUsage(
-        digital_signature=True, key_cert_sign=signs, crl_sign=signs, content_commitment=False, key_encipherment=False,
-        data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
-    )  # fmt: skip
+        digital_signature=True,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
 
 
 def _signed(builder: x509.CertificateBuilder, key: Any) -> bytes:

@@ -119,9 +119,15 @@ def _served(address: str) -> bytes:
 
 def _row(each: Shown, now: datetime) -> dict[str, Any]:
     return {
-        "where": each.where, "subject": each.subject, "issuer": each.issuer, "names": list(each.names),
-        "begins": _iso(each.begins), "expires": _iso(each.ends), "days_left": each.days_left(now), "is_ca": each.is_ca,
-    }  # fmt: skip
+        "where": each.where,
+        "subject": each.subject,
+        "issuer": each.issuer,
+        "names": list(each.names),
+        "begins": _iso(each.begins),
+        "expires": _iso(each.ends),
+        "days_left": each.days_left(now),
+        "is_ca": each.is_ca,
+    }
 
 
 def _iso(moment: datetime) -> str | None:

@@ -236,9 +236,15 @@ def _format(data: Path, password: str) -> None:
 
     dice = random.SystemRandom()
     format_directories(
-        OsFileSystem(), [str(data)], str(data), NODE_ID, random_directory_id(dice), dice, SystemClock().now_ms(),
+        OsFileSystem(),
+        [str(data)],
+        str(data),
+        NODE_ID,
+        random_directory_id(dice),
+        dice,
+        SystemClock().now_ms(),
         credentials=credentials(password),
-    )  # fmt: skip
+    )
 
 
 def client_files(root: Path, bootstrap: str, password: str, user: str = ADMIN) -> None:

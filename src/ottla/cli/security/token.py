@@ -171,13 +171,17 @@ def list_tokens(
         columns,
         [
             (
-                row["token_id"], _named(row), _named(row, "token_requester_"),
-                ", ".join(_named(each) for each in row["renewers"]) or "-", _left(row["expiry_timestamp"]),
-                _left(row["max_timestamp"]), *((_password(row),) if hmac else ()),
+                row["token_id"],
+                _named(row),
+                _named(row, "token_requester_"),
+                ", ".join(_named(each) for each in row["renewers"]) or "-",
+                _left(row["expiry_timestamp"]),
+                _left(row["max_timestamp"]),
+                *((_password(row),) if hmac else ()),
             )
             for row in found
         ],
-    )  # fmt: skip
+    )
     return OK
 
 
@@ -257,9 +261,11 @@ def _ends(row: Mapping[str, Any]) -> str:
 
 def _as_json(row: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "token_id": row["token_id"], "owner": _named(row), "requester": _named(row, "token_requester_"),
+        "token_id": row["token_id"],
+        "owner": _named(row),
+        "requester": _named(row, "token_requester_"),
         "renewers": [_named(each) for each in row.get("renewers", ())],
-    }  # fmt: skip
+    }
     for name, field in (("issued", "issue_timestamp"), ("expires", "expiry_timestamp"), ("ends", "max_timestamp")):
         found[f"{name}_ms"] = row[field]
         found[name] = iso_time(row[field])

@@ -63,9 +63,7 @@ class Beside:
     """Settings of its port, which no other process may see."""
 
 
-def planned(
-    listens: Mapping[Program, str], config: ServerConfig, console_config: Path | None = None
-) -> list[Beside]:  # fmt: skip
+def planned(listens: Mapping[Program, str], config: ServerConfig, console_config: Path | None = None) -> list[Beside]:
     """The programs beside a node. Raises CommandFailed for what would not start."""
     from ottla.registry.port_settings import of_node, refuse_open
 
@@ -117,9 +115,7 @@ def console_at(host: str, port: int, http: Mapping[str, str], file: Path | None)
     return Beside(CONSOLE, host, port, options, http)
 
 
-def _refuse_console(
-    host: str, port: int, http: Mapping[str, str], given: Mapping[str, Any], *, is_whole: bool
-) -> None:  # fmt: skip
+def _refuse_console(host: str, port: int, http: Mapping[str, str], given: Mapping[str, Any], *, is_whole: bool) -> None:
     """Raises CommandFailed where a console that listens there would be open to strangers, or its files are wrong."""
     from ottla.server.listeners.exposure import is_loopback
 
@@ -134,9 +130,7 @@ def _refuse_console(
     except ImportError as error:
         raise CommandFailed(f"{error.name} is not installed: pip install 'ottla[console]'") from error
     try:
-        options = options_of(
-            {**given, "bootstrap": "", "host": host, "port": port}, client_security.of_users(), http
-        )  # fmt: skip
+        options = options_of({**given, "bootstrap": "", "host": host, "port": port}, client_security.of_users(), http)
         rules_of(options, is_secured=http.get("ottla.http.security.protocol") in OVER_TLS)
     except OttlaError as error:
         sentence = str(error)
@@ -219,9 +213,7 @@ def _url(registry: Beside, config: ServerConfig) -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{registry.port}"
 
 
-def attend_with(
-    listens: Mapping[Program, str], config: ServerConfig, console_config: Path | None = None
-) -> Attend:  # fmt: skip
+def attend_with(listens: Mapping[Program, str], config: ServerConfig, console_config: Path | None = None) -> Attend:
     """The task of the node once it serves. Raises CommandFailed for what would not start."""
     from ottla.server.main import announce
 
@@ -255,10 +247,15 @@ async def keep_running(
         began = loop.time()
         # Its standard input is its sign of life: it ends when this process is gone.
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", program.module, json.dumps({**options, "http": True}),
-            stdin=asyncio.subprocess.PIPE, stdout=None if ready is None else asyncio.subprocess.PIPE,
+            sys.executable,
+            "-P",
+            "-m",
+            program.module,
+            json.dumps({**options, "http": True}),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=None if ready is None else asyncio.subprocess.PIPE,
             start_new_session=True,
-        )  # fmt: skip
+        )
         assert process.stdin is not None
         process.stdin.write(f"{json.dumps(dict(http or {}))}\n".encode())
         ended, stopping = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stop.wait())
@@ -272,17 +269,22 @@ async def keep_running(
         if not stop.is_set():
             if loop.time() - began > RESTART_S_MAX:
                 pause_s = RESTART_S
-            _LOG.error("a program beside the node ended and is restarted", extra=fields(
-                program=program.what, status=process.returncode, pause_s=pause_s))  # fmt: skip
+            _LOG.error(
+                "a program beside the node ended and is restarted",
+                extra=fields(program=program.what, status=process.returncode, pause_s=pause_s),
+            )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause_s)
             pause_s = min(2 * pause_s, RESTART_S_MAX)
 
 
 async def _announced(
-    program: Program, process: asyncio.subprocess.Process, stopping: asyncio.Future[Any], options: dict[str, Any],
+    program: Program,
+    process: asyncio.subprocess.Process,
+    stopping: asyncio.Future[Any],
+    options: dict[str, Any],
     ready: asyncio.Future[str],
-) -> None:  # fmt: skip
+) -> None:
     """Waits for the line that says where the program is. Started again it listens there, too."""
     assert process.stdout is not None
     reading = asyncio.ensure_future(process.stdout.readline())

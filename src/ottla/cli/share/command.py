@@ -32,8 +32,11 @@ LIMIT = 1_000
 @app.command(name="list", sort_key=1)
 def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None) -> int:
     """List share groups with their state, members, backlog and topic for dead letters."""
-    found = [each for each in groups(bootstrap, admin_client(bootstrap), names_of_groups(bootstrap), known=True)
-             if each.is_shared]  # fmt: skip
+    found = [
+        each
+        for each in groups(bootstrap, admin_client(bootstrap), names_of_groups(bootstrap), known=True)
+        if each.is_shared
+    ]
     dead = dead_topics(bootstrap, [each.name for each in found])
     if json:
         print_json([each.as_json(partitions=False) | {"dead_letters": dead[each.name].as_json()} for each in found])
@@ -41,11 +44,17 @@ def list_(*, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, cli
         print_table(
             ("GROUP", "STATE", "MEMBERS>", "TOPICS>", "BACKLOG>", "DEAD LETTERS"),
             [
-                (each.name, each.state, len(each.members), len({p.topic for p in each.progress}), each.lag,
-                 _short(dead[each.name]))
+                (
+                    each.name,
+                    each.state,
+                    len(each.members),
+                    len({p.topic for p in each.progress}),
+                    each.lag,
+                    _short(dead[each.name]),
+                )
                 for each in found
             ],
-        )  # fmt: skip
+        )
     else:
         print("no share groups yet")
     return OK
@@ -117,9 +126,7 @@ def _topic_of(bootstrap: str, group: str, given: str | None) -> str:
     return name
 
 
-def _filter(
-    topic: str | None, reason: str | None, since: str | None
-) -> Callable[[Any], bool]:  # fmt: skip
+def _filter(topic: str | None, reason: str | None, since: str | None) -> Callable[[Any], bool]:
     since_ms = None if since is None else parse_time_ms(since, int(time.time() * 1000))
     if since is not None and since_ms is None:
         wanted = "a time such as 2026-05-01T12:00 or an age such as 2h"
@@ -129,9 +136,10 @@ def _filter(
 
     def wants(letter: Any) -> bool:
         return (
-            (topic is None or letter.topic == topic) and (reason is None or letter.reason == reason)
+            (topic is None or letter.topic == topic)
+            and (reason is None or letter.reason == reason)
             and (since_ms is None or letter.timestamp_ms >= since_ms)
-        )  # fmt: skip
+        )
 
     return wants
 
@@ -196,11 +204,17 @@ def dead(
     print_table(
         ("RECORD", "REASON", "DELIVERIES>", "REDRIVEN>", "TIME", "LETTER"),
         [
-            (each.place, each.reason, each.deliveries, each.attempts, iso_time(each.timestamp_ms),
-             f"{each.partition}@{each.offset}")
+            (
+                each.place,
+                each.reason,
+                each.deliveries,
+                each.attempts,
+                iso_time(each.timestamp_ms),
+                f"{each.partition}@{each.offset}",
+            )
             for each in shown
         ],
-    )  # fmt: skip
+    )
     if is_cut:
         print(f"there are more than {limit}: see --limit")
     return OK
@@ -275,14 +289,22 @@ def _told(group: str, found: Letters, redriving: Redriving | None, *, json: bool
     to_do = found.chosen
     lost = [] if redriving is None else redriving.lost
     if json:
-        print_json({
-            "group": group, "dead_topic": found.topic, "executed": redriving is not None,
-            "chosen": sum(to_do.values()), "left": found.left,
-            "put_back": 0 if redriving is None else redriving.written, "put_back_before": found.done_before,
-            "without_record": [each.as_json() for each in lost],
-            "partitions": [{"topic": each, "partition": number, "records": count}
-                           for (each, number), count in sorted(to_do.items())],
-        })  # fmt: skip
+        print_json(
+            {
+                "group": group,
+                "dead_topic": found.topic,
+                "executed": redriving is not None,
+                "chosen": sum(to_do.values()),
+                "left": found.left,
+                "put_back": 0 if redriving is None else redriving.written,
+                "put_back_before": found.done_before,
+                "without_record": [each.as_json() for each in lost],
+                "partitions": [
+                    {"topic": each, "partition": number, "records": count}
+                    for (each, number), count in sorted(to_do.items())
+                ],
+            }
+        )
         return FAILED if lost else OK
     if to_do:
         rows = [(each, number, count) for (each, number), count in sorted(to_do.items())]

@@ -50,8 +50,12 @@ class DeadTopic(NamedTuple):
         return self.problem or next((each.why for each in self.lost), None)
 
     def as_json(self) -> dict[str, Any]:
-        return {"topic": self.name or None, "copies_record": self.copies, "problem": self.why_not,
-                "lost": [each.as_json() for each in self.lost]}  # fmt: skip
+        return {
+            "topic": self.name or None,
+            "copies_record": self.copies,
+            "problem": self.why_not,
+            "lost": [each.as_json() for each in self.lost],
+        }
 
 
 def dead_topics(bootstrap: str, groups: list[str]) -> dict[str, DeadTopic]:
@@ -73,10 +77,11 @@ def dead_topics(bootstrap: str, groups: list[str]) -> dict[str, DeadTopic]:
             continue
         topic = topics[name]
         why = problem(
-            name, prefix=broker.get(PREFIX) or "",
+            name,
+            prefix=broker.get(PREFIX) or "",
             enabled=None if topic is None else name in hidden or topic.get(ENABLE) == "true",
             may_create=broker.get(CREATE) == "true",
-        )  # fmt: skip
+        )
         if level < SHARE_VERSION_MIN:
             why = f"{_FEATURE} is {level}, and dead letters need {SHARE_VERSION_MIN}"
         copies = configs.get(COPY) == "true" or broker.get(OWN) == "true"

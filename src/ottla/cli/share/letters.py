@@ -63,11 +63,20 @@ class Letter(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "group": self.group, "topic": self.topic, "partition": self.source_partition, "offset": self.source_offset,
-            "reason": self.reason, "message": self.message, "deliveries": self.deliveries, "redriven": self.attempts,
-            "time": iso_time(self.timestamp_ms), "letter_partition": self.partition, "letter_offset": self.offset,
-            **bytes_field("key", self.key), **bytes_field("value", self.value),
-        }  # fmt: skip
+            "group": self.group,
+            "topic": self.topic,
+            "partition": self.source_partition,
+            "offset": self.source_offset,
+            "reason": self.reason,
+            "message": self.message,
+            "deliveries": self.deliveries,
+            "redriven": self.attempts,
+            "time": iso_time(self.timestamp_ms),
+            "letter_partition": self.partition,
+            "letter_offset": self.offset,
+            **bytes_field("key", self.key),
+            **bytes_field("value", self.value),
+        }
 
 
 def number_of(headers: Sequence[Header], name: str) -> int:
@@ -89,19 +98,35 @@ def letter_of(message: Message) -> Letter | None:
         return None
     own = [each for each in headers if not each[0].startswith(CONTEXT)]
     return Letter(
-        message.partition() or 0, message.offset() or 0, message.timestamp()[1], text("group"), text("topic"),
-        int(place), int(offset), int(count) if count.isdecimal() else 0, text("message"), message.key(),
-        message.value(), own, bool(own) or "__ottla.dlq.timestamp" in known,
-    )  # fmt: skip
+        message.partition() or 0,
+        message.offset() or 0,
+        message.timestamp()[1],
+        text("group"),
+        text("topic"),
+        int(place),
+        int(offset),
+        int(count) if count.isdecimal() else 0,
+        text("message"),
+        message.key(),
+        message.value(),
+        own,
+        bool(own) or "__ottla.dlq.timestamp" in known,
+    )
 
 
 def reader(bootstrap: str, group: str, *, committed: bool = True) -> Consumer:
     """A client that reads without joining the group."""
-    return clients.consumer(bootstrap, {
-        "group.id": group, "enable.auto.commit": False, "enable.auto.offset.store": False,
-        "auto.offset.reset": "earliest", "enable.partition.eof": True,
-        "isolation.level": "read_committed" if committed else "read_uncommitted",
-    })  # fmt: skip
+    return clients.consumer(
+        bootstrap,
+        {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+        },
+    )
 
 
 def close(consumer: Consumer) -> None:

@@ -148,8 +148,12 @@ class Originals:
                 continue
             error = message.error()
             if error is not None:
-                if error.code() in (KafkaError._PARTITION_EOF, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
-                                    KafkaError.UNKNOWN_TOPIC_OR_PART):  # fmt: skip
+                if error.code() in (
+                    KafkaError._PARTITION_EOF,
+                    KafkaError._UNKNOWN_TOPIC,
+                    KafkaError._UNKNOWN_PARTITION,
+                    KafkaError.UNKNOWN_TOPIC_OR_PART,
+                ):
                     return None
                 continue
             if message.offset() != letter.source_offset:
@@ -175,8 +179,10 @@ def record_of(letter: Letter, originals: Originals) -> tuple[bytes | None, bytes
     own = [each for each in headers if each[0] not in (ATTEMPTS, DELIVERIES)]
     history = f"{letter.group} {letter.place} {letter.deliveries} {letter.reason}"
     own += [
-        (ATTEMPTS, str(attempts).encode()), (DELIVERIES, str(deliveries).encode()), (HISTORY, history.encode()),
-    ]  # fmt: skip
+        (ATTEMPTS, str(attempts).encode()),
+        (DELIVERIES, str(deliveries).encode()),
+        (HISTORY, history.encode()),
+    ]
     return key, value, own
 
 
@@ -187,9 +193,16 @@ class Redriving:
         """Fences other runs of the group. Raises KafkaException."""
         from confluent_kafka import Producer
 
-        self.producer: Producer = Producer(clients.settings(bootstrap, {
-            "transactional.id": id_of(group), "transaction.timeout.ms": TRANSACTION_MS, "linger.ms": 5,
-        }))  # fmt: skip
+        self.producer: Producer = Producer(
+            clients.settings(
+                bootstrap,
+                {
+                    "transactional.id": id_of(group),
+                    "transaction.timeout.ms": TRANSACTION_MS,
+                    "linger.ms": 5,
+                },
+            )
+        )
         in_thread(self.producer.init_transactions, clients.REQUEST_TIMEOUT_S)
         self._originals = Originals(bootstrap, id_of(group))
         self.written = 0

@@ -47,11 +47,17 @@ def archive(out: FilePath, /, *, with_pyarrow: Flag = False, json: AsJson = Fals
     everywhere, *others = ENVIRONMENT
     arguments += ["--conf", f"{everywhere}=./{FOLDER}"]
     if json:
-        print_json({
-            "archive": str(out), "bytes": written.bytes, "files": written.files, "packages": written.packages,
-            "python": platform(), "arguments": arguments,
-            "cluster_mode": {ENVIRONMENT[name]: ["--conf", f"{name}=./{FOLDER}"] for name in others},
-        })  # fmt: skip
+        print_json(
+            {
+                "archive": str(out),
+                "bytes": written.bytes,
+                "files": written.files,
+                "packages": written.packages,
+                "python": platform(),
+                "arguments": arguments,
+                "cluster_mode": {ENVIRONMENT[name]: ["--conf", f"{name}=./{FOLDER}"] for name in others},
+            }
+        )
         return OK
     size = f"{human_bytes(written.bytes)}, {plural(written.files, 'file')}, for Python {platform()}"
     print(f"{bold(visible(str(out)))}: {size}")

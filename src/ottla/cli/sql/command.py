@@ -99,14 +99,19 @@ def sql(
     if json and format not in (None, "json"):
         raise CommandFailed("--format and --json cannot be used together", MISUSED)
     options = {
-        "value.format": value_format, "value.schema": value_schema, "key.format": key_format, "key.schema": key_schema,
+        "value.format": value_format,
+        "value.schema": value_schema,
+        "key.format": key_format,
+        "key.schema": key_schema,
         "bad.records": bad_records,
-    }  # fmt: skip
+    }
     _run(
-        statement, _Wanted(bootstrap, from_ or "beginning", to, partition, uncommitted),
-        {name: value for name, value in options.items() if value is not None}, registry,
+        statement,
+        _Wanted(bootstrap, from_ or "beginning", to, partition, uncommitted),
+        {name: value for name, value in options.items() if value is not None},
+        registry,
         "json" if json else format or "table",
-    )  # fmt: skip
+    )
     return OK
 
 

@@ -46,7 +46,7 @@ class Logins:
 
     def __init__(
         self, providers: Sequence[Provider], sessions: Sessions, trail: Trail, url: str, *, is_secure: bool
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.providers: Mapping[str, Provider] = {each.settings.id: each for each in providers}
         self._sessions, self._trail, self._url, self._is_secure = sessions, trail, url, is_secure
         self._signer = URLSafeTimedSerializer(secrets.token_bytes(32), salt="ottla.console.login")
@@ -83,9 +83,14 @@ class Logins:
             return host.renderer.login(there, "", f"{_sentence(error)}", 503)
         answer = RedirectResponse(url, 303)
         answer.set_cookie(
-            _cookie(state), self._signer.dumps([provider.settings.id, state, nonce, verifier, there]),
-            max_age=LOGIN_SECONDS_MAX, httponly=True, samesite="lax", secure=self._is_secure, path="/oidc",
-        )  # fmt: skip
+            _cookie(state),
+            self._signer.dumps([provider.settings.id, state, nonce, verifier, there]),
+            max_age=LOGIN_SECONDS_MAX,
+            httponly=True,
+            samesite="lax",
+            secure=self._is_secure,
+            path="/oidc",
+        )
         return answer
 
     async def _end(self, request: Request, host: Entrance) -> Response:
@@ -112,9 +117,7 @@ class Logins:
         except (ProviderAway, OSError) as error:
             self._trail.note("login", who or Identity("", name), "unknown", provider=name, why=str(error))
             answer = host.renderer.login(there, "", f"{_sentence(error)}", 503)
-        answer.delete_cookie(
-            _cookie(state), path="/oidc", httponly=True, samesite="lax", secure=self._is_secure
-        )  # fmt: skip
+        answer.delete_cookie(_cookie(state), path="/oidc", httponly=True, samesite="lax", secure=self._is_secure)
         return answer
 
     def _begun(self, name: str, state: str, cookies: Mapping[str, str]) -> tuple[Provider, str, str, str]:

@@ -76,9 +76,14 @@ class Provider:
     """One provider, for any thread."""
 
     def __init__(
-        self, settings: ProviderSettings, redirect_url: str, *, claims: Callable[[], frozenset[str]] = frozenset,
-        now: Callable[[], float] = time.time, asked: Callable[..., bytes] = ask,
-    ) -> None:  # fmt: skip
+        self,
+        settings: ProviderSettings,
+        redirect_url: str,
+        *,
+        claims: Callable[[], frozenset[str]] = frozenset,
+        now: Callable[[], float] = time.time,
+        asked: Callable[..., bytes] = ask,
+    ) -> None:
         """`claims` are those that roles look at. `now` is the wall clock, as tokens have it."""
         self.settings, self.redirect_url = settings, redirect_url
         self.now = now
@@ -92,19 +97,30 @@ class Provider:
         settings = self.settings
         digest = hashlib.sha256(verifier.encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        return _with_query(self.metadata().authorization, {
-            **settings.parameters, "response_type": "code", "client_id": settings.client_id,
-            "redirect_uri": self.redirect_url, "scope": " ".join(settings.scopes), "state": state, "nonce": nonce,
-            "code_challenge": challenge, "code_challenge_method": "S256",
-        })  # fmt: skip
+        return _with_query(
+            self.metadata().authorization,
+            {
+                **settings.parameters,
+                "response_type": "code",
+                "client_id": settings.client_id,
+                "redirect_uri": self.redirect_url,
+                "scope": " ".join(settings.scopes),
+                "state": state,
+                "nonce": nonce,
+                "code_challenge": challenge,
+                "code_challenge_method": "S256",
+            },
+        )
 
     def finish(self, code: str, verifier: str, nonce: str, issuer: str | None) -> Tokens:
         """The tokens for a code. `issuer` is what the answer with the code says. Raises ProviderAway, LoginFailed."""
         self.check_issuer(issuer)
         form = {
-            "grant_type": "authorization_code", "code": code, "redirect_uri": self.redirect_url,
+            "grant_type": "authorization_code",
+            "code": code,
+            "redirect_uri": self.redirect_url,
             "code_verifier": verifier,
-        }  # fmt: skip
+        }
         answer = self._tokens(form)
         id_token = _text(answer, "id_token")
         if id_token is None:
@@ -133,9 +149,14 @@ class Provider:
             return None
         if where is None:
             return None
-        return _with_query(where, {
-            "id_token_hint": tokens.id_token, "client_id": self.settings.client_id, "post_logout_redirect_uri": back,
-        })  # fmt: skip
+        return _with_query(
+            where,
+            {
+                "id_token_hint": tokens.id_token,
+                "client_id": self.settings.client_id,
+                "post_logout_redirect_uri": back,
+            },
+        )
 
     def check_issuer(self, given: str | None) -> None:
         """The answer comes from this provider and no other one (RFC 9207). Raises LoginFailed, ProviderAway."""
@@ -180,15 +201,19 @@ class Provider:
         ways = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         by_form = isinstance(ways, list) and "client_secret_basic" not in ways and "client_secret_post" in ways
         return Metadata(
-            urls["authorization_endpoint"], urls["token_endpoint"], urls["jwks_uri"], urls.get("end_session_endpoint"),
-            document.get("authorization_response_iss_parameter_supported") is True, by_form,
-        )  # fmt: skip
+            urls["authorization_endpoint"],
+            urls["token_endpoint"],
+            urls["jwks_uri"],
+            urls.get("end_session_endpoint"),
+            document.get("authorization_response_iss_parameter_supported") is True,
+            by_form,
+        )
 
     # What the provider is asked
 
     def _get(
         self, url: str, body: bytes | None = None, headers: Mapping[str, str] | None = None, read_s: float = TOKEN_S
-    ) -> bytes:  # fmt: skip
+    ) -> bytes:
         """Raises ProviderAway, Refusal."""
         host = urlsplit(url).netloc
         try:
@@ -252,9 +277,7 @@ class Provider:
         except InvalidToken as error:
             raise LoginFailed(f"a token of {settings.title} is not believed: {error}") from None
 
-    def _believed(
-        self, answer: Mapping[str, Any], id_token: str, nonce: str | None, *, is_new: bool = True
-    ) -> Tokens:  # fmt: skip
+    def _believed(self, answer: Mapping[str, Any], id_token: str, nonce: str | None, *, is_new: bool = True) -> Tokens:
         """`nonce` is None when tokens are renewed. An id token that is not new was believed before, and may have
         ended since."""
         settings = self.settings
@@ -274,9 +297,7 @@ class Provider:
             credential, ends_at_s = access, self._end_of(answer, access)
         return Tokens(self._identity(claims, name), credential, ends_at_s, id_token, _text(answer, "refresh_token"))
 
-    def _check_id_token(
-        self, claims: Mapping[str, Any], id_token: str, access: str, nonce: str | None
-    ) -> None:  # fmt: skip
+    def _check_id_token(self, claims: Mapping[str, Any], id_token: str, access: str, nonce: str | None) -> None:
         """Raises LoginFailed."""
         settings = self.settings
         if nonce is not None:

@@ -129,10 +129,20 @@ def _provider(row: Mapping[str, Any], where: str) -> ProviderSettings:
         if name in _OWN:
             raise OttlaError(f"{where}: the console sets {name} itself")
     return ProviderSettings(
-        row["id"], row.get("title") or row["id"], row["issuer"], row["client_id"], _secret(row, where), scopes,
-        credential, row.get("user_claim") or "sub", row.get("groups_claim") or "groups", row.get("audience", ""),
-        row.get("ca_file") or None, skew_s, parameters,
-    )  # fmt: skip
+        row["id"],
+        row.get("title") or row["id"],
+        row["issuer"],
+        row["client_id"],
+        _secret(row, where),
+        scopes,
+        credential,
+        row.get("user_claim") or "sub",
+        row.get("groups_claim") or "groups",
+        row.get("audience", ""),
+        row.get("ca_file") or None,
+        skew_s,
+        parameters,
+    )
 
 
 def _secret(row: Mapping[str, Any], where: str) -> Secret | None:

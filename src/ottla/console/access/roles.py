@@ -233,6 +233,15 @@ def _role(row: Mapping[str, Any], where: str, acts: tuple[str, ...], providers: 
     if any(each.exempt for each in masks):
         raise OttlaError(f"{where}: a mask of a role has no except: give another role `unmasked` instead")
     return Role(
-        name, lists["users"], lists["groups"], claims, provider, lists["data"], flag_of(row, "download", where),
-        lists["acts"], flag_of(row, "audit", where), lists["unmasked"], masks,
-    )  # fmt: skip
+        name,
+        lists["users"],
+        lists["groups"],
+        claims,
+        provider,
+        lists["data"],
+        flag_of(row, "download", where),
+        lists["acts"],
+        flag_of(row, "audit", where),
+        lists["unmasked"],
+        masks,
+    )

@@ -184,9 +184,11 @@ def outcome_of(plan: Plan, *, done: bool) -> Outcome:
 
 
 def command(
-    asking: Asking, verb: str, names: Sequence[str] = (),
+    asking: Asking,
+    verb: str,
+    names: Sequence[str] = (),
     options: Mapping[str, str | int | Sequence[str] | None] | None = None,
-) -> str:  # fmt: skip
+) -> str:
     """A command for a shell. An option without a value is None; one that may be repeated has several."""
     found = ["ottla", *verb.split()]
     for name, value in (options or {}).items():

@@ -40,13 +40,20 @@ def elect(asking: Asking) -> Plan:
 
     options = {"--partition": number} if number >= 0 else {}
     return Plan(
-        f"{plural(len(others), 'partition')} of {name} get the preferred leader.", run,
-        [Change(f"leader of partition {each.number}", str(each.leader) if each.leader >= 0 else None,
-                str(each.replicas[0])) for each in others],
+        f"{plural(len(others), 'partition')} of {name} get the preferred leader.",
+        run,
+        [
+            Change(
+                f"leader of partition {each.number}",
+                str(each.leader) if each.leader >= 0 else None,
+                str(each.replicas[0]),
+            )
+            for each in others
+        ],
         command(asking, "topic elect", [name], options),
         [] if others else ["Each partition is led by its preferred leader already: nothing changes."],
         back=topic_page(name),
-    )  # fmt: skip
+    )
 
 
 def _ensure_all(key: ApiKey, rows: Sequence[Mapping[str, Any]], number: str, name: str) -> None:
@@ -96,10 +103,13 @@ def reassign(asking: Asking) -> Plan:
     return Plan(
         f"Copies of {name}-{partition.number} move to brokers {_list(wanted)}.",
         lambda: throttled(asking, cluster, rate, moving, lambda: _alter(asking, name, partition.number, wanted)),
-        [Change("copies", _list(partition.replicas), _list(wanted), note or "the order changes"),
-         Change("preferred leader", str(partition.replicas[0]) if partition.replicas else None, str(wanted[0]))],
-        warnings=warnings, back=topic_page(name),
-    )  # fmt: skip
+        [
+            Change("copies", _list(partition.replicas), _list(wanted), note or "the order changes"),
+            Change("preferred leader", str(partition.replicas[0]) if partition.replicas else None, str(wanted[0])),
+        ],
+        warnings=warnings,
+        back=topic_page(name),
+    )
 
 
 def _replicas(text: str) -> list[int]:
@@ -137,11 +147,18 @@ def cancel(asking: Asking) -> Plan:
         raise NotFound(f"No copy of {name}-{number} is being moved.")
     before = [each for each in row["replicas"] if each not in row["adding_replicas"]]
     return Plan(
-        f"The move of {name}-{number} is canceled.", lambda: _alter(asking, name, number, None),
-        [Change("copies", _list(row["replicas"]), _list(before),
-                f"copied so far on {_list(row['adding_replicas'])} is deleted" if row["adding_replicas"] else "")],
+        f"The move of {name}-{number} is canceled.",
+        lambda: _alter(asking, name, number, None),
+        [
+            Change(
+                "copies",
+                _list(row["replicas"]),
+                _list(before),
+                f"copied so far on {_list(row['adding_replicas'])} is deleted" if row["adding_replicas"] else "",
+            )
+        ],
         back=topic_page(name),
-    )  # fmt: skip
+    )
 
 
 ACTS: Final = (

@@ -52,19 +52,25 @@ def reset(asking: Asking) -> Plan:
     ends = _bound(asking, cluster, targets, LATEST)
     after = {at: min(max(target, begins[at]), ends[at]) for at, target in targets.items()}
     changes = [
-        Change(f"{at.topic}-{at.partition}", str(before[at]) if at in before else None, str(offset),
-               _effect(before.get(at), offset))
+        Change(
+            f"{at.topic}-{at.partition}",
+            str(before[at]) if at in before else None,
+            str(offset),
+            _effect(before.get(at), offset),
+        )
         for at, offset in sorted(after.items())
-    ]  # fmt: skip
+    ]
     moved = {at: offset for at, offset in after.items() if offset != before.get(at)}
     return Plan(
         f"Offsets of group {group.name} are moved in {plural(len(moved), 'partition')}.",
-        lambda: _move(asking, group, after if group.kind == SHARE else moved), changes,
+        lambda: _move(asking, group, after if group.kind == SHARE else moved),
+        changes,
         _command(asking, group, after),
-        [] if moved else ["The group is at these offsets already: nothing changes."], _members(asking, group),
+        [] if moved else ["The group is at these offsets already: nothing changes."],
+        _members(asking, group),
         pinned={"to": "places", "value": pinned_places({(at.topic, at.partition): each for at, each in after.items()})},
         back=group_page(group.name),
-    )  # fmt: skip
+    )
 
 
 def _group(asking: Asking) -> tuple[Cluster, Listed]:
@@ -150,21 +156,27 @@ def _move(asking: Asking, group: Listed, moved: Mapping[TopicPartition, int]) ->
     rows = rows_by({(at.topic, at.partition): offset for at, offset in moved.items()})
     if group.kind == SHARE:
         topics: list[dict[str, Any]] = [
-            {"topic_name": name, "partitions": [
-                {"partition_index": number, "start_offset": offset} for number, offset in some.items()]}
+            {
+                "topic_name": name,
+                "partitions": [{"partition_index": number, "start_offset": offset} for number, offset in some.items()],
+            }
             for name, some in rows.items()
-        ]  # fmt: skip
+        ]
         values: dict[str, Any] = {"group_id": group.name, "topics": topics}
         answer = asking.brokers.change(ApiKey.ALTER_SHARE_GROUP_OFFSETS, values, group.coordinator)
         ensure_none(ApiKey.ALTER_SHARE_GROUP_OFFSETS, answer, group.name)
         _ensure_each(ApiKey.ALTER_SHARE_GROUP_OFFSETS, answer["responses"], "topic_name", group.name)
         return
     topics = [
-        {"name": name, "partitions": [
-            {"partition_index": number, "committed_offset": offset, "committed_metadata": ""}
-            for number, offset in some.items()]}
+        {
+            "name": name,
+            "partitions": [
+                {"partition_index": number, "committed_offset": offset, "committed_metadata": ""}
+                for number, offset in some.items()
+            ],
+        }
         for name, some in rows.items()
-    ]  # fmt: skip
+    ]
     values = {"group_id": group.name, "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
     answer = asking.brokers.change(ApiKey.OFFSET_COMMIT, values, group.coordinator)
     _ensure_each(ApiKey.OFFSET_COMMIT, answer["topics"], "name", group.name)
@@ -220,12 +232,13 @@ def delete_offsets(asking: Asking) -> Plan:
         _ensure_each(ApiKey.OFFSET_DELETE, answer["topics"], "name", group.name)
 
     return Plan(
-        f"Offsets of group {group.name} in topic {topic} are deleted.", run,
+        f"Offsets of group {group.name} in topic {topic} are deleted.",
+        run,
         [Change(f"{topic}-{at.partition}", str(offset), None) for at, offset in sorted(mine.items())],
         command(asking, "group delete", [group.name], {"--topic": topic}),
         ["The group begins there again by its consumers' auto.offset.reset."],
         back=group_page(group.name),
-    )  # fmt: skip
+    )
 
 
 def delete(asking: Asking) -> Plan:
@@ -238,12 +251,14 @@ def delete(asking: Asking) -> Plan:
             ensure_none(ApiKey.DELETE_GROUPS, each, group.name)
 
     return Plan(
-        f"Group {group.name} is deleted, with its offsets.", run,
+        f"Group {group.name} is deleted, with its offsets.",
+        run,
         [Change("kind", group.kind, None), Change("offsets, in partitions", f"{len(known):,}", None)],
         command(asking, "group delete", [group.name]),
         ["Its consumers begin again by auto.offset.reset: they read all records again, or skip those of meanwhile."],
-        _members(asking, group), back=("/groups", "Groups"),
-    )  # fmt: skip
+        _members(asking, group),
+        back=("/groups", "Groups"),
+    )
 
 
 def remove_member(asking: Asking) -> Plan:
@@ -266,12 +281,13 @@ def remove_member(asking: Asking) -> Plan:
             ensure_none(ApiKey.LEAVE_GROUP, each, member)
 
     return Plan(
-        f"Member {member} is removed from group {group.name}.", run,
+        f"Member {member} is removed from group {group.name}.",
+        run,
         [Change("client", found.get("client_id") or "", None), Change("host", found.get("client_host") or "", None)],
         warnings=["A consumer that is still running joins again: stop it, or this changes nothing for long."],
         blocked="" if group.kind != SHARE else "Kafka's protocol removes no member of a share group: stop it.",
         back=group_page(group.name),
-    )  # fmt: skip
+    )
 
 
 ACTS: Final = (

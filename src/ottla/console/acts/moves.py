@@ -39,8 +39,10 @@ def move(asking: Asking) -> Plan:
     elif how == "as typed":
         raise Misfit("moves", "say which: TOPIC-PARTITION=BROKERS on each line, such as orders-0=1,2,3")
     elif going:
-        raise Blocked(f"{plural(len(going), 'partition')} {'is' if len(going) == 1 else 'are'} being moved already: "
-                      "plan when that has ended, or cancel it.")  # fmt: skip
+        raise Blocked(
+            f"{plural(len(going), 'partition')} {'is' if len(going) == 1 else 'are'} being moved already: "
+            "plan when that has ended, or cancel it."
+        )
     else:
         sizes, silent = _sizes(asking, cluster)
         moves = _planned(asking, cluster, sizes)
@@ -62,14 +64,27 @@ def move(asking: Asking) -> Plan:
             for at, replicas in moves.items()
         ],
         command(asking, verb, list(map(str, leaving)), options) if verb and len(leaving) < 2 else "",
-        [*([f"These are the first {AT_ONCE} of {count:,} moves: plan again when they have ended."]
-           if count > AT_ONCE else []), *([_unknown(silent)] if silent else []), *([STAYS, SLOW] if rate else [])],
-        "" if moves else "Nothing is to be moved: the brokers are as even as moves can make them." if how == "balance"
+        [
+            *(
+                [f"These are the first {AT_ONCE} of {count:,} moves: plan again when they have ended."]
+                if count > AT_ONCE
+                else []
+            ),
+            *([_unknown(silent)] if silent else []),
+            *([STAYS, SLOW] if rate else []),
+        ],
+        ""
+        if moves
+        else "Nothing is to be moved: the brokers are as even as moves can make them."
+        if how == "balance"
         else "Nothing is to be moved: there is no copy on these brokers.",
-        pinned={"moves": "\n".join(f"{topic}-{number}={','.join(map(str, each))}"
-                                   for (topic, number), each in moves.items())},
+        pinned={
+            "moves": "\n".join(
+                f"{topic}-{number}={','.join(map(str, each))}" for (topic, number), each in moves.items()
+            )
+        },
         back=("/moves", "Moves"),
-    )  # fmt: skip
+    )
 
 
 def _brokers(asking: Asking) -> list[int]:
@@ -157,7 +172,7 @@ def _note(before: Sequence[int], after: Sequence[int]) -> str:
 
 def _begin(
     asking: Asking, cluster: Cluster, moves: _Moves, before: dict[tuple[str, int], Sequence[int]], rate: int | None
-) -> None:  # fmt: skip
+) -> None:
     """Raises KafkaError, OSError, Partly."""
     added = {at: [each for each in replicas if each not in before[at]] for at, replicas in moves.items()}
     moving = {at: (before[at], adding) for at, adding in added.items()}

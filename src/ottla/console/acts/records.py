@@ -53,16 +53,23 @@ def produce(asking: Asking) -> Plan:
         Change("key", None, "null" if key is None else f"{len(key):,} bytes", key_note),
         Change("value", None, "null" if value is None else f"{len(value):,} bytes", value_note),
         Change("headers", None, str(len(headers))),
-        Change("timestamp", None, iso_time(record.timestamp) or str(record.timestamp),
-               "now" if written_at is None else "a topic with message.timestamp.type=LogAppendTime takes its own"),
+        Change(
+            "timestamp",
+            None,
+            iso_time(record.timestamp) or str(record.timestamp),
+            "now" if written_at is None else "a topic with message.timestamp.type=LogAppendTime takes its own",
+        ),
         *([Change("compression", None, codec)] if codec != "none" else []),
-    ]  # fmt: skip
+    ]
     return Plan(
-        f"A record of {size:,} bytes is written to {name}.", lambda: _write(asking, cluster, at, record, codec),
-        changes, _command(asking, name, at.partition, value_note.partition(",")[0]),
+        f"A record of {size:,} bytes is written to {name}.",
+        lambda: _write(asking, cluster, at, record, codec),
+        changes,
+        _command(asking, name, at.partition, value_note.partition(",")[0]),
         ["A record without a value deletes its key in a compacted topic."] if value is None else [],
-        pinned={"partition": str(at.partition)}, back=_messages(name),
-    )  # fmt: skip
+        pinned={"partition": str(at.partition)},
+        back=_messages(name),
+    )
 
 
 def _is_by_key(asking: Asking, key: bytes | None) -> bool:
@@ -143,9 +150,7 @@ def _partition(asking: Asking, parameter: str, topic: Topic, key: bytes | None) 
     return (murmur2(key) & 0x7FFFFFFF) % len(numbers)
 
 
-def _write(
-    asking: Asking, cluster: Cluster, at: TopicPartition, record: SimpleRecord, codec: str = "none"
-) -> None:  # fmt: skip
+def _write(asking: Asking, cluster: Cluster, at: TopicPartition, record: SimpleRecord, codec: str = "none") -> None:
     leader = leader_of(cluster, at)
     if leader < 0:
         raise KafkaError(ErrorCode.leader_not_available, f"{at.topic}-{at.partition} has no leader")
@@ -219,12 +224,15 @@ def copy(asking: Asking) -> Plan:
     return Plan(
         f"The record at offset {offset} of {name}-{number} is copied to {to}.",
         lambda: _write(asking, cluster, at, made),
-        [Change("partition", str(number), str(at.partition)),
-         Change("key", None, "null" if record.key is None else f"{len(record.key):,} bytes"),
-         Change("value", None, "null" if record.value is None else f"{len(record.value):,} bytes"),
-         Change("headers", None, str(len(record.headers)))],
-        pinned={"to_partition": str(at.partition)}, back=_messages(to),
-    )  # fmt: skip
+        [
+            Change("partition", str(number), str(at.partition)),
+            Change("key", None, "null" if record.key is None else f"{len(record.key):,} bytes"),
+            Change("value", None, "null" if record.value is None else f"{len(record.value):,} bytes"),
+            Change("headers", None, str(len(record.headers))),
+        ],
+        pinned={"to_partition": str(at.partition)},
+        back=_messages(to),
+    )
 
 
 def _record(asking: Asking, name: str, number: int, offset: int) -> tuple[Record, Topic]:
@@ -248,9 +256,13 @@ def _part(name: str, what: str) -> tuple[Field, ...]:
     return (
         Field(name, what, length_max=2 * DATA_MAX, widget="area", is_private=True, is_data=True),
         Field(f"{name}_format", _FORMAT_WHAT, FORMATS, "text", widget="choice", label=f"{name.capitalize()} is"),
-        Field(f"{name}_subject", f"With the schema of this subject; TOPIC-{name} if left out.",
-              label=f"Subject of the {name}", hint=f"TOPIC-{name}"),
-    )  # fmt: skip
+        Field(
+            f"{name}_subject",
+            f"With the schema of this subject; TOPIC-{name} if left out.",
+            label=f"Subject of the {name}",
+            hint=f"TOPIC-{name}",
+        ),
+    )
 
 
 _PARTITION: Final = Field("partition", "The partition; chosen by the key if left out.", low=0, high=2**31 - 1,

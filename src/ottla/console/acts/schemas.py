@@ -35,8 +35,9 @@ def register(asking: Asking) -> Plan:
         lambda: _changed(lambda: registry.register(name, schema)),
         [Change("newest version", None if number is None else str(number), str((number or 0) + 1))],
         warnings=["If the subject has this schema already, nothing changes."],
-        blocked=f"It is not compatible: {'; '.join(problems)[:2_000]}" if problems else "", back=_page(name),
-    )  # fmt: skip
+        blocked=f"It is not compatible: {'; '.join(problems)[:2_000]}" if problems else "",
+        back=_page(name),
+    )
 
 
 def set_compatibility(asking: Asking) -> Plan:
@@ -48,7 +49,7 @@ def set_compatibility(asking: Asking) -> Plan:
         [Change("compatibility", before, level)],
         warnings=["Readers and writers may no longer understand each other."] if level == "NONE" else [],
         back=_page(name),
-    )  # fmt: skip
+    )
 
 
 def delete(asking: Asking) -> Plan:
@@ -58,18 +59,21 @@ def delete(asking: Asking) -> Plan:
         f"Subject {name} is deleted.",
         lambda: _changed(lambda: registry.call("DELETE", f"/subjects/{quote(name, safe='')}")),
         [Change("versions", plural(len(numbers), "version"), None)],
-        warnings=["Ids of its schemas stay known, so that records can still be read. Producers that use the subject "
-                  "fail, or register it again."],
+        warnings=[
+            "Ids of its schemas stay known, so that records can still be read. Producers that use the subject "
+            "fail, or register it again."
+        ],
         back=("/schemas", "Schemas"),
-    )  # fmt: skip
+    )
 
 
 def _registry(asking: Asking) -> Registry:
     if asking.site.registry is None:
         raise NotFound("This console was given no schema registry: start it with --registry URL.")
     if asking.site.has_login:
-        raise Blocked("The registry knows the console's login and not yours, so this console changes no schema. Use "
-                      "ottla schema.")  # fmt: skip
+        raise Blocked(
+            "The registry knows the console's login and not yours, so this console changes no schema. Use ottla schema."
+        )
     if asking.text("subject") in (".", ".."):
         raise Invalid("subject cannot be . or .., which an address drops")
     return asking.site.registry

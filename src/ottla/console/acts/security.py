@@ -38,20 +38,39 @@ def set_password(asking: Asking) -> Plan:
     def run() -> None:
         salt = secrets.token_bytes(SALT_BYTES)
         row = {
-            "name": user, "mechanism": mechanism.number, "iterations": iterations, "salt": salt,
+            "name": user,
+            "mechanism": mechanism.number,
+            "iterations": iterations,
+            "salt": salt,
             "salted_password": scram.salted_password(mechanism, password, salt, iterations),
-        }  # fmt: skip
+        }
         _alter_user(asking, {"deletions": [], "upsertions": [row]}, user)
 
     old = (before or {}).get(mechanism.number)
     return Plan(
-        f"User {user} logs in with {mechanism.name}, and a new password.", run,
-        [Change(mechanism.name, None if old is None else f"{old:,} iterations", f"{iterations:,} iterations",
-                "The old password is no longer taken." if old is not None else "")],
-        command(asking, "user create", [user], {"--mechanism": mechanism.name, "--iterations": iterations,
-                                                **({"--replace": None} if old is not None else {})}),
-        warnings, back=_BACK,
-    )  # fmt: skip
+        f"User {user} logs in with {mechanism.name}, and a new password.",
+        run,
+        [
+            Change(
+                mechanism.name,
+                None if old is None else f"{old:,} iterations",
+                f"{iterations:,} iterations",
+                "The old password is no longer taken." if old is not None else "",
+            )
+        ],
+        command(
+            asking,
+            "user create",
+            [user],
+            {
+                "--mechanism": mechanism.name,
+                "--iterations": iterations,
+                **({"--replace": None} if old is not None else {}),
+            },
+        ),
+        warnings,
+        back=_BACK,
+    )
 
 
 def _mechanisms(asking: Asking, user: str, warnings: list[str]) -> dict[int, int] | None:
@@ -95,13 +114,16 @@ def delete_user(asking: Asking) -> Plan:
                 raise
 
     return Plan(
-        f"User {user} can no longer log in with SCRAM.", run,
-        [Change(scram.BY_NUMBER[each].name if each in scram.BY_NUMBER else str(each), "a password", None)
-         for each in sorted(known)],
+        f"User {user} can no longer log in with SCRAM.",
+        run,
+        [
+            Change(scram.BY_NUMBER[each].name if each in scram.BY_NUMBER else str(each), "a password", None)
+            for each in sorted(known)
+        ],
         command(asking, "user delete", [user]),
         ["Connections that are open stay open, and the user's ACLs stay: delete them too if the name may come back."],
         back=_BACK,
-    )  # fmt: skip
+    )
 
 
 # ACLs
@@ -118,8 +140,11 @@ PERMISSIONS: Final = {"allow": Permission.ALLOW, "deny": Permission.DENY}
 
 def _row(asking: Asking) -> dict[str, Any]:
     """The ACL of the form, in the words of CreateAcls. Raises Invalid."""
-    principal, kind, operation = asking.text("principal"), KINDS[asking.text("kind")], OPERATIONS[
-        asking.text("operation")]  # fmt: skip
+    principal, kind, operation = (
+        asking.text("principal"),
+        KINDS[asking.text("kind")],
+        OPERATIONS[asking.text("operation")],
+    )
     typed = principal if ":" in principal else f"User:{principal}"
     if not is_principal(typed):
         raise Invalid("principal must be a user such as alice, User:alice, or * for everyone")
@@ -134,10 +159,14 @@ def _row(asking: Asking) -> dict[str, Any]:
         known = ", ".join(word for word, each in OPERATIONS.items() if each in SUPPORTED_OPERATIONS[kind])
         raise Invalid(f"operation of a {asking.text('kind')} must be all or one of: {known}")
     return {
-        "resource_type": int(kind), "resource_name": name, "resource_pattern_type": int(pattern), "principal": typed,
-        "host": asking.text("host") or WILDCARD, "operation": int(operation),
+        "resource_type": int(kind),
+        "resource_name": name,
+        "resource_pattern_type": int(pattern),
+        "principal": typed,
+        "host": asking.text("host") or WILDCARD,
+        "operation": int(operation),
         "permission_type": int(PERMISSIONS[asking.text("permission")]),
-    }  # fmt: skip
+    }
 
 
 def create_acl(asking: Asking) -> Plan:
@@ -153,9 +182,13 @@ def create_acl(asking: Asking) -> Plan:
     if row["principal"] == "User:*" and row["permission_type"] == Permission.ALLOW:
         warnings.append("Everyone gets this right, users who have not logged in among them.")
     return Plan(
-        f"{_sentence(row)}.", run, [Change("ACL", None, _sentence(row))], _acl_command(asking, "add", row), warnings,
+        f"{_sentence(row)}.",
+        run,
+        [Change("ACL", None, _sentence(row))],
+        _acl_command(asking, "add", row),
+        warnings,
         back=_BACK,
-    )  # fmt: skip
+    )
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
@@ -168,8 +201,11 @@ def _sentence(row: Mapping[str, Any]) -> str:
 def _acl_command(asking: Asking, verb: str, row: Mapping[str, Any]) -> str:
     kind = asking.text("kind")
     user = row["principal"].removeprefix("User:")
-    names = [user if ":" not in user else row["principal"], asking.text("operation"),
-             kind if kind == "cluster" else f"{kind}:{row['resource_name']}"]  # fmt: skip
+    names = [
+        user if ":" not in user else row["principal"],
+        asking.text("operation"),
+        kind if kind == "cluster" else f"{kind}:{row['resource_name']}",
+    ]
     options: dict[str, Any] = {}
     if row["resource_pattern_type"] == PatternType.PREFIXED:
         options["--prefixed"] = None
@@ -183,10 +219,14 @@ def _acl_command(asking: Asking, verb: str, row: Mapping[str, Any]) -> str:
 def delete_acl(asking: Asking) -> Plan:
     row = _row(asking)
     asked = {
-        "resource_type_filter": row["resource_type"], "resource_name_filter": row["resource_name"],
-        "pattern_type_filter": row["resource_pattern_type"], "principal_filter": row["principal"],
-        "host_filter": row["host"], "operation": row["operation"], "permission_type": row["permission_type"],
-    }  # fmt: skip
+        "resource_type_filter": row["resource_type"],
+        "resource_name_filter": row["resource_name"],
+        "pattern_type_filter": row["resource_pattern_type"],
+        "principal_filter": row["principal"],
+        "host_filter": row["host"],
+        "operation": row["operation"],
+        "permission_type": row["permission_type"],
+    }
     answer = asking.brokers.ask_any(ApiKey.DESCRIBE_ACLS, asked)
     ensure_none(ApiKey.DESCRIBE_ACLS, answer)
     if not any(each["acls"] for each in answer["resources"]):
@@ -199,11 +239,13 @@ def delete_acl(asking: Asking) -> Plan:
                 ensure_none(ApiKey.DELETE_ACLS, one)
 
     return Plan(
-        f"Deleted: {_sentence(row)}.", run, [Change("ACL", _sentence(row), None)],
+        f"Deleted: {_sentence(row)}.",
+        run,
+        [Change("ACL", _sentence(row), None)],
         _acl_command(asking, "remove", row),
         ["The command removes what allows and what denies of this kind; this act removes this one alone."],
         back=_BACK,
-    )  # fmt: skip
+    )
 
 
 # Quotas
@@ -253,20 +295,30 @@ def _quota(asking: Asking, value: float | None) -> Plan:
     defaults = [kind for kind, name in given.items() if name == DEFAULT]
     words = [key] if value is None else [f"{key}={after}"]
     return Plan(
-        f"{key} of {whose} is {'removed' if value is None else f'set to {after}'}.", lambda: ask(False),
+        f"{key} of {whose} is {'removed' if value is None else f'set to {after}'}.",
+        lambda: ask(False),
         [Change(key, before, after)],
-        command(asking, f"quota {'remove' if value is None else 'set'}", words,
-                {**options, **({"--default": defaults} if defaults else {})}),
-        warnings, check=lambda: ask(True), back=_BACK,
-    )  # fmt: skip
+        command(
+            asking,
+            f"quota {'remove' if value is None else 'set'}",
+            words,
+            {**options, **({"--default": defaults} if defaults else {})},
+        ),
+        warnings,
+        check=lambda: ask(True),
+        back=_BACK,
+    )
 
 
 def _limit(asking: Asking, entity: list[dict[str, Any]], key: str, warnings: list[str]) -> str | None:
     components = [
-        {"entity_type": each["entity_type"], "match_type": 1 if each["entity_name"] is None else 0,
-         "match": each["entity_name"]}
+        {
+            "entity_type": each["entity_type"],
+            "match_type": 1 if each["entity_name"] is None else 0,
+            "match": each["entity_name"],
+        }
         for each in entity
-    ]  # fmt: skip
+    ]
     answer = asking.brokers.ask_any(ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": components, "strict": True})
     try:
         ensure_none(ApiKey.DESCRIBE_CLIENT_QUOTAS, answer)

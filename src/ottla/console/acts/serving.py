@@ -99,8 +99,10 @@ def _shown(host: Host, act: Act, user: User, request: Request) -> Response:
         if values.get(each.name):
             each.parse(values[each.name])
     if act.fill is not None:
-        parsed = {each.name: each.parse(values.get(each.name)) if values.get(each.name) else each.default
-                  for each in act.fields}  # fmt: skip
+        parsed = {
+            each.name: each.parse(values.get(each.name)) if values.get(each.name) else each.default
+            for each in act.fields
+        }
         values = {**values, **act.fill(Asking(user, host.site, parsed))}
     needed = [each for each in act.fields if each.is_required and not values.get(each.name)]
     is_open = any(each.widget != "hidden" and not each.is_required and not values.get(each.name) for each in act.fields)
@@ -116,8 +118,10 @@ def _posted(host: Host, act: Act) -> Callable[[Request], Awaitable[Response]]:
             if not is_own(request):
                 raise NotOwn
             host.site.rights_of(user).ensure_act(act.name)
-            form = {name: value.replace("\r\n", "\n") for name, value in _pairs(
-                (await body_of(request, act.body_max)).decode("ascii", "strict")).items()}  # fmt: skip
+            form = {
+                name: value.replace("\r\n", "\n")
+                for name, value in _pairs((await body_of(request, act.body_max)).decode("ascii", "strict")).items()
+            }
             return await anyio.to_thread.run_sync(lambda: _of_form(host, act, user, form), limiter=host.limit)
 
         return await host.guarded(request, False, sent, by_password=False)

@@ -36,13 +36,12 @@ def broker(asking: Asking) -> Plan:
     number = asking.text("broker")
     if number == "":
         return _plan(asking, BROKER, "", "of all brokers", {"--all-brokers": None}, ("/", "Overview"))
-    return _plan(asking, BROKER, number, f"of broker {number}", {"--broker": number},
-                 (f"/brokers/{number}", f"Broker {number}"))  # fmt: skip
+    return _plan(
+        asking, BROKER, number, f"of broker {number}", {"--broker": number}, (f"/brokers/{number}", f"Broker {number}")
+    )
 
 
-def _plan(
-    asking: Asking, kind: int, resource: str, whose: str, option: dict[str, Any], back: tuple[str, str]
-) -> Plan:  # fmt: skip
+def _plan(asking: Asking, kind: int, resource: str, whose: str, option: dict[str, Any], back: tuple[str, str]) -> Plan:
     setting, value, is_reset = asking.text("name"), asking.text("value"), asking.text("how") == "reset"
     if is_reset and value:
         raise Invalid("value must be empty where the setting returns to its default")
@@ -67,13 +66,17 @@ def _plan(
     else:
         told = command(asking, "config set", [f"{setting}={value}"], option)
     return Plan(
-        f"{setting} {whose} {'returns to its default' if is_reset else 'is set'}.", lambda: ask(False),
-        [Change(setting, None if known is None else known.value, after, "" if known is None else known.what)], told,
+        f"{setting} {whose} {'returns to its default' if is_reset else 'is set'}.",
+        lambda: ask(False),
+        [Change(setting, None if known is None else known.value, after, "" if known is None else known.what)],
+        told,
         warnings,
         f"{setting} is read when a broker starts: it cannot change while it runs."
-        if known is not None and known.is_read_only else "",
-        lambda: ask(True), back=back,
-    )  # fmt: skip
+        if known is not None and known.is_read_only
+        else "",
+        lambda: ask(True),
+        back=back,
+    )
 
 
 def _known(

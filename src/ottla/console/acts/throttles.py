@@ -78,10 +78,15 @@ def throttle(asking: Asking) -> Plan:
     return Plan(
         f"Each broker copies at most {human_bytes(rate)} a second for {plural(len(moving), 'move')} under way.",
         lambda: _set(asking, cluster, rate, moving),
-        [Change(f"broker {node}", f"{human_bytes(before[node])}/s" if node in before else None,
-                f"{human_bytes(rate)}/s") for node in cluster.nodes],
-        warnings=[STAYS, SLOW], back=_PAGE,
-    )  # fmt: skip
+        [
+            Change(
+                f"broker {node}", f"{human_bytes(before[node])}/s" if node in before else None, f"{human_bytes(rate)}/s"
+            )
+            for node in cluster.nodes
+        ],
+        warnings=[STAYS, SLOW],
+        back=_PAGE,
+    )
 
 
 def _moving(asking: Asking) -> dict[tuple[str, int], tuple[list[int], list[int]]]:
@@ -107,15 +112,20 @@ def remove(asking: Asking) -> Plan:
             raise Partly(f"{plural(len(failures), 'setting')} could not be removed, the first is of {what}: {why}")
 
     return Plan(
-        "The throttle of moves is removed.", run,
-        [*(Change(f"rate of broker {node}", f"{human_bytes(rate)}/s", None) for node, rate in rates.items()),
-         *(Change(f"throttled replicas of {topic}", " and ".join(dict.fromkeys(filter(None, both))), None)
-           for topic, both in lists.items())],
+        "The throttle of moves is removed.",
+        run,
+        [
+            *(Change(f"rate of broker {node}", f"{human_bytes(rate)}/s", None) for node, rate in rates.items()),
+            *(
+                Change(f"throttled replicas of {topic}", " and ".join(dict.fromkeys(filter(None, both))), None)
+                for topic, both in lists.items()
+            ),
+        ],
         command(asking, "cluster balance", [], {"--cancel": None}) if not going else "",
         [*([_unthrottled(going)] if going else []), *([_kept(away)] if away else [])],
         "" if rates or lists else f"There is no throttle. {_kept(away)}" if away else "There is no throttle.",
         back=_PAGE,
-    )  # fmt: skip
+    )
 
 
 def _kept(away: Sequence[int]) -> str:

@@ -40,9 +40,12 @@ def create(asking: Asking) -> Plan:
     name, settings = asking.text("topic"), pairs(asking.text("settings"), "settings")
     count, copies = chosen(asking, "partitions", -1), chosen(asking, "copies", -1)
     row = {
-        "name": name, "num_partitions": count, "replication_factor": copies, "assignments": [],
+        "name": name,
+        "num_partitions": count,
+        "replication_factor": copies,
+        "assignments": [],
         "configs": [{"name": key, "value": value} for key, value in settings.items()],
-    }  # fmt: skip
+    }
 
     def ask(validate_only: bool) -> None:
         values = {"topics": [row], "timeout": TIMEOUT_MS, "validate_only": validate_only}
@@ -59,9 +62,13 @@ def create(asking: Asking) -> Plan:
     options |= {"--replication-factor": copies} if copies > 0 else {}
     options |= {"--set": [f"{key}={value}" for key, value in settings.items()]} if settings else {}
     return Plan(
-        f"Topic {name} is created.", lambda: ask(False), changes, command(asking, "topic create", [name], options),
-        check=lambda: ask(True), back=topic_page(name),
-    )  # fmt: skip
+        f"Topic {name} is created.",
+        lambda: ask(False),
+        changes,
+        command(asking, "topic create", [name], options),
+        check=lambda: ask(True),
+        back=topic_page(name),
+    )
 
 
 def add_partitions(asking: Asking) -> Plan:
@@ -76,14 +83,18 @@ def add_partitions(asking: Asking) -> Plan:
 
     has = len(topic.partitions)
     return Plan(
-        f"Topic {name} has {plural(count, 'partition')}.", lambda: ask(False),
+        f"Topic {name} has {plural(count, 'partition')}.",
+        lambda: ask(False),
         [Change("partitions", str(has), str(count))],
         command(asking, "topic alter", [name], {"--partitions": count}),
-        ["Keys go to other partitions from then on, so records of one key are no longer in one order. Partitions are "
-         "never taken away again."],
+        [
+            "Keys go to other partitions from then on, so records of one key are no longer in one order. Partitions are "
+            "never taken away again."
+        ],
         "" if count > has else f"The topic has {plural(has, 'partition')}: it can only get more.",
-        lambda: ask(True), back=topic_page(name),
-    )  # fmt: skip
+        lambda: ask(True),
+        back=topic_page(name),
+    )
 
 
 # Records
@@ -108,11 +119,13 @@ def delete_records(asking: Asking) -> Plan:
             note = f"up to {plural(target - begin, 'record')} deleted"
             changes.append(Change(f"first offset of partition {at.partition}", str(begin), str(target), note))
     return Plan(
-        f"Records of {name} before these offsets are deleted.", lambda: _delete(asking, cluster, moved), changes,
+        f"Records of {name} before these offsets are deleted.",
+        lambda: _delete(asking, cluster, moved),
+        changes,
         warnings=[] if moved else ["There is no record before that: nothing changes."],
         pinned={"before": pinned_places({(at.topic, at.partition): offset for at, offset in targets.items()})},
         back=topic_page(name),
-    )  # fmt: skip
+    )
 
 
 def _numbers(asking: Asking, topic: Topic) -> list[TopicPartition]:
@@ -188,14 +201,17 @@ def delete(asking: Asking) -> Plan:
             ensure_none(ApiKey.DELETE_TOPICS, each, name)
 
     return Plan(
-        f"Topic {name} is deleted, with every record in it.", run,
+        f"Topic {name} is deleted, with every record in it.",
+        run,
         [Change("partitions", str(len(topic.partitions)), None), Change("records, at most", f"{records:,}", None)],
         command(asking, "topic delete", [name]),
         ["Nothing brings the records back. Groups keep the offsets that they committed, until they expire."],
         "Internal topics hold the state of groups and transactions, and are not deleted here."
-        if topic.is_internal else "",
-        pinned={"id": str(topic.id)}, back=("/topics", "Topics"),
-    )  # fmt: skip
+        if topic.is_internal
+        else "",
+        pinned={"id": str(topic.id)},
+        back=("/topics", "Topics"),
+    )
 
 
 ACTS: Final = (

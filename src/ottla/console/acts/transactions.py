@@ -36,13 +36,19 @@ def abort(asking: Asking) -> Plan:
     return Plan(
         f"The open transaction of {name} is aborted, and its producer is fenced.",
         lambda: _fence(asking, node, name, found),
-        [Change("state", state, "CompleteAbort"), Change("begun", iso_time(started) if started > 0 else None, None),
-         *(Change("partition", each, None, "its records are never shown to readers of committed ones")
-           for each in parts)],
+        [
+            Change("state", state, "CompleteAbort"),
+            Change("begun", iso_time(started) if started > 0 else None, None),
+            *(
+                Change("partition", each, None, "its records are never shown to readers of committed ones")
+                for each in parts
+            ),
+        ],
         command(asking, "txn abort", [name]),
         ["A producer that is still running gets an error with its next request."],
-        "" if state == ONGOING else f"It has no open transaction: its state is {state}.", back=_BACK,
-    )  # fmt: skip
+        "" if state == ONGOING else f"It has no open transaction: its state is {state}.",
+        back=_BACK,
+    )
 
 
 def _coordinator(asking: Asking, name: str) -> int:
@@ -85,10 +91,12 @@ def abort_hanging(asking: Asking) -> Plan:
     found = _open_from(asking, cluster, at, start)
     owner = _owner(asking, at, found["producer_id"])
     marker = {
-        "producer_id": found["producer_id"], "producer_epoch": found["producer_epoch"], "transaction_result": False,
+        "producer_id": found["producer_id"],
+        "producer_epoch": found["producer_epoch"],
+        "transaction_result": False,
         "topics": [{"name": name, "partition_indexes": [number]}],
         "coordinator_epoch": max(0, found["coordinator_epoch"]),
-    }  # fmt: skip
+    }
 
     def run() -> None:
         _open_from(asking, cluster, at, start)
@@ -99,13 +107,17 @@ def abort_hanging(asking: Asking) -> Plan:
                     ensure_none(ApiKey.WRITE_TXN_MARKERS, row, name)
 
     return Plan(
-        f"The transaction that is open in {name}-{number} from offset {start} on is aborted there.", run,
-        [Change("producer", f"{found['producer_id']}, epoch {found['producer_epoch']}", None),
-         Change("last written", iso_time(found["last_timestamp"]), None)],
+        f"The transaction that is open in {name}-{number} from offset {start} on is aborted there.",
+        run,
+        [
+            Change("producer", f"{found['producer_id']}, epoch {found['producer_epoch']}", None),
+            Change("last written", iso_time(found["last_timestamp"]), None),
+        ],
         command(asking, "txn abort", [], {"--topic": name, "--partition": number, "--start-offset": start}),
         ["Readers of committed records go on behind it."],
-        f"It does not hang: transactional id {owner} owns it, so abort it there." if owner else "", back=_BACK,
-    )  # fmt: skip
+        f"It does not hang: transactional id {owner} owns it, so abort it there." if owner else "",
+        back=_BACK,
+    )
 
 
 def _open_from(asking: Asking, cluster: Cluster, at: TopicPartition, start: int) -> Mapping[str, Any]:
@@ -126,8 +138,12 @@ def _open_from(asking: Asking, cluster: Cluster, at: TopicPartition, start: int)
 def _owner(asking: Asking, at: TopicPartition, producer_id: int) -> str:
     """The transactional id that has the partition in its open transaction; empty for one that hangs. Raises OSError
     and KafkaError where a coordinator does not say."""
-    values = {"state_filters": [], "producer_id_filters": [producer_id], "duration_filter": -1,
-              "transactional_id_pattern": None}  # fmt: skip
+    values = {
+        "state_filters": [],
+        "producer_id_filters": [producer_id],
+        "duration_filter": -1,
+        "transactional_id_pattern": None,
+    }
     for node, answer in on_every_node(
         asking.brokers, read_cluster(asking.brokers, []), ApiKey.LIST_TRANSACTIONS, values
     ).items():

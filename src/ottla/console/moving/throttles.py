@@ -96,8 +96,9 @@ def read_lists(brokers: Brokers, topics: Collection[str]) -> Lists:
 
 
 def _asking(resources: Iterable[tuple[int, str]], names: Sequence[str]) -> dict[str, Any]:
-    rows = [{"resource_type": kind, "resource_name": name, "configuration_keys": list(names)}
-            for kind, name in resources]  # fmt: skip
+    rows = [
+        {"resource_type": kind, "resource_name": name, "configuration_keys": list(names)} for kind, name in resources
+    ]
     return {"resources": rows, "include_synonyms": False, "include_documentation": False}
 
 
@@ -146,10 +147,13 @@ def remove(asking: Asking, cluster: Cluster) -> list[tuple[str, KafkaError]]:
     has_default = any(source == _ALL_BROKERS for found in rates.values() for source, _ in found)
     changes = [
         *([("all brokers", BROKER, "", RATES)] if has_default else []),
-        *((f"broker {node}", BROKER, str(node), RATES) for node, found in rates.items()
-          if any(source == _BROKER_OWN for source, _ in found)),
+        *(
+            (f"broker {node}", BROKER, str(node), RATES)
+            for node, found in rates.items()
+            if any(source == _BROKER_OWN for source, _ in found)
+        ),
         *((f"topic {topic}", TOPIC, topic, REPLICAS) for topic in lists),
-    ]  # fmt: skip
+    ]
     failures: list[tuple[str, KafkaError]] = []
     for what, kind, name, settings in changes:
         try:
@@ -163,8 +167,10 @@ def remove(asking: Asking, cluster: Cluster) -> list[tuple[str, KafkaError]]:
 
 def _change(asking: Asking, kind: int, name: str, values: Mapping[str, str | None]) -> None:
     """None removes a setting. Raises KafkaError, OSError."""
-    rows = [{"name": each, "config_operation": _DELETE if value is None else _SET, "value": value}
-            for each, value in values.items()]  # fmt: skip
+    rows = [
+        {"name": each, "config_operation": _DELETE if value is None else _SET, "value": value}
+        for each, value in values.items()
+    ]
     resources = [{"resource_type": kind, "resource_name": name, "configs": rows}]
     node = int(name) if kind == BROKER and name else None
     asked = {"resources": resources, "validate_only": False}

@@ -88,8 +88,10 @@ def _asked(
 ) -> tuple[dict[int, list[SettingRow]], list[tuple[int, KafkaError | OSError]]]:
     def ask(node: int) -> list[SettingRow]:
         values = {
-            "resources": [resource(BROKER, str(node))], "include_synonyms": True, "include_documentation": False,
-        }  # fmt: skip
+            "resources": [resource(BROKER, str(node))],
+            "include_synonyms": True,
+            "include_documentation": False,
+        }
         return rows_of(asking.brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, values)["results"][0])
 
     answers = asking.brokers.gather([lambda node=node: ask(node) for node in nodes])  # type: ignore[misc]

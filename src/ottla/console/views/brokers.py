@@ -47,15 +47,19 @@ def broker(asking: Asking) -> BrokerPage:
         known = ", ".join(map(str, cluster.nodes)) or "none"
         raise NotFound(f"Broker {number} is not in the cluster, or it is down. Brokers that are up: {known}.")
     return BrokerPage(
-        number, address(node.host, node.port), node.rack, number == cluster.controller,
-        cluster.leaders.get(number, 0), cluster.replicas.get(number, 0),
+        number,
+        address(node.host, node.port),
+        node.rack,
+        number == cluster.controller,
+        cluster.leaders.get(number, 0),
+        cluster.replicas.get(number, 0),
         asking.attempt(
             "directories",
             lambda: asking.soon(("directories", number), DIRECTORIES_FRESH_S, lambda: _directories(asking, number)),
             None,
         ),
         asking.attempt("settings", lambda: _settings(asking, number), None),
-    )  # fmt: skip
+    )
 
 
 def _settings(asking: Asking, number: int) -> list[SettingRow]:

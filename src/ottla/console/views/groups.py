@@ -86,8 +86,11 @@ def groups(asking: Asking) -> GroupList:
     kinds = {each: sum(one.kind == each for one in every) for each in KINDS}
     behind = _behind_of_all(asking, shown, progress)
     return GroupList(
-        [_row(asking, each, progress, described, behind) for each in shown], paging, kinds, not found.failures,
-    )  # fmt: skip
+        [_row(asking, each, progress, described, behind) for each in shown],
+        paging,
+        kinds,
+        not found.failures,
+    )
 
 
 def _behind_of_all(asking: Asking, shown: Iterable[Listed], progress: Progress | None) -> Mapping[str, int]:
@@ -99,9 +102,11 @@ def _behind_of_all(asking: Asking, shown: Iterable[Listed], progress: Progress |
         return {}
     asking.trends.follow([each.name for each in shown if each.kind != SHARE])
     found = asking.soon(
-        ("behind", tuple(mine)), LIST_FRESH_S, lambda: behind_of_groups(asking, mine),
+        ("behind", tuple(mine)),
+        LIST_FRESH_S,
+        lambda: behind_of_groups(asking, mine),
         lambda found: not any(isinstance(each, OSError) for each in found.failures),
-    )  # fmt: skip
+    )
     if found is None:
         return {}
     asking.fail_all("behind", found.failures)
@@ -143,12 +148,17 @@ def _row(
     state = (row.get("group_state") if isinstance(row, Mapping) else None) or listed.state
     mine = None if progress is None else progress.by_group.get(listed.name)
     return GroupRow(
-        listed.name, listed.kind, state, _members_of(row),
+        listed.name,
+        listed.kind,
+        state,
+        _members_of(row),
         None if progress is None else text(progress.lag(listed.name)),
         None if mine is None else len({at.topic for at in mine}),
-        listed.coordinator, asking.trends.lag_of_group(listed.name), behind.get(listed.name),
+        listed.coordinator,
+        asking.trends.lag_of_group(listed.name),
+        behind.get(listed.name),
         asking.trends.behind_of_group(listed.name),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -222,9 +232,11 @@ def group(asking: Asking) -> GroupPage:
     members = [_member(listed.kind, each) for each in row.get("members") or ()]
     progress = _progress_of(asking, [listed])
     mine = {} if progress is None else progress.by_group.get(name, {})
-    owners = {
-        at: each["member_id"] for each in row.get("members") or () for at in _partitions_of(listed.kind, each)
-    } if listed.kind != SHARE else {}  # fmt: skip
+    owners = (
+        {at: each["member_id"] for each in row.get("members") or () for at in _partitions_of(listed.kind, each)}
+        if listed.kind != SHARE
+        else {}
+    )
     unread = dict.fromkeys((at for at in owners if at not in mine), LATEST)
     ends = read_offsets(asking.brokers, asking.cluster(), unread).found if unread else {}
     mine = {**mine, **{at: Place(-1, ends.get(at), None) for at in unread}}
@@ -244,12 +256,21 @@ def group(asking: Asking) -> GroupPage:
     ]
     epoch = row.get("group_epoch")
     return GroupPage(
-        name, listed.kind, row.get("group_state") or listed.state,
-        row.get("assignor_name") or row.get("protocol_data") or "", listed.coordinator, epoch,
-        members[:MEMBERS_MAX], len(members), rows, len(mine),
-        None if progress is None else text(progress.lag(name)), furthest(mine, behind),
-        asking.trends.lag_of_group(name), asking.trends.behind_of_group(name),
-    )  # fmt: skip
+        name,
+        listed.kind,
+        row.get("group_state") or listed.state,
+        row.get("assignor_name") or row.get("protocol_data") or "",
+        listed.coordinator,
+        epoch,
+        members[:MEMBERS_MAX],
+        len(members),
+        rows,
+        len(mine),
+        None if progress is None else text(progress.lag(name)),
+        furthest(mine, behind),
+        asking.trends.lag_of_group(name),
+        asking.trends.behind_of_group(name),
+    )
 
 
 def _place_row(
@@ -274,9 +295,13 @@ def _member(kind: str, row: Mapping[str, Any]) -> Member:
             for task in (row.get("assignment") or {}).get("active_tasks") or ()
         ]
     return Member(
-        row["member_id"], row.get("client_id") or "", (row.get("client_host") or "").removeprefix("/"),
-        row.get("group_instance_id") or row.get("instance_id"), row.get("member_epoch"), assigned,
-    )  # fmt: skip
+        row["member_id"],
+        row.get("client_id") or "",
+        (row.get("client_host") or "").removeprefix("/"),
+        row.get("group_instance_id") or row.get("instance_id"),
+        row.get("member_epoch"),
+        assigned,
+    )
 
 
 def _partitions_of(kind: str, row: Mapping[str, Any]) -> list[TopicPartition]:

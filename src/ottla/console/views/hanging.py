@@ -45,9 +45,16 @@ def hanging(asking: Asking) -> HangingPage:
     found = search(asking, topics, now - minutes * 60_000)
     rows = [
         HangingRow(
-            each.topic, each.partition, str(each.start_offset), str(each.producer_id), each.producer_epoch,
-            each.coordinator_epoch, iso_time(each.last_ms), max(0, (now - each.last_ms) // 1000), name,
+            each.topic,
+            each.partition,
+            str(each.start_offset),
+            str(each.producer_id),
+            each.producer_epoch,
+            each.coordinator_epoch,
+            iso_time(each.last_ms),
+            max(0, (now - each.last_ms) // 1000),
+            name,
         )
         for each, name in found.found[:ROWS_MAX]
-    ]  # fmt: skip
+    ]
     return HangingPage(rows, len(found.found), sum(len(each.partitions) for each in topics), found.without, minutes)

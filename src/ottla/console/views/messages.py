@@ -84,24 +84,26 @@ def messages(asking: Asking) -> Messages:
     backward = not asking.text("at") and (bool(asking.text("before")) or asking.text("from") in ("", "end"))
     limit = asking.number("limit")
     decode = decode_of(asking)
-    limits = Limits(
-        time.monotonic() + asking.number("seconds"), SCANNED_MAX, BYTES_MAX, asking.halt.is_set
-    )  # fmt: skip
+    limits = Limits(time.monotonic() + asking.number("seconds"), SCANNED_MAX, BYTES_MAX, asking.halt.is_set)
     committed = asking.text("isolation") != "uncommitted"
     reader = Reader(
-        asking.brokers, asking.cluster(), topic, limits, match_of(asking, mask, decode), committed,
-        asking.site.searches.turns if asking.text("q") else None, sieve_of(asking, mask, decode),
+        asking.brokers,
+        asking.cluster(),
+        topic,
+        limits,
+        match_of(asking, mask, decode),
+        committed,
+        asking.site.searches.turns if asking.text("q") else None,
+        sieve_of(asking, mask, decode),
         asking.site.searches.threads if asking.text("q") else None,
-    )  # fmt: skip
+    )
     how = asking.text("format")
 
     def show(record: Record) -> Message:
         return message_of(record, how, mask, decode)
 
     ranges = _ranges(asking, topic, bounds, backward)
-    with asking.site.searches.running(
-        asking.user.name, asking.text("run"), limits, asking.halt, topic.name, show
-    ):  # fmt: skip
+    with asking.site.searches.running(asking.user.name, asking.text("run"), limits, asking.halt, topic.name, show):
         parts = reader.backward(ranges, limit) if backward else reader.forward(ranges, limit)
     asking.fail_all("messages", [each.failure for each in parts if each.failure is not None])
     found = merged(parts, limit, is_backward=backward)
@@ -109,7 +111,8 @@ def messages(asking: Asking) -> Messages:
     with for_a_page():
         rows = [show(each) for each in found.records]
     return Messages(
-        topic.name, [each.number for each in topic.partitions],
+        topic.name,
+        [each.number for each in topic.partitions],
         rows,
         "backward" if backward else "forward",
         str(sum(each.scanned for each in parts)),
@@ -122,7 +125,7 @@ def messages(asking: Asking) -> Messages:
         len(topic.partitions) - len(numbers) if not asking.text("partition") else 0,
         not mask.is_empty,
         mask.is_empty and asking.rights.may_download,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -276,11 +279,14 @@ def message_of(record: Record, how: str, mask: TopicMask, decode: Decode | None)
         for name, value in record.headers[:HEADERS_MAX]
     ]
     return Message(
-        record.partition, str(record.offset), iso_time(record.timestamp),
+        record.partition,
+        str(record.offset),
+        iso_time(record.timestamp),
         shown(record.key, how, mask, decode, hidden=mask.key),
         shown(record.value, how, mask, decode, hidden=mask.value),
-        headers, max(0, len(record.headers) - HEADERS_MAX),
-    )  # fmt: skip
+        headers,
+        max(0, len(record.headers) - HEADERS_MAX),
+    )
 
 
 def _is_left(at: int, bounds: tuple[int, int], backward: bool) -> bool:
@@ -303,9 +309,7 @@ def _following(following: Mapping[int, int], bounds: Mapping[int, tuple[int, int
     return ",".join(f"{number}:{at}" for number, at in sorted(following.items()))
 
 
-def log_reading(
-    asking: Asking, topic: str, parts: Sequence[Part], count: int, kind: str = "records read"
-) -> None:  # fmt: skip
+def log_reading(asking: Asking, topic: str, parts: Sequence[Part], count: int, kind: str = "records read") -> None:
     """One line for each request that read records: which user saw what."""
     if all(isinstance(each.failure, KafkaError) and each.failure.code in _REFUSALS for each in parts) and parts:
         outcome = "refused"
@@ -315,9 +319,15 @@ def log_reading(
         f"{each.number}:{min(each.start, each.reached)}-{max(each.start, each.reached)}" for each in parts
     )
     asking.site.trail.note(
-        kind, asking.user.identity, outcome, topic=topic, ranges=ranges, shown=count, search=bool(asking.text("q")),
+        kind,
+        asking.user.identity,
+        outcome,
+        topic=topic,
+        ranges=ranges,
+        shown=count,
+        search=bool(asking.text("q")),
         masked=not asking.rights.mask(topic).is_empty,
-    )  # fmt: skip
+    )
 
 
 _REFUSALS: Final = (ErrorCode.topic_authorization_failed, ErrorCode.cluster_authorization_failed)

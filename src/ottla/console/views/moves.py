@@ -69,10 +69,14 @@ def moves(asking: Asking) -> Moves:
     page, paging = paged(rows, asking.number("page"), len(rows))
     rates = rates_of(asking, cluster)
     return Moves(
-        list(page), paging, sum(len(each.adding) for each in rows), sum(len(each.in_sync) for each in rows),
-        *_told(pace), [BrokerRate(node, str(rate)) for node, rate in rates.items()],
+        list(page),
+        paging,
+        sum(len(each.adding) for each in rows),
+        sum(len(each.in_sync) for each in rows),
+        *_told(pace),
+        [BrokerRate(node, str(rate)) for node, rate in rates.items()],
         bool(rates) and not rows and "moves" not in asking.problems,
-    )  # fmt: skip
+    )
 
 
 def rates_of(asking: Asking, cluster: Cluster) -> throttles.Rates:
@@ -110,9 +114,13 @@ def _rows(asking: Asking) -> list[MoveRow]:
 def _row(topic: str, row: Mapping[str, Any], in_sync: Any) -> MoveRow:
     adding = list(row["adding_replicas"])
     return MoveRow(
-        topic, row["partition_index"], list(row["replicas"]), adding, list(row["removing_replicas"]),
+        topic,
+        row["partition_index"],
+        list(row["replicas"]),
+        adding,
+        list(row["removing_replicas"]),
         [node for node in adding if node in in_sync],
-    )  # fmt: skip
+    )
 
 
 def _copies(asking: Asking, cluster: Cluster, rows: Iterable[MoveRow]) -> Copies:

@@ -66,23 +66,34 @@ def overview(asking: Asking) -> Overview:
     health = _health(cluster, len(cluster.nodes.keys() - silent))
     nodes = [
         Node(
-            each.node_id, address(each.host, each.port), each.rack, each.node_id == cluster.controller,
-            cluster.leaders.get(each.node_id, 0), cluster.replicas.get(each.node_id, 0),
+            each.node_id,
+            address(each.host, each.port),
+            each.rack,
+            each.node_id == cluster.controller,
+            cluster.leaders.get(each.node_id, 0),
+            cluster.replicas.get(each.node_id, 0),
             each.node_id not in silent,
         )
         for each in cluster.nodes.values()
-    ]  # fmt: skip
+    ]
     states: dict[str, int] = {}
     for each in groups.by_name.values():
         states[each.state or "unknown"] = states.get(each.state or "unknown", 0) + 1
     is_known = bool(groups.by_name) or not groups.failures
     attention = [*_attention(cluster, silent), *_throttle(asking, cluster)]
     return Overview(
-        cluster.id, health, "bad" if cluster.leaderless else "warn" if attention else "well", nodes,
+        cluster.id,
+        health,
+        "bad" if cluster.leaderless else "warn" if attention else "well",
+        nodes,
         sorted({each.rack for each in nodes if each.rack is not None}),
-        len(cluster.topics), cluster.partitions, len(groups.by_name) if is_known else None,
-        dict(sorted(states.items())), attention, asking.trends.written(ALL),
-    )  # fmt: skip
+        len(cluster.topics),
+        cluster.partitions,
+        len(groups.by_name) if is_known else None,
+        dict(sorted(states.items())),
+        attention,
+        asking.trends.written(ALL),
+    )
 
 
 def address(host: str, port: int) -> str:

@@ -114,17 +114,34 @@ def _ensure_may_see(asking: Asking) -> None:
 def _row(status: Status, checkpoints: str) -> PipelineRow:
     # Not its settings: they may hold passwords.
     return PipelineRow(
-        status.name, status.state, status.state in _ENDED, status.started_at or None, status.updated_at or None,
-        status.bootstrap, checkpoints, str(status.dead_letters), list(status.waits_for), status.error,
+        status.name,
+        status.state,
+        status.state in _ENDED,
+        status.started_at or None,
+        status.updated_at or None,
+        status.bootstrap,
+        checkpoints,
+        str(status.dead_letters),
+        list(status.waits_for),
+        status.error,
         [
             QueryRow(
-                each.name, str(each.rows), each.rows_per_s, None if each.lag_records is None else str(each.lag_records),
-                each.lag_s, each.batch if each.batch >= 0 else None, each.batch_s, each.running_s,
-                str(each.state_rows), str(each.late_rows), each.restarts, each.error,
+                each.name,
+                str(each.rows),
+                each.rows_per_s,
+                None if each.lag_records is None else str(each.lag_records),
+                each.lag_s,
+                each.batch if each.batch >= 0 else None,
+                each.batch_s,
+                each.running_s,
+                str(each.state_rows),
+                str(each.late_rows),
+                each.restarts,
+                each.error,
             )
             for each in status.queries
         ],
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -181,9 +198,16 @@ def mirror(asking: Asking) -> MirrorPage:
     rows = [each for each in known.rows if wanted in each.topic.lower() or wanted in each.mirror.lower()]
     page, paging = paged(rows, asking.number("page"), len(known.rows))
     return MirrorPage(
-        sources, source, list(page), paging, sum(each.role == "owned" for each in known.rows), known.groups,
-        known.carried[:CARRIED_MAX], len(known.carried), runs,
-    )  # fmt: skip
+        sources,
+        source,
+        list(page),
+        paging,
+        sum(each.role == "owned" for each in known.rows),
+        known.groups,
+        known.carried[:CARRIED_MAX],
+        len(known.carried),
+        runs,
+    )
 
 
 def _shown(asking: Asking, source: str) -> _Known:
@@ -222,11 +246,14 @@ def read_mirror(asking: Asking, source: str) -> _Known:
     prefixed = {topic: f"{source}.{topic}" for topic in names if topic not in here and f"{source}.{topic}" in here}
     rows = [
         MirroredTopic(
-            topic, prefixed.get(topic, topic), control.roles.get(prefixed.get(topic, topic), "none"), len(ends),
+            topic,
+            prefixed.get(topic, topic),
+            control.roles.get(prefixed.get(topic, topic), "none"),
+            len(ends),
             [str(ends[number]) for number in sorted(ends)],
         )
         for topic, ends in names.items()
-    ]  # fmt: skip
+    ]
     return _Known(rows, sorted(control.moved), sorted(map(_carried, control.made)))
 
 

@@ -53,9 +53,11 @@ def plotted(answer: Answer, kind: str, x: str, y: str) -> Plot | None:
     """The picture of a result; without names of columns those that fit. None where there is nothing to draw."""
     names = [each.name for each in answer.columns]
     kinds = {each.name: each.kind for each in answer.columns}
-    y_name = y if kinds.get(y) == "number" else next(
-        (each.name for each in reversed(answer.columns) if each.kind == "number" and each.name != x), ""
-    )  # fmt: skip
+    y_name = (
+        y
+        if kinds.get(y) == "number"
+        else next((each.name for each in reversed(answer.columns) if each.kind == "number" and each.name != x), "")
+    )
     x_name = x if x in kinds else next((each for each in names if each != y_name), "")
     if kind == "none" or not y_name or not x_name:
         return None
@@ -93,16 +95,31 @@ def _drawn(kind: str, x: str, y: str, points: Sequence[tuple[float, float, str]]
     if kind == "bars":
         step = WIDTH / len(points)
         bars = [
-            Bar(round(at * step + step * 0.1, 1), min(up(height), up(0.0)), round(step * 0.8, 1),
-                round(abs(up(height) - up(0.0)), 1) or 1.0)
+            Bar(
+                round(at * step + step * 0.1, 1),
+                min(up(height), up(0.0)),
+                round(step * 0.8, 1),
+                round(abs(up(height) - up(0.0)), 1) or 1.0,
+            )
             for at, (_, height, _) in enumerate(points)
-        ]  # fmt: skip
+        ]
     line = " ".join(f"{left},{top}" for left, top in dots) if kind == "line" and len(dots) > 1 else ""
     ends = sorted(points, key=lambda each: each[0]) if kind == "points" else points
     return Plot(
-        kind, x, y, line, [] if line or kind == "bars" else dots, bars, up(0.0) if low <= 0 <= high else None,
-        _said(low), _said(high), ends[0][2][:_LABEL_MAX], ends[-1][2][:_LABEL_MAX], len(points), rows - len(points),
-    )  # fmt: skip
+        kind,
+        x,
+        y,
+        line,
+        [] if line or kind == "bars" else dots,
+        bars,
+        up(0.0) if low <= 0 <= high else None,
+        _said(low),
+        _said(high),
+        ends[0][2][:_LABEL_MAX],
+        ends[-1][2][:_LABEL_MAX],
+        len(points),
+        rows - len(points),
+    )
 
 
 def _share(value: float, low: float, high: float) -> float:

@@ -55,9 +55,11 @@ def clients_of(answer: Answer) -> dict[int, Client]:
     for row in sorted(answer["clients"], key=lambda row: -int(row["idle_ms"])):
         if row["producer_id"] >= 0:
             found[row["producer_id"]] = Client(
-                row["principal"].removeprefix("User:"), row["client_id"] or "",
-                _software(row["software_name"], row["software_version"]), row["host"],
-            )  # fmt: skip
+                row["principal"].removeprefix("User:"),
+                row["client_id"] or "",
+                _software(row["software_name"], row["software_version"]),
+                row["host"],
+            )
     return found
 
 

@@ -100,12 +100,16 @@ def rights(asking: Asking) -> RightsPage:
     may, acl = found.verdict.allowed, found.verdict.acl
     where = f" from {host}" if host else ""
     return replace(
-        blank, is_asked=True, may=may,
-        sentence=f"{principal} {'may' if may else 'may not'} {word} {place}{where}", because=found.because,
-        others=[sentence(each) for each in found.others[:_OTHERS_MAX]], is_complete=found.is_complete,
+        blank,
+        is_asked=True,
+        may=may,
+        sentence=f"{principal} {'may' if may else 'may not'} {word} {place}{where}",
+        because=found.because,
+        others=[sentence(each) for each in found.others[:_OTHERS_MAX]],
+        is_complete=found.is_complete,
         remedy="\n".join(_remedies(principal, operation, place, host or None, covering, told)),
         decider=None if acl is None else _decider(acl),
-    )  # fmt: skip
+    )
 
 
 def _read_line(asking: Asking) -> str:
@@ -121,16 +125,24 @@ def _read_line(asking: Asking) -> str:
             "leave it empty and fill in the rest"
         )
     asking.parameters = {
-        **asking.parameters, "user": found.principal, "operation": found.operation, "resource": found.kind,
-        "name": "" if found.kind == "cluster" else found.name, "host": found.host,
-    }  # fmt: skip
+        **asking.parameters,
+        "user": found.principal,
+        "operation": found.operation,
+        "resource": found.kind,
+        "name": "" if found.kind == "cluster" else found.name,
+        "host": found.host,
+    }
     return found.rule
 
 
 def _remedies(
-    principal: str, operation: Operation, place: Resource, host: str | None, covering: Sequence[Binding],
+    principal: str,
+    operation: Operation,
+    place: Resource,
+    host: str | None,
+    covering: Sequence[Binding],
     settings: Mapping[str, str | None],
-) -> list[str]:  # fmt: skip
+) -> list[str]:
     """Commands after which it is allowed: a denial beats what allows, so that those go first."""
     left = list(covering)
     commands: list[str] = []
@@ -157,9 +169,7 @@ def _decider(acl: Acl) -> DecidingAcl:
     permission = "deny" if acl.permission_type == Permission.DENY else "allow"
     pattern = "prefixed" if acl.pattern_type == PatternType.PREFIXED else "literal"
     kind = WORDS.get(ResourceType(acl.resource_type), "topic")
-    return DecidingAcl(
-        acl.principal, permission, word_of(acl.operation), kind, acl.resource_name, pattern, acl.host
-    )  # fmt: skip
+    return DecidingAcl(acl.principal, permission, word_of(acl.operation), kind, acl.resource_name, pattern, acl.host)
 
 
 class _NoAuthorizer(Exception):
@@ -169,22 +179,31 @@ class _NoAuthorizer(Exception):
 def _covering(asking: Asking, place: Resource) -> list[Binding]:
     """The ACLs that match the resource. Raises KafkaError, OSError."""
     values = {
-        "resource_type_filter": place.kind, "resource_name_filter": place.name,
-        "pattern_type_filter": PatternType.MATCH, "principal_filter": None, "host_filter": None, "operation": _ANY,
+        "resource_type_filter": place.kind,
+        "resource_name_filter": place.name,
+        "pattern_type_filter": PatternType.MATCH,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": _ANY,
         "permission_type": _ANY,
-    }  # fmt: skip
+    }
     answer = asking.brokers.ask_any(ApiKey.DESCRIBE_ACLS, values)
     if answer["error_code"] == ErrorCode.security_disabled:
         raise _NoAuthorizer
     ensure_none(ApiKey.DESCRIBE_ACLS, answer)
     return [
         Binding(
-            row["resource_type"], row["resource_name"], row["pattern_type"], acl["principal"], acl["host"],
-            acl["operation"], acl["permission_type"],
+            row["resource_type"],
+            row["resource_name"],
+            row["pattern_type"],
+            acl["principal"],
+            acl["host"],
+            acl["operation"],
+            acl["permission_type"],
         )
         for row in answer["resources"]
         for acl in row["acls"]
-    ]  # fmt: skip
+    ]
 
 
 def _settings(asking: Asking) -> dict[str, str | None]:

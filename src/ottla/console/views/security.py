@@ -68,9 +68,12 @@ def security(asking: Asking) -> SecurityPage:
     found = [each for each in acls or () if wanted in f"{each.principal} {each.name} {each.resource}".lower()]
     page, paging = paged(found, asking.number("page"), len(acls or ()))
     return SecurityPage(
-        asking.attempt("users", lambda: _users(asking), None), None if acls is None else list(page), paging,
-        asking.attempt("quotas", lambda: _quotas(asking), None), has_authorizer,
-    )  # fmt: skip
+        asking.attempt("users", lambda: _users(asking), None),
+        None if acls is None else list(page),
+        paging,
+        asking.attempt("quotas", lambda: _quotas(asking), None),
+        has_authorizer,
+    )
 
 
 class _NoAuthorizer(Exception):
@@ -93,9 +96,14 @@ def _users(asking: Asking) -> list[UserRow]:
 
 def _acls(asking: Asking) -> list[AclRow]:
     values = {
-        "resource_type_filter": _ANY, "resource_name_filter": None, "pattern_type_filter": _ANY,
-        "principal_filter": None, "host_filter": None, "operation": _ANY, "permission_type": _ANY,
-    }  # fmt: skip
+        "resource_type_filter": _ANY,
+        "resource_name_filter": None,
+        "pattern_type_filter": _ANY,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": _ANY,
+        "permission_type": _ANY,
+    }
     answer = asking.brokers.ask_any(ApiKey.DESCRIBE_ACLS, values)
     if answer["error_code"] == ErrorCode.security_disabled:
         raise _NoAuthorizer
@@ -133,8 +141,10 @@ def _quotas(asking: Asking) -> list[QuotaRow]:
             f"{each['entity_type']} {DEFAULT if each['entity_name'] is None else each['entity_name']}"
             for each in entry["entity"]
         ]
-        values = {each["key"]: f"{each['value']:g}" if each["value"] < 1e6 else f"{each['value']:.0f}"
-                  for each in entry["values"]}  # fmt: skip
+        values = {
+            each["key"]: f"{each['value']:g}" if each["value"] < 1e6 else f"{each['value']:.0f}"
+            for each in entry["values"]
+        }
         names = {
             each["entity_type"].replace("-", "_"): DEFAULT if each["entity_name"] is None else each["entity_name"]
             for each in entry["entity"]

@@ -62,11 +62,19 @@ def sql(asking: Asking) -> SqlPage:
         asking.problems.setdefault("sql", Problem(f"This is not shown: {answer.error}.", None))
         answer.error = ""
     return SqlPage(
-        True, "", answer.columns, answer.rows, answer.topics, str(answer.records_read),
-        round(time.monotonic() - began, 2), answer.stopped, answer.error,
+        True,
+        "",
+        answer.columns,
+        answer.rows,
+        answer.topics,
+        str(answer.records_read),
+        round(time.monotonic() - began, 2),
+        answer.stopped,
+        answer.error,
         plotted(answer, asking.text("plot"), asking.text("x"), asking.text("y")),
-        _command(asking), [],
-    )  # fmt: skip
+        _command(asking),
+        [],
+    )
 
 
 def file(asking: Asking) -> Content:
@@ -129,8 +137,11 @@ def _value(column: Column, cell: str | None) -> Any:
 def _offered(asking: Asking) -> list[str]:
     def some() -> list[str]:
         names = (each for each in asking.cluster().topics if not each.startswith("__"))
-        return [f'select * from "{name}" limit 20' for name, _ in zip(names, range(TOPICS_OFFERED), strict=False)
-                if '"' not in name]  # fmt: skip
+        return [
+            f'select * from "{name}" limit 20'
+            for name, _ in zip(names, range(TOPICS_OFFERED), strict=False)
+            if '"' not in name
+        ]
 
     none: list[str] = []
     return asking.attempt("sql", some, none)
@@ -153,11 +164,14 @@ def _asked(asking: Asking, rows_max: int) -> Answer:
     finally:
         asking.site.queries.release()
         asking.site.trail.note(
-            "records queried", asking.user.identity,
+            "records queried",
+            asking.user.identity,
             "refused" if answer.is_refused else "failed" if answer.error else "read",
-            topic=",".join(answer.topics), shown=len(answer.rows),
-            masked=any(each in query.masks for each in answer.topics), statement=query.statement,
-        )  # fmt: skip
+            topic=",".join(answer.topics),
+            shown=len(answer.rows),
+            masked=any(each in query.masks for each in answer.topics),
+            statement=query.statement,
+        )
     return answer
 
 
@@ -165,15 +179,26 @@ def _query(asking: Asking, rows_max: int) -> Query:
     """Raises Invalid."""
     site, config = asking.site, asking.brokers.config
     options = {
-        "key.format": asking.text("keys"), "value.format": asking.text("values"), "bad.records": "column",
-    }  # fmt: skip
+        "key.format": asking.text("keys"),
+        "value.format": asking.text("values"),
+        "bad.records": "column",
+    }
     if not site.registry_options and any(each in BY_REGISTRY for each in options.values()):
         raise Invalid("this format needs a schema registry: start the console with --registry URL")
     allowed, masks = _seen(asking)
     return Query(
-        asking.text("sql"), ",".join(config.bootstrap), config.security.as_of_now(),
+        asking.text("sql"),
+        ",".join(config.bootstrap),
+        config.security.as_of_now(),
         config.client_id or "ottla-console",
-        asking.text("from"), asking.number("last"),
-        moment_of(asking.text("time")) if asking.text("from") == "time" else 0, False, options,
-        site.registry_options, allowed, masks, rows_max, float(asking.number("seconds")),
-    )  # fmt: skip
+        asking.text("from"),
+        asking.number("last"),
+        moment_of(asking.text("time")) if asking.text("from") == "time" else 0,
+        False,
+        options,
+        site.registry_options,
+        allowed,
+        masks,
+        rows_max,
+        float(asking.number("seconds")),
+    )

@@ -121,40 +121,55 @@ def topic(asking: Asking) -> TopicPage:
     sizes = _sizes(asking, cluster, found)
     rows = [
         PartitionRow(
-            each.number, each.leader if each.leader >= 0 else None, list(each.replicas), list(each.in_sync),
+            each.number,
+            each.leader if each.leader >= 0 else None,
+            list(each.replicas),
+            list(each.in_sync),
             [node for node in each.replicas if node not in each.in_sync],
-            begins.get(each.number), ends.get(each.number), text(sizes.get((each.number, each.leader))),
+            begins.get(each.number),
+            ends.get(each.number),
+            text(sizes.get((each.number, each.leader))),
         )
         for each in found.partitions[:PARTITIONS_MAX]
-    ]  # fmt: skip
+    ]
     known = [int(ends[number]) - int(begins[number]) for number in ends if number in begins]
     settings = asking.attempt("settings", lambda: _settings(asking, found.name), None)
     led = [sizes[each.number, each.leader] for each in found.partitions if (each.number, each.leader) in sizes]
     return TopicPage(
-        found.name, str(found.id), found.is_internal, rows, len(found.partitions), found.copies,
-        found.under_replicated, found.leaderless,
+        found.name,
+        str(found.id),
+        found.is_internal,
+        rows,
+        len(found.partitions),
+        found.copies,
+        found.under_replicated,
+        found.leaderless,
         str(sum(known)) if known else None,
         str(sum(led)) if led else None,
         settings,
         asking.attempt("readers", lambda: _readers(asking, found.name), None),
         _producers(asking, found),
-        asking.trends.written(found.name), asking.trends.lag_of_topic(found.name),
+        asking.trends.written(found.name),
+        asking.trends.lag_of_topic(found.name),
         None if settings is None else _explained(cluster, found, settings),
-    )  # fmt: skip
+    )
 
 
 def _explained(cluster: Cluster, found: Topic, settings: Sequence[SettingRow]) -> list[Paragraph]:
     racks = {node.node_id: node.rack for node in cluster.nodes.values()}
     facts = Facts(
-        found.name, len(cluster.nodes), [len(each.replicas) for each in found.partitions],
-        [len(each.in_sync) for each in found.partitions], [each.number for each in found.partitions if each.leader < 0],
+        found.name,
+        len(cluster.nodes),
+        [len(each.replicas) for each in found.partitions],
+        [len(each.in_sync) for each in found.partitions],
+        [each.number for each in found.partitions if each.leader < 0],
         {row.name: row.value or "" for row in settings},
         [
             len(dict.fromkeys(racks[node] for node in each.replicas))
             for each in found.partitions
             if all(racks.get(node) for node in each.replicas)
         ],
-    )  # fmt: skip
+    )
     try:
         return [Paragraph(heading, text) for heading, text in explanation(facts)]
     except ValueError:  # a value that no broker should have
@@ -241,9 +256,7 @@ def _producers(asking: Asking, found: Topic) -> list[Producer] | None:
                 asking.fail("producers", error)
                 continue
             for one in each["active_producers"]:
-                at = Written(
-                    each["partition_index"], one["producer_id"], one["producer_epoch"], one["last_sequence"]
-                )  # fmt: skip
+                at = Written(each["partition_index"], one["producer_id"], one["producer_epoch"], one["last_sequence"])
                 seen[at] = one, clients.get(at.producer_id)
     paces = asking.trends.paces(found.name, seen)
     rows = [_producer(at, one, client, paces.get(at)) for at, (one, client) in seen.items()]
@@ -257,10 +270,18 @@ def _producer(at: Written, row: Mapping[str, Any], client: Client | None, pace: 
     begun = row["current_txn_start_offset"]
     user, client_id, software, address = (None,) * 4 if client is None else client
     return Producer(
-        at.partition, str(at.producer_id), at.epoch, at.sequence, iso_time(row["last_timestamp"]),
-        str(begun) if begun >= 0 else None, client_id, software, user, address,
+        at.partition,
+        str(at.producer_id),
+        at.epoch,
+        at.sequence,
+        iso_time(row["last_timestamp"]),
+        str(begun) if begun >= 0 else None,
+        client_id,
+        software,
+        user,
+        address,
         None if pace is None else round(pace, 1),
-    )  # fmt: skip
+    )
 
 
 def place_name(at: TopicPartition) -> str:

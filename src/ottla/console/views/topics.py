@@ -59,13 +59,20 @@ def topics(asking: Asking) -> Topics:
     trends = asking.trends
     rows = [
         Row(
-            each.name, each.is_internal, len(each.partitions), each.copies, each.under_replicated, each.leaderless,
+            each.name,
+            each.is_internal,
+            len(each.partitions),
+            each.copies,
+            each.under_replicated,
+            each.leaderless,
             counts.get(each.name),
             None if progress is None else lags.get(each.name, (0, None))[0],
-            text(lags.get(each.name, (0, None))[1]), trends.written(each.name), trends.lag_of_topic(each.name),
+            text(lags.get(each.name, (0, None))[1]),
+            trends.written(each.name),
+            trends.lag_of_topic(each.name),
         )
         for each in shown
-    ]  # fmt: skip
+    ]
     return Topics(rows, paging, len(all_topics) - len(listed), progress is not None)
 
 

@@ -69,9 +69,7 @@ def transactions(asking: Asking) -> Transactions:
     ]
     shown.sort(key=lambda each: (not each.is_overdue, not each.is_open, -(each.open_s or 0), each.transactional_id))
     page, paging = paged(shown, asking.number("page"), len(rows))
-    return Transactions(
-        list(page), paging, len(running), sum(each.is_overdue for each in rows), len(rows)
-    )  # fmt: skip
+    return Transactions(list(page), paging, len(running), sum(each.is_overdue for each in rows), len(rows))
 
 
 def _described(asking: Asking, running: list[tuple[int, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
@@ -106,8 +104,15 @@ def _row(node: int, row: dict[str, Any], details: dict[str, Any] | None, now: in
     open_s = max(0, (now - started) // 1000) if is_open and started > 0 else None
     timeout = known.get("transaction_timeout")
     return TransactionRow(
-        row["transactional_id"], state, is_open, str(row["producer_id"]), known.get("producer_epoch"), node,
-        iso_time(started) if is_open and started > 0 else None, open_s, None if timeout is None else timeout / 1000,
+        row["transactional_id"],
+        state,
+        is_open,
+        str(row["producer_id"]),
+        known.get("producer_epoch"),
+        node,
+        iso_time(started) if is_open and started > 0 else None,
+        open_s,
+        None if timeout is None else timeout / 1000,
         open_s is not None and timeout is not None and open_s * 1000 > timeout,
         [f"{topic['topic']}-{number}" for topic in known.get("topics", ()) for number in topic["partitions"]],
-    )  # fmt: skip
+    )

@@ -87,9 +87,14 @@ class OffsetStore:
             self._remove(key)
             return
         committed = CommittedOffset(
-            value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp,
-            value.topic_id, record_offset,
-        )  # fmt: skip
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp,
+            value.expire_timestamp,
+            value.topic_id,
+            record_offset,
+        )
         groups = self._groups if producer_id == NO_PRODUCER_ID else self._pending.setdefault(producer_id, {})
         partitions = groups.setdefault(key.group, {}).setdefault(key.topic, {})
         if producer_id != NO_PRODUCER_ID and key.partition not in partitions:

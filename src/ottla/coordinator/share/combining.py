@@ -55,11 +55,13 @@ def combine(known: Sequence[StateBatch], new: Sequence[StateBatch], start_offset
     """The batches in the order of their offsets, from the start offset on; neighbours that stand alike are one."""
     if not known and (joined := _joined(new, start_offset)) is not None:
         return joined
-    borders = sorted([
-        (max(batch.first_offset, start_offset), batch.last_offset, batch.delivery_count, batch.delivery_state)
-        for batch in (*known, *new)
-        if batch.last_offset >= start_offset or start_offset == UNCHANGED
-    ])  # fmt: skip
+    borders = sorted(
+        [
+            (max(batch.first_offset, start_offset), batch.last_offset, batch.delivery_count, batch.delivery_state)
+            for batch in (*known, *new)
+            if batch.last_offset >= start_offset or start_offset == UNCHANGED
+        ]
+    )
     combined: list[StateBatch] = []
     end = -1
     for first, last, count, state in borders:
@@ -110,9 +112,11 @@ def _joined(batches: Sequence[StateBatch], start_offset: Offset) -> tuple[StateB
 def _append(combined: list[StateBatch], first: Offset, last: Offset, state: int, count: int) -> None:
     before = combined[-1] if combined else None
     if (
-        before is not None and before.last_offset + 1 == first
-        and before.delivery_state == state and before.delivery_count == count
-    ):  # fmt: skip
+        before is not None
+        and before.last_offset + 1 == first
+        and before.delivery_state == state
+        and before.delivery_count == count
+    ):
         combined[-1] = StateBatch(before.first_offset, last, state, count)
     else:
         combined.append(StateBatch(first, last, state, count))

@@ -24,8 +24,10 @@ class InitializeState(NamedTuple):
     def row(self) -> dict[str, Any]:
         """The fields of the API's PartitionData, as those below."""
         return {
-            "partition": self.key.partition, "state_epoch": self.state_epoch, "start_offset": self.start_offset,
-        }  # fmt: skip
+            "partition": self.key.partition,
+            "state_epoch": self.state_epoch,
+            "start_offset": self.start_offset,
+        }
 
 
 class ReadState(NamedTuple):
@@ -52,16 +54,21 @@ class WriteState(NamedTuple):
     def row(self) -> dict[str, Any]:
         batches = [
             {
-                "first_offset": each.first_offset, "last_offset": each.last_offset,
-                "delivery_state": each.delivery_state, "delivery_count": each.delivery_count,
+                "first_offset": each.first_offset,
+                "last_offset": each.last_offset,
+                "delivery_state": each.delivery_state,
+                "delivery_count": each.delivery_count,
             }
             for each in self.state_batches
-        ]  # fmt: skip
+        ]
         return {
-            "partition": self.key.partition, "state_epoch": self.state_epoch, "leader_epoch": self.leader_epoch,
-            "start_offset": self.start_offset, "delivery_complete_count": self.delivery_complete_count,
+            "partition": self.key.partition,
+            "state_epoch": self.state_epoch,
+            "leader_epoch": self.leader_epoch,
+            "start_offset": self.start_offset,
+            "delivery_complete_count": self.delivery_complete_count,
             "state_batches": batches,
-        }  # fmt: skip
+        }
 
 
 class DeleteState(NamedTuple):

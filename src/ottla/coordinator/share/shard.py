@@ -242,9 +242,12 @@ class ShareShard:
         entry = self._entries.get(key)
         known = ShareSnapshotValue(start_offset=UNCHANGED) if entry is None else entry.value
         return {
-            **_result(key), "state_epoch": known.state_epoch, "leader_epoch": known.leader_epoch,
-            "start_offset": known.start_offset, "delivery_complete_count": known.delivery_complete_count,
-        }  # fmt: skip
+            **_result(key),
+            "state_epoch": known.state_epoch,
+            "leader_epoch": known.leader_epoch,
+            "start_offset": known.start_offset,
+            "delivery_complete_count": known.delivery_complete_count,
+        }
 
     def delete_topics(self, topic_ids: Collection[UUID], now: Now) -> None:
         """Topics were deleted: nobody will ask for them again."""
@@ -295,11 +298,13 @@ class ShareShard:
             self._log([self._record(entry, change, request.leader_epoch)])
         batches = [
             {
-                "first_offset": each.first_offset, "last_offset": each.last_offset,
-                "delivery_state": each.delivery_state, "delivery_count": each.delivery_count,
+                "first_offset": each.first_offset,
+                "last_offset": each.last_offset,
+                "delivery_state": each.delivery_state,
+                "delivery_count": each.delivery_count,
             }
             for each in entry.state_batches
-        ]  # fmt: skip
+        ]
         found = {"state_epoch": known.state_epoch, "start_offset": known.start_offset, "state_batches": batches}
         self._reply(token, {**_result(key), **found})
 

@@ -196,9 +196,11 @@ class AuditTopic:
         batch = build_batch([SimpleRecord(now_ms, key, line) for line in lines])
         partitions = [{"index": number, "records": bytes(batch)}]
         values = {
-            "transactional_id": None, "acks": -1, "timeout": node.config.request_timeout_ms,
+            "transactional_id": None,
+            "acks": -1,
+            "timeout": node.config.request_timeout_ms,
             "topic_data": [{"name": self._topic, "partition_data": partitions}],
-        }  # fmt: skip
+        }
         address = Address(endpoint.host, endpoint.port)
         answer = await self._client.ask(address, ApiKey.PRODUCE, values, versions=PRODUCE_VERSIONS)
         code = ErrorCode(answer.response.responses[0].partition_responses[0].error_code)

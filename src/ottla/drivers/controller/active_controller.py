@@ -245,9 +245,14 @@ class ActiveController:
             self._config = config = EffectiveConfig(self._settings.static, cluster_wide, own)
         settings = self._settings
         return Inputs(
-            config, self._random, settings.cluster_id, self._sessions, node_id=settings.node_id, voters=self._voters,
+            config,
+            self._random,
+            settings.cluster_id,
+            self._sessions,
+            node_id=settings.node_id,
+            voters=self._voters,
             tokens=self._tokens,
-        )  # fmt: skip
+        )
 
     def _voters(self) -> list[NodeId]:
         return [each.node_id for each in self._quorum.voters]

@@ -48,9 +48,20 @@ class Commits:
     def batch(self, codec: int) -> bytearray:
         """All of them as one record batch."""
         header = BatchHeader(
-            0, 0, NO_LEADER_EPOCH, MAGIC, 0, codec, self.count - 1, self.now_ms, self.now_ms,
-            NO_PRODUCER_ID, NO_PRODUCER_EPOCH, 0, self.count,
-        )  # fmt: skip
+            0,
+            0,
+            NO_LEADER_EPOCH,
+            MAGIC,
+            0,
+            codec,
+            self.count - 1,
+            self.now_ms,
+            self.now_ms,
+            NO_PRODUCER_ID,
+            NO_PRODUCER_EPOCH,
+            0,
+            self.count,
+        )
         section = b"".join(self._records)
         return assemble(header, section if codec == 0 else compress(codec, section, None))
 

@@ -134,9 +134,13 @@ class EpochLog:
 
 def _log_event(event: str, group: Group, reason: str, times: int = 1) -> None:
     where = fields(
-        group=group.group_id, generation=group.generation, members=len(group.members), protocol=group.protocol_name,
-        reason=reason or None, times=times if times > 1 else None,
-    )  # fmt: skip
+        group=group.group_id,
+        generation=group.generation,
+        members=len(group.members),
+        protocol=group.protocol_name,
+        reason=reason or None,
+        times=times if times > 1 else None,
+    )
     _LOG.info("group %s", event, extra=where)
 
 
@@ -198,7 +202,12 @@ class GroupCoordinatorDriver:
         self._open: dict[GroupLed, None] = {}
         """Shards with commits or other writes that wait for the end of the turn."""
         kind = ShardKind(
-            OFFSETS_TOPIC, "groups", self._new_shard, _encode, decode_record, self._codec,
+            OFFSETS_TOPIC,
+            "groups",
+            self._new_shard,
+            _encode,
+            decode_record,
+            self._codec,
             node.config.offsets_load_buffer_size,
             commit_timeout_ms=node.config.offsets_commit_timeout_ms,
             count=lambda shard: len(shard.core.state.groups),
@@ -206,7 +215,7 @@ class GroupCoordinatorDriver:
             collect=self._collect,
             perform=self._perform,
             on_unload=_refuse_commits,
-        )  # fmt: skip
+        )
         self._shards: Shards[GroupLed] = Shards(node, kind)
         self._by_number = self._shards.by_number
         node.on_stop.append(self.release_waiters)

@@ -55,14 +55,18 @@ class ShareCoordinatorDriver:
         self._node = node
         self._config = ShareCoordinatorConfig.from_settings(node.config)
         kind = ShardKind(
-            SHARE_STATE_TOPIC, "share partitions", self._new_shard, encode_record, decode_record,
+            SHARE_STATE_TOPIC,
+            "share partitions",
+            self._new_shard,
+            encode_record,
+            decode_record,
             node.config.share_coordinator_state_topic_compression_codec,
             node.config.share_coordinator_load_buffer_size,
             commit_timeout_ms=node.config.share_coordinator_write_timeout_ms,
             count=lambda shard: len(shard.core),
             perform=self._prune,
             loads_all_records=True,
-        )  # fmt: skip
+        )
         self._shards: Shards[Shard[ShareShard]] = Shards(node, kind)
         metadata.subscribe(self._on_metadata)
         self._shards.begin()

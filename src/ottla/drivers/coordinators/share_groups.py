@@ -211,9 +211,11 @@ class ShareGroups:
             ids[name, number] = topic_id, number
             topics.setdefault(name, []).append({"partition_index": number, "current_leader_epoch": -1, "timestamp": -1})
         values = {
-            "replica_id": -1, "isolation_level": 0, "timeout": 0,
+            "replica_id": -1,
+            "isolation_level": 0,
+            "timeout": 0,
             "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
-        }  # fmt: skip
+        }
         answer = await self._persister.ask_broker(leader, ApiKey.LIST_OFFSETS, values, versions=(5, 11))
         return {
             ids[topic.name, row.partition_index]: KafkaError(row.error_code) if row.error_code else row.offset
@@ -249,9 +251,11 @@ class ShareGroups:
         self._node.spawn(work())
 
     async def _initializing(
-        self, group_id: str, partitions: Mapping[UUID, Collection[int]],
+        self,
+        group_id: str,
+        partitions: Mapping[UUID, Collection[int]],
         request: Callable[[SharePartitionKey], StateRequest],
-    ) -> dict[tuple[UUID, int], StateRow]:  # fmt: skip
+    ) -> dict[tuple[UUID, int], StateRow]:
         """Initialize state at the share coordinator, and record the result. Raises nothing."""
         answers = await self.ask(group_id, partitions, request)
         for kept in (True, False):

@@ -82,12 +82,17 @@ class TransactionCoordinatorDriver:
         self._server_version = node.image.features.get(TRANSACTION_VERSION, 0)
         self._tasks: dict[asyncio.Task[None], None] = {}
         kind = ShardKind(
-            TRANSACTION_TOPIC, "transactions", self._new_shard, self._encode, decode_record, UNCOMPRESSED,
+            TRANSACTION_TOPIC,
+            "transactions",
+            self._new_shard,
+            self._encode,
+            decode_record,
+            UNCOMPRESSED,
             node.config.transaction_state_log_load_buffer_size,
             commit_timeout_ms=node.config.request_timeout_ms,
             count=lambda shard: len(shard.core.state.entries),
             perform=self._perform,
-        )  # fmt: skip
+        )
         self._shards: Shards[TransactionsLed] = Shards(node, kind)
         metadata.subscribe(self._on_metadata)
         self._shards.begin()
@@ -118,9 +123,11 @@ class TransactionCoordinatorDriver:
         if not _LOG.isEnabledFor(level):
             return
         where = fields(
-            id=transactional_id, producer_id=transaction.producer_id, producer_epoch=transaction.producer_epoch,
+            id=transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
             state=transaction.state.title,
-        )  # fmt: skip
+        )
         _LOG.log(level, "transaction %s", event, extra=where)
 
     # Where transactions live

@@ -71,13 +71,19 @@ class _Writing:
                 return
             now_ms, marker = self._host.clock.now_ms(), self._marker
             batch = marker_batch(
-                marker.producer_id, marker.producer_epoch, committed=marker.committed,
-                coordinator_epoch=marker.coordinator_epoch, timestamp=now_ms,
-            )  # fmt: skip
+                marker.producer_id,
+                marker.producer_epoch,
+                committed=marker.committed,
+                coordinator_epoch=marker.coordinator_epoch,
+                timestamp=now_ms,
+            )
             info = partition.append_as_leader(
-                memoryview(batch), ACKS_ALL, now_ms=now_ms, origin=COORDINATOR,
+                memoryview(batch),
+                ACKS_ALL,
+                now_ms=now_ms,
+                origin=COORDINATOR,
                 transaction_version=marker.transaction_version,
-            )  # fmt: skip
+            )
         except KafkaError as error:
             self._settle(key, _OF_GROUPS.get(error.code, error.code))
             return

@@ -196,9 +196,14 @@ class LogCleaner:
         if log.active_segment.base_offset <= first_dirty <= log.log_end_offset:
             return None  # the usual case, and there may be ten thousand of them
         return measure(
-            log.segments, log.config, cleaned=cleaned, log_start=log.log_start_offset, log_end=log.log_end_offset,
-            last_stable=log.last_stable_offset, now_ms=now_ms,
-        )  # fmt: skip
+            log.segments,
+            log.config,
+            cleaned=cleaned,
+            log_start=log.log_start_offset,
+            log_end=log.log_end_offset,
+            last_stable=log.last_stable_offset,
+            now_ms=now_ms,
+        )
 
     def choose(self, now_ms: Millis) -> tuple[Log, Dirt] | None:
         """The log with the largest share of dirt among those that are due."""
@@ -281,9 +286,11 @@ class LogCleaner:
         check()
         threads = max(settings.threads, 1)
         offsets = OffsetMap(
-            settings.dedupe_buffer_bytes // threads, settings.load_factor, dirt.uncleanable - dirt.first_dirty,
+            settings.dedupe_buffer_bytes // threads,
+            settings.load_factor,
+            dirt.uncleanable - dirt.first_dirty,
             self._random,
-        )  # fmt: skip
+        )
         io_bytes = max(settings.io_buffer_bytes // threads // 2, _IO_BYTES_MIN)
         try:
             builder = await self._fill(log, dirt, offsets, io_bytes, check)
@@ -312,9 +319,16 @@ class LogCleaner:
         await self._logs.checkpoint(CLEANER_OFFSET_CHECKPOINT)
         counts = batches.counts
         done = Cleaning(
-            dirt.first_dirty, end, builder.bytes_read, read, written, counts.records_read, counts.records_kept,
-            offsets.utilization, asyncio.get_running_loop().time() - begun_s,
-        )  # fmt: skip
+            dirt.first_dirty,
+            end,
+            builder.bytes_read,
+            read,
+            written,
+            counts.records_read,
+            counts.records_kept,
+            offsets.utilization,
+            asyncio.get_running_loop().time() - begun_s,
+        )
         self._note(log, done, counts.keyless)
 
     def _note(self, log: Log, done: Cleaning, keyless: int) -> None:

@@ -348,9 +348,15 @@ class MetadataServices:
                 f"must belong to one cluster: set the same ottla.cluster.id for all of them"
             )
         return identify(
-            self._fs, paths, config.metadata_log_dir, self.node_id, self._random, self._clock.now_ms(),
-            new_cluster=named, followed_cluster=followed,
-        )  # fmt: skip
+            self._fs,
+            paths,
+            config.metadata_log_dir,
+            self.node_id,
+            self._random,
+            self._clock.now_ms(),
+            new_cluster=named,
+            followed_cluster=followed,
+        )
 
     def _joins(self, endpoints: Mapping[str, Endpoint]) -> bool:
         """Whether the settings lead to other controllers than this one, and name no voters: it is one more."""

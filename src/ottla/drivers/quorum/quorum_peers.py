@@ -60,8 +60,10 @@ class QuorumPeers:
             before = self._asked.get(node_id)
             if before is not None:
                 if (type(before[0]), before[0].epoch, _is_pre_vote(before[0])) == (
-                    type(request), request.epoch, _is_pre_vote(request),
-                ):  # fmt: skip
+                    type(request),
+                    request.epoch,
+                    _is_pre_vote(request),
+                ):
                     continue
                 before[1].cancel()
             task = asyncio.get_running_loop().create_task(self._ask(request))

@@ -159,10 +159,11 @@ class DeadLetterWriter:
         name = (self._setting(group_id, TOPIC) or "").strip()
         config = node.image.topic_config(name) if node.image.topic(name) is not None else None
         why = problem(
-            name, prefix=node.config.errors_deadletterqueue_topic_name_prefix or "",
+            name,
+            prefix=node.config.errors_deadletterqueue_topic_name_prefix or "",
             enabled=None if config is None else config.get(ENABLE, "").strip().lower() == _TRUE,
             may_create=bool(node.config.errors_deadletterqueue_auto_create_topics_enable),
-        )  # fmt: skip
+        )
         if why is not None:
             raise KafkaError(ErrorCode.invalid_config, why)
         return name
@@ -229,9 +230,12 @@ class DeadLetterWriter:
         if before is not None and before.why == why:
             return
         where = fields(
-            group=letters.group_id, partition=place, offset=offset,
-            topic=self._setting(letters.group_id, TOPIC), error=why,
-        )  # fmt: skip
+            group=letters.group_id,
+            partition=place,
+            offset=offset,
+            topic=self._setting(letters.group_id, TOPIC),
+            error=why,
+        )
         _LOG.error("dead letters of a share group are lost; their records are archived", extra=where)
 
     async def _send(self, group_id: str, place: int, batch: Sequence[SimpleRecord]) -> None:
@@ -274,11 +278,11 @@ class DeadLetterWriter:
         if endpoint is None:
             raise KafkaError(ErrorCode.leader_not_available, f"{name}-{number} has no leader")
         values = {
-            "transactional_id": None, "acks": -1, "timeout": node.config.request_timeout_ms,
-            "topic_data": [
-                {"name": name, "partition_data": [{"index": number, "records": bytes(build_batch(batch))}]}
-            ],
-        }  # fmt: skip
+            "transactional_id": None,
+            "acks": -1,
+            "timeout": node.config.request_timeout_ms,
+            "topic_data": [{"name": name, "partition_data": [{"index": number, "records": bytes(build_batch(batch))}]}],
+        }
         address = Address(endpoint.host, endpoint.port)
         answer = await self._client.ask(address, ApiKey.PRODUCE, values, versions=PRODUCE_VERSIONS)
         row = answer.response.responses[0].partition_responses[0]

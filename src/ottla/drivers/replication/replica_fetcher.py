@@ -222,9 +222,13 @@ class ReplicaFetcher:
             self._session.ask(key, followed.request(settings.bytes_max))
         self._ready.clear()
         request = FetchRequest(
-            self._wait_ms(settings), settings.bytes_min, settings.response_bytes_max, [],
-            replica_id=settings.node_id, replica_epoch=self._host.broker_epoch(),
-        )  # fmt: skip
+            self._wait_ms(settings),
+            settings.bytes_min,
+            settings.response_bytes_max,
+            [],
+            replica_id=settings.node_id,
+            replica_epoch=self._host.broker_epoch(),
+        )
         self._session.fill(request)
         timeout_s = (request.max_wait_ms + settings.socket_timeout_ms) / 1000
         stream = self._stream_of(version)
@@ -433,8 +437,10 @@ class ReplicaFetcher:
         for followed in lost:
             topic, number = followed.topic_partition
             asked: sent.ListOffsetsPartition = {
-                "partition_index": number, "current_leader_epoch": followed.leader_epoch, "timestamp": timestamp,
-            }  # fmt: skip
+                "partition_index": number,
+                "current_leader_epoch": followed.leader_epoch,
+                "timestamp": timestamp,
+            }
             topics.setdefault(topic, []).append(asked)
         request: sent.ListOffsetsRequest = {
             "replica_id": self._host.settings().node_id,

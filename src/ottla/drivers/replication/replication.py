@@ -166,9 +166,13 @@ class Replication:
         )
         name = f"broker-{self._node.node_id}-fetcher-{number}"
         return NodeClient(
-            self._node.network, name, self._node.random, timing, receive_buffer_bytes=receive_buffer_bytes(config),
+            self._node.network,
+            name,
+            self._node.random,
+            timing,
+            receive_buffer_bytes=receive_buffer_bytes(config),
             whom=lambda _: MeantNode(self._node.image.cluster_id, leader_id),
-        )  # fmt: skip
+        )
 
     def _lost(self, leader_id: NodeId) -> None:
         for callback in self.on_peer_lost:

@@ -162,10 +162,13 @@ class SharePartitions:
     """All methods belong to the event loop's thread."""
 
     def __init__(
-        self, node: ShareHost, metadata: PublishedMetadata, persister: Persister,
+        self,
+        node: ShareHost,
+        metadata: PublishedMetadata,
+        persister: Persister,
         find_offset: Callable[[Partition, Millis], Awaitable[Offset | None]],
         dead_letters: Callable[[ShareMetrics, dict[str, LostLetters]], DeadLetterWriter],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """`find_offset` gives, awaited, the offset of the first record since a timestamp; None if there is none.
         `dead_letters` makes what writes dead letters, when there is the first one."""
         self._node = node
@@ -349,9 +352,13 @@ class SharePartitions:
         self._arm(led)
 
     def acknowledge(
-        self, group_id: str, where: SharedPartition, member: str, acknowledgements: Sequence[Acknowledgement],
+        self,
+        group_id: str,
+        where: SharedPartition,
+        member: str,
+        acknowledgements: Sequence[Acknowledgement],
         done: Done,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Apply a member's acknowledgements. `done` hears when they are stored: before this returns, where nobody has
         to be waited for. Raises nothing."""
         led = self.get(group_id, where)

@@ -41,20 +41,27 @@ def zookeeper_settings(config: ServerConfig) -> ZooKeeperSettings:
     secrets = (config.password_encoder_secret, config.password_encoder_old_secret)
     timeout_ms = config.zookeeper_session_timeout_ms
     return ZooKeeperSettings(
-        config.node_id, config.zookeeper_connect or "", timeout_ms,
-        config.zookeeper_connection_timeout_ms or timeout_ms, config.zookeeper_max_in_flight_requests,
+        config.node_id,
+        config.zookeeper_connect or "",
+        timeout_ms,
+        config.zookeeper_connection_timeout_ms or timeout_ms,
+        config.zookeeper_max_in_flight_requests,
         tuple(revealed(each) for each in secrets if each),
-    )  # fmt: skip
+    )
 
 
 def client_of(settings: ZooKeeperSettings, access: EnsembleAccess, random: random_module.Random) -> ZooKeeper:
     """Not started yet. Raises OttlaError for a `zookeeper.connect` that is none."""
     try:
         return ZooKeeper(
-            access.network, settings.connect, random=random, login=access.login,
-            session_timeout_ms=settings.session_timeout_ms, request_timeout_ms=settings.session_timeout_ms,
+            access.network,
+            settings.connect,
+            random=random,
+            login=access.login,
+            session_timeout_ms=settings.session_timeout_ms,
+            request_timeout_ms=settings.session_timeout_ms,
             requests_max=settings.requests_max,
-        )  # fmt: skip
+        )
     except ValueError as error:
         raise OttlaError(f"zookeeper.connect: {error}") from None
 

@@ -60,9 +60,13 @@ class ZooKeeperLifecycle(BrokerLifecycle):
         """Have the znode, and return once the metadata shows this incarnation. A znode of an earlier one goes with its
         session, which is waited for. Raises KafkaError."""
         self._member = Member(
-            self._settings.node_id, self._incarnation_id, endpoints, dict(features.SUPPORTED), self._settings.rack,
+            self._settings.node_id,
+            self._incarnation_id,
+            endpoints,
+            dict(features.SUPPORTED),
+            self._settings.rack,
             tuple(sorted(log_dirs.values())),
-        )  # fmt: skip
+        )
         self._publisher.subscribe(self._look)
         try:
             async with asyncio.timeout(self._settings.registration_timeout_s):

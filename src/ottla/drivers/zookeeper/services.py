@@ -92,9 +92,15 @@ class ZooKeeperServices(MetadataServices):
                 f"{cluster_id}: correct zookeeper.connect, or give another directory"
             )
         return identify(
-            self._fs, paths, config.metadata_log_dir, self.node_id, self._random, self._clock.now_ms(),
-            new_cluster=None, followed_cluster=cluster_id,
-        )  # fmt: skip
+            self._fs,
+            paths,
+            config.metadata_log_dir,
+            self.node_id,
+            self._random,
+            self._clock.now_ms(),
+            new_cluster=None,
+            followed_cluster=cluster_id,
+        )
 
     def _static_voters(self, me: ReplicaKey, endpoints: Mapping[str, Endpoint]) -> list[ReplicaKey]:
         return []

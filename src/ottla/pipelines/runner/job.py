@@ -63,9 +63,13 @@ class Job:
     """One run of a pipeline. `job["name"]` is the value of a setting."""
 
     def __init__(
-        self, pipeline: Named, options: Options, settings: dict[str, Value], spark: Callable[[], SparkSession],
+        self,
+        pipeline: Named,
+        options: Options,
+        settings: dict[str, Value],
+        spark: Callable[[], SparkSession],
         checkpoints: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.pipeline = pipeline
         self.bootstrap = options.bootstrap
         self.security = options.security
@@ -131,9 +135,16 @@ class Job:
         self._ensured.add(name)
 
     def read(
-        self, setting: str, schema: str | None = None, *, format: str | None = None, key_format: str = "string",
-        group: str | None = None, dead_letters: bool = True, **options: str,
-    ) -> DataFrame:  # fmt: skip
+        self,
+        setting: str,
+        schema: str | None = None,
+        *,
+        format: str | None = None,
+        key_format: str = "string",
+        group: str | None = None,
+        dead_letters: bool = True,
+        **options: str,
+    ) -> DataFrame:
         """A stream of the topic that a setting names, from its beginning: the source's columns, `value` by `format`.
 
         `schema` is DDL for json (the default where there is one), Avro's JSON for avro. With a schema registry that has
@@ -146,9 +157,14 @@ class Job:
         further ones of the source, `_` for `.`: `includeHeaders="true"`.
         """
         return self._source(
-            (self.topic(setting),), schema, format=format, key_format=key_format, group=group,
-            dead_letters=dead_letters, **options,
-        )  # fmt: skip
+            (self.topic(setting),),
+            schema,
+            format=format,
+            key_format=key_format,
+            group=group,
+            dead_letters=dead_letters,
+            **options,
+        )
 
     def read_together(self, query: str, settings: tuple[str, ...], schema: str) -> DataFrame:
         """A stream of several topics that have the same schema, as `read` gives it of one, for a query with this name.
@@ -163,9 +179,16 @@ class Job:
         return reduce(lambda frame, other: frame.unionByName(other), [self._source((each,), schema) for each in topics])
 
     def _source(
-        self, topics: tuple[str, ...], schema: str | None = None, *, format: str | None = None,
-        key_format: str = "string", group: str | None = None, dead_letters: bool = True, **options: str,
-    ) -> DataFrame:  # fmt: skip
+        self,
+        topics: tuple[str, ...],
+        schema: str | None = None,
+        *,
+        format: str | None = None,
+        key_format: str = "string",
+        group: str | None = None,
+        dead_letters: bool = True,
+        **options: str,
+    ) -> DataFrame:
         """Several topics have no registry: their schemas may differ there."""
         registered = self._registered(topics[0], format)
         format = registered or format or ("json" if schema is not None else "binary")
@@ -203,9 +226,17 @@ class Job:
         return format_of(self.registry, topic) if format in (None, *FORMATS) else None
 
     def write(
-        self, query: str, frame: DataFrame, setting: str, *, key: str | None = None, mode: str = "append",
-        format: str | None = None, delivery: str = EXACTLY_ONCE, **options: str,
-    ) -> None:  # fmt: skip
+        self,
+        query: str,
+        frame: DataFrame,
+        setting: str,
+        *,
+        key: str | None = None,
+        mode: str = "append",
+        format: str | None = None,
+        delivery: str = EXACTLY_ONCE,
+        **options: str,
+    ) -> None:
         """Start a query that writes the columns of `frame` as values, exactly once, to the topic that a setting names.
         The format is JSON, or what the run says; with a schema registry its schema is registered.
 
@@ -217,21 +248,39 @@ class Job:
         value = F.struct(*[F.col(f"`{name}`") for name in frame.columns]).alias("value")
         columns = [value] if key is None else [F.expr(f"cast({key} as string)").alias("key"), value]
         self.write_records(
-            query, frame.select(*columns), setting, mode=mode, format=format or self.format, delivery=delivery,
+            query,
+            frame.select(*columns),
+            setting,
+            mode=mode,
+            format=format or self.format,
+            delivery=delivery,
             **options,
-        )  # fmt: skip
+        )
 
     def write_records(
-        self, query: str, frame: DataFrame, setting: str, *, mode: str = "append", format: str = "binary",
-        delivery: str = EXACTLY_ONCE, **options: str,
-    ) -> None:  # fmt: skip
+        self,
+        query: str,
+        frame: DataFrame,
+        setting: str,
+        *,
+        mode: str = "append",
+        format: str = "binary",
+        delivery: str = EXACTLY_ONCE,
+        **options: str,
+    ) -> None:
         """The same for a frame that has the columns of the sink: `value`, and `key`, `headers`, `partition`, ..."""
         self.write_to(query, frame, mode=mode, format=format, delivery=delivery, topic=self.topic(setting), **options)
 
     def write_to(
-        self, query: str, frame: DataFrame, *, mode: str = "append", format: str = "binary",
-        delivery: str = EXACTLY_ONCE, **options: str,
-    ) -> None:  # fmt: skip
+        self,
+        query: str,
+        frame: DataFrame,
+        *,
+        mode: str = "append",
+        format: str = "binary",
+        delivery: str = EXACTLY_ONCE,
+        **options: str,
+    ) -> None:
         """The same where the column `topic` says for each row where it goes; `topic` has made those that are missing.
         A batch is one transaction, whatever it writes to."""
         frame = _no_null_headers(frame)
@@ -286,9 +335,15 @@ class Job:
         return f"{self.checkpoints.rstrip('/')}/{query}"
 
     def step(
-        self, name: str, function: Callable[[], None], *, every_s: float, query: Callable[[], Any] | None = None,
-        bootstrap: str | None = None, security: Security | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        function: Callable[[], None],
+        *,
+        every_s: float,
+        query: Callable[[], Any] | None = None,
+        bootstrap: str | None = None,
+        security: Security | None = None,
+    ) -> None:
         """Have the driver call a function again and again, between looks at the queries; once at least, and once more
         at the end of a run. What it raises ends the run, as a query does that fails for good.
 

@@ -54,9 +54,13 @@ class Run:
         _ = options.security  # wrong settings are an error before Spark starts
         self.directory = Directory(options.directory, pipeline.name)
         self.status = Status(
-            pipeline.name, pid=os.getpid(), started_at=_now(), bootstrap=options.bootstrap,
-            master=options.master or "", settings={name: shown(name, value) for name, value in self.settings.items()},
-        )  # fmt: skip
+            pipeline.name,
+            pid=os.getpid(),
+            started_at=_now(),
+            bootstrap=options.bootstrap,
+            master=options.master or "",
+            settings={name: shown(name, value) for name, value in self.settings.items()},
+        )
         self._local = options.checkpoints is None
         self._spark = session.prepare(spark, local_checkpoints=self._local) if spark is not None else None
         self._is_given = spark is not None
@@ -77,9 +81,12 @@ class Run:
             self.directory.write(self.status)
             self.directory.note(f"run started, process {self.status.pid}")
             job = Job(
-                self.pipeline, self.options, self.settings, self._session,
+                self.pipeline,
+                self.options,
+                self.settings,
+                self._session,
                 self.options.checkpoints or str(self.directory.checkpoints),
-            )  # fmt: skip
+            )
             try:
                 self.pipeline.build(job)
                 shown = [started.name for started in job.queries]

@@ -48,9 +48,14 @@ one without a process to look with, a few for each batch and each partition of s
 
 
 def session(
-    name: str, master: str | None, settings: Mapping[str, str], archive: Path | None, log: Path, *,
+    name: str,
+    master: str | None,
+    settings: Mapping[str, str],
+    archive: Path | None,
+    log: Path,
+    *,
     local_checkpoints: bool,
-) -> SparkSession:  # fmt: skip
+) -> SparkSession:
     """Make it, or take the one that there is. `archive` is what `ottla spark archive` wrote, for executors without
     Ottla; what Spark and its JVM have to say goes to the file `log`. Raises PipelineError where Spark cannot run."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -72,8 +72,13 @@ def spec(
     """
     tagged_in = "none" if tag is None else tagged or versions
     plan = _Spec(
-        type, version_range(versions), version_range(nullable), tag, version_range(tagged_in), ignorable,
-    )  # fmt: skip
+        type,
+        version_range(versions),
+        version_range(nullable),
+        tag,
+        version_range(tagged_in),
+        ignorable,
+    )
     metadata = {_METADATA: plan}
     shown = not secret
     if default is not MISSING:
@@ -133,12 +138,15 @@ def _layout(cls: Any, version: int, flexible: bool) -> Layout:
         is_struct = not isinstance(item, str)
         is_tagged = flexible and within(version, plan.tagged)
         field = Field(
-            each.name, "struct" if is_struct else str(item).removeprefix("[]"), is_array=is_array,
+            each.name,
+            "struct" if is_struct else str(item).removeprefix("[]"),
+            is_array=is_array,
             nullable=within(version, plan.nullable),
             default=each.default if each.default_factory is MISSING else layouts.MISSING,
-            layout=_layout(item, version, flexible) if is_struct else None, flexible=flexible,
+            layout=_layout(item, version, flexible) if is_struct else None,
+            flexible=flexible,
             tag=plan.tag if is_tagged and plan.tag is not None else -1,
-        )  # fmt: skip
+        )
         if within(version, plan.versions):
             (tagged if is_tagged else plain).append(field)
         else:

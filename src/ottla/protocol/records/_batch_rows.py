@@ -224,9 +224,18 @@ def _hash(key, row, length):
 
 
 def append(
-    sections: list[Section], row: int, stop: int, key: Bytes, value: Bytes, headers: Headers, partitions: Numbers,
-    timestamps: Numbers, now: int, sticky: int, limit: int,
-) -> tuple[int, int]:  # fmt: skip
+    sections: list[Section],
+    row: int,
+    stop: int,
+    key: Bytes,
+    value: Bytes,
+    headers: Headers,
+    partitions: Numbers,
+    timestamps: Numbers,
+    now: int,
+    sticky: int,
+    limit: int,
+) -> tuple[int, int]:
     """Add rows from `row` up to `stop` to the sections of their partitions.
 
     `sticky` is the partition of rows that have neither a partition nor a key, `now` (ms) the time of those without a

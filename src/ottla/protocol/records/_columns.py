@@ -214,9 +214,18 @@ class Rows:
         return self.key.size + self.value.size + self.header_key.size + self.header_value.size
 
     def append(
-        self, data: Any, position: int, end: int, count: int, base_offset: int, base_timestamp: int, append_time: int,
-        timestamp_type: int, start: int, stop: int,
-    ) -> tuple[int, int]:  # fmt: skip
+        self,
+        data: Any,
+        position: int,
+        end: int,
+        count: int,
+        base_offset: int,
+        base_timestamp: int,
+        append_time: int,
+        timestamp_type: int,
+        start: int,
+        stop: int,
+    ) -> tuple[int, int]:
         """Append those of the `count` records in `data[position:end]` with `start <= offset < stop`.
 
         `append_time` replaces every timestamp (milliseconds) unless it is -1. Returns (status, records seen) as

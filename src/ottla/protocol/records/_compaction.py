@@ -105,9 +105,18 @@ def _slot(table, slots, first, second):
 
 
 def map_keys(
-    table: Any, seed_0: int, seed_1: int, used: int, used_max: int,
-    data: bytes, position: int, end: int, count: int, base_offset: int, start_offset: int,
-) -> tuple[int, int, bool]:  # fmt: skip
+    table: Any,
+    seed_0: int,
+    seed_1: int,
+    used: int,
+    used_max: int,
+    data: bytes,
+    position: int,
+    end: int,
+    count: int,
+    base_offset: int,
+    start_offset: int,
+) -> tuple[int, int, bool]:
     """Put the offset of every key from `start_offset` on into the table, until `used_max` slots are taken.
 
     Returns (slots taken, offset of the last record put or -1, whether a record was left out because it is full).
@@ -144,9 +153,19 @@ def map_keys(
 
 
 def retain(
-    table: Any, seed_0: int, seed_1: int, mapped_to: int, drop_tombstones: bool, keep: Any,
-    data: bytes, position: int, end: int, count: int, base_offset: int, base_timestamp: int,
-) -> tuple[int, int, bool, int, int]:  # fmt: skip
+    table: Any,
+    seed_0: int,
+    seed_1: int,
+    mapped_to: int,
+    drop_tombstones: bool,
+    keep: Any,
+    data: bytes,
+    position: int,
+    end: int,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+) -> tuple[int, int, bool, int, int]:
     """Mark in the bytearray `keep` which of `count` records stay: the latest of each key, and all above `mapped_to`.
 
     Returns (records that stay, records without a key, whether a tombstone stays, the first timestamp of those that
@@ -196,9 +215,16 @@ def retain(
 
 
 def copy_kept(
-    out: Any, keep: Any, data: bytes, position: int, end: int, count: int, base_timestamp: int, append_time: int,
+    out: Any,
+    keep: Any,
+    data: bytes,
+    position: int,
+    end: int,
+    count: int,
+    base_timestamp: int,
+    append_time: int,
     new_base_timestamp: int,
-) -> int:  # fmt: skip
+) -> int:
     """Write the records that `keep` marks into the bytearray `out`, their timestamps relative to a new base.
 
     `append_time` replaces every timestamp unless it is -1. `out` has room for `end - position` bytes and 14 more per

@@ -232,8 +232,14 @@ def _scan(data, position, end, count, base_timestamp):
             keyless = seen
         seen += 1
     return (
-        _OK if position == end else _LEFT_OVER, seen, least, greatest, greatest_index, keyless, misplaced,
-    )  # fmt: skip
+        _OK if position == end else _LEFT_OVER,
+        seen,
+        least,
+        greatest,
+        greatest_index,
+        keyless,
+        misplaced,
+    )
 
 
 def _skip_plain(data, position, end, seen, count):
@@ -337,9 +343,17 @@ def _record(data, position, end):
 
 
 def refused(
-    data: Any, position: int, end: int, count: int, base_timestamp: int, append_time: int, low: int, high: int,
-    refuse_keyless: bool, found: Any,
-) -> tuple[int, int]:  # fmt: skip
+    data: Any,
+    position: int,
+    end: int,
+    count: int,
+    base_timestamp: int,
+    append_time: int,
+    low: int,
+    high: int,
+    refuse_keyless: bool,
+    found: Any,
+) -> tuple[int, int]:
     """Count the records without a key, where `refuse_keyless`, and those whose timestamp is not within [low, high].
 
     `append_time` replaces every timestamp unless it is -1, which is in order wherever it stands. Of the first records,
@@ -376,9 +390,15 @@ def refused(
 
 
 def first_at(
-    data: Any, position: int, end: int, count: int, base_timestamp: int, append_time: int, timestamp: int,
+    data: Any,
+    position: int,
+    end: int,
+    count: int,
+    base_timestamp: int,
+    append_time: int,
+    timestamp: int,
     delta_min: int,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[int, int]:
     """(offset delta, timestamp) of the first record with at least both; a delta of -1 if there is none.
 
     The caller has had `scan` look at the section.

@@ -93,9 +93,15 @@ class Columns:
         return self._rows.bytes
 
     def add(
-        self, batches: Buffer, start: int, stop: int = _OFFSET_MAX, *, aborted: Aborted | None = None,
-        rows_max: int | None = None, bytes_max: int | None = None,
-    ) -> int:  # fmt: skip
+        self,
+        batches: Buffer,
+        start: int,
+        stop: int = _OFFSET_MAX,
+        *,
+        aborted: Aborted | None = None,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
+    ) -> int:
         """Append the records with `start <= offset < stop`; returns the offset to go on from, `stop` at most.
 
         It is less than what `batches` hold when there would be more than `rows_max` rows, when there are `bytes_max`
@@ -174,9 +180,17 @@ class Columns:
             return -1
         is_append_time = attributes & LOG_APPEND_TIME != 0
         status, seen = rows.append(
-            section, first, end, count, offset, base_timestamp, max_timestamp if is_append_time else NO_TIMESTAMP,
-            is_append_time, start, stop,
-        )  # fmt: skip
+            section,
+            first,
+            end,
+            count,
+            offset,
+            base_timestamp,
+            max_timestamp if is_append_time else NO_TIMESTAMP,
+            is_append_time,
+            start,
+            stop,
+        )
         if status != _records.OK:
             raise CorruptBatch(f"the batch at offset {offset}: {_records.problem(status, seen)}")
         return last_offset + 1
@@ -190,9 +204,17 @@ class Columns:
             section = bytearray()
             _records.write(section, [(message.timestamp, message.key, message.value, ())], message.timestamp)
             self._rows.append(
-                section, 0, len(section), 1, message.offset, message.timestamp, NO_TIMESTAMP, message.timestamp_type,
-                start, stop,
-            )  # fmt: skip
+                section,
+                0,
+                len(section),
+                1,
+                message.offset,
+                message.timestamp,
+                NO_TIMESTAMP,
+                message.timestamp_type,
+                start,
+                stop,
+            )
         return max(start, messages[-1].offset + 1)
 
 

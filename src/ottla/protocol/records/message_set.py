@@ -146,9 +146,20 @@ def in_format_2(messages: Sequence[Message], codec: int) -> bytearray:
         section += body
     attributes = codec | (LOG_APPEND_TIME if first.timestamp_type == 1 else 0)
     header = BatchHeader(
-        first.offset, 0, NO_LEADER_EPOCH, MAGIC, 0, attributes, messages[-1].offset - first.offset, first.timestamp,
-        max(each.timestamp for each in messages), NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, len(messages),
-    )  # fmt: skip
+        first.offset,
+        0,
+        NO_LEADER_EPOCH,
+        MAGIC,
+        0,
+        attributes,
+        messages[-1].offset - first.offset,
+        first.timestamp,
+        max(each.timestamp for each in messages),
+        NO_PRODUCER_ID,
+        NO_PRODUCER_EPOCH,
+        NO_SEQUENCE,
+        len(messages),
+    )
     return assemble(header, section if codec == 0 else compress(codec, section))
 
 

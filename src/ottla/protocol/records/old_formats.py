@@ -162,9 +162,20 @@ class _Section:
             section = memoryview(out)[:size]
         attributes = codec | (LOG_APPEND_TIME if self._append_time else 0)
         header = BatchHeader(
-            0, 0, NO_LEADER_EPOCH, MAGIC, 0, attributes, self._count - 1, self._base, self._greatest, NO_PRODUCER_ID,
-            NO_PRODUCER_EPOCH, NO_SEQUENCE, self._count,
-        )  # fmt: skip
+            0,
+            0,
+            NO_LEADER_EPOCH,
+            MAGIC,
+            0,
+            attributes,
+            self._count - 1,
+            self._base,
+            self._greatest,
+            NO_PRODUCER_ID,
+            NO_PRODUCER_EPOCH,
+            NO_SEQUENCE,
+            self._count,
+        )
         return assemble(header, section if codec == 0 else compress(codec, section))
 
 

@@ -334,9 +334,15 @@ def first_record(
         raise CorruptBatch(_records.problem(status, seen))
     append_time = header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
     delta, found = _records.first_at(
-        section, 0, len(section), header.count, header.base_timestamp, append_time, timestamp,
+        section,
+        0,
+        len(section),
+        header.count,
+        header.base_timestamp,
+        append_time,
+        timestamp,
         min(max(offset - header.base_offset, 0), _SEQUENCE_MAX),
-    )  # fmt: skip
+    )
     return None if delta < 0 else (found, header.base_offset + delta, header.leader_epoch)
 
 
@@ -363,9 +369,20 @@ def build_batch(
     attributes = codec | (LOG_APPEND_TIME if timestamp_type else 0)
     attributes |= (TRANSACTIONAL if transactional else 0) | (CONTROL if control else 0)
     header = BatchHeader(
-        base_offset, 0, leader_epoch, MAGIC, 0, attributes, len(records) - 1, base_timestamp, max_timestamp,
-        producer_id, producer_epoch, base_sequence, len(records),
-    )  # fmt: skip
+        base_offset,
+        0,
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        len(records) - 1,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    )
     return assemble(header, section if codec == 0 else compress(codec, section, level))
 
 
@@ -407,9 +424,20 @@ def set_max_timestamp_and_attributes(
 def in_transaction(producer_id: int, producer_epoch: int) -> BatchHeader:
     """The header of a transactional batch that is not written yet, and that nobody numbers."""
     return BatchHeader(
-        0, 0, NO_LEADER_EPOCH, MAGIC, 0, TRANSACTIONAL, 0, NO_TIMESTAMP, NO_TIMESTAMP, producer_id, producer_epoch,
-        NO_SEQUENCE, 1,
-    )  # fmt: skip
+        0,
+        0,
+        NO_LEADER_EPOCH,
+        MAGIC,
+        0,
+        TRANSACTIONAL,
+        0,
+        NO_TIMESTAMP,
+        NO_TIMESTAMP,
+        producer_id,
+        producer_epoch,
+        NO_SEQUENCE,
+        1,
+    )
 
 
 # Transaction markers: control batches of one record. The key holds a version and the type, the value a version and the

@@ -168,9 +168,19 @@ def _field(words: list[str], below: tuple[FieldSchema, ...], of_api: bool) -> Fi
     elif name in ERROR_FIELDS:
         kind = "error"
     return FieldSchema(
-        attribute(name, of_api), kind, is_array, versions(since), versions(nullable), tag, versions(tagged),
-        _default(kind, is_array, default), "~" in words, "!" in words, below, struct,
-    )  # fmt: skip
+        attribute(name, of_api),
+        kind,
+        is_array,
+        versions(since),
+        versions(nullable),
+        tag,
+        versions(tagged),
+        _default(kind, is_array, default),
+        "~" in words,
+        "!" in words,
+        below,
+        struct,
+    )
 
 
 def _default(kind: str, is_array: bool, text: str | None) -> Any:
@@ -243,10 +253,15 @@ def _layout(cls: type[Any], fields: tuple[FieldSchema, ...], version: int, flexi
             below = _layout(_class(each.struct, each.fields), each.fields, version, flexible)
         is_tagged = flexible and within(version, each.tagged)
         field = Field(
-            each.name, each.type, is_array=each.is_array, nullable=within(version, each.nullable),
-            default=each.default, layout=below, flexible=flexible and not each.always_classic,
+            each.name,
+            each.type,
+            is_array=each.is_array,
+            nullable=within(version, each.nullable),
+            default=each.default,
+            layout=below,
+            flexible=flexible and not each.always_classic,
             tag=each.tag if is_tagged else -1,
-        )  # fmt: skip
+        )
         if not within(version, each.versions):
             absent.append(field)
         elif is_tagged:

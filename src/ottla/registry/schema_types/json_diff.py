@@ -223,9 +223,12 @@ def _match(comparison: Comparison, criterion: str, before: Sequence[Node], after
 
 
 def _edges(
-    comparison: Comparison, criterion: str, before: Sequence[Node], after: Sequence[Node],
+    comparison: Comparison,
+    criterion: str,
+    before: Sequence[Node],
+    after: Sequence[Node],
     pairs: Iterable[tuple[int, int]],
-) -> dict[tuple[int, int], list[Change]]:  # fmt: skip
+) -> dict[tuple[int, int], list[Change]]:
     """Pairs of alternatives that can become each other, with the necessary changes."""
     found: dict[tuple[int, int], list[Change]] = {}
     for left, right in pairs:

@@ -158,9 +158,13 @@ def as_said(batches: Sequence[AcknowledgementBatch], type_max: int, is_renewal: 
 
 
 def acknowledge(
-    window: Window, config: ShareConfig, member: str, acknowledgements: list[Acknowledgement],
-    write: StateWrite, deadline_ms: Millis,
-) -> bool:  # fmt: skip
+    window: Window,
+    config: ShareConfig,
+    member: str,
+    acknowledgements: list[Acknowledgement],
+    write: StateWrite,
+    deadline_ms: Millis,
+) -> bool:
     """Begin the changes that a member asks for, each pending until `write` is committed; returns whether locks were
     renewed, until `deadline_ms`. Raises INVALID_REQUEST for offsets that were never delivered and for types that there
     are not, INVALID_RECORD_STATE for records that are not this member's (any more); what was begun before that has to

@@ -144,10 +144,14 @@ class Run(Span):
 
     def is_like(self, other: Run) -> bool:
         return (
-            self.state is other.state and self.count == other.count and self.member == other.member
-            and self.pending is other.pending and (self.hold is other.hold or self.hold == other.hold)
-            and self.deadline_ms == other.deadline_ms and self.previous == other.previous
-        )  # fmt: skip
+            self.state is other.state
+            and self.count == other.count
+            and self.member == other.member
+            and self.pending is other.pending
+            and (self.hold is other.hold or self.hold == other.hold)
+            and self.deadline_ms == other.deadline_ms
+            and self.previous == other.previous
+        )
 
 
 def _limited(state: DeliveryState, count: int, config: ShareConfig) -> DeliveryState:

@@ -193,9 +193,15 @@ class Selection:
     # Deliveries
 
     def acquire(
-        self, wanted: Wanted, parts: Sequence[OffsetRange], batches: Sequence[ReadBatch], marks: Sequence[Mark] | None,
-        aborted: Sequence[OffsetRange], deadline_ms: Millis, times: Times,
-    ) -> list[Acquired]:  # fmt: skip
+        self,
+        wanted: Wanted,
+        parts: Sequence[OffsetRange],
+        batches: Sequence[ReadBatch],
+        marks: Sequence[Mark] | None,
+        aborted: Sequence[OffsetRange],
+        deadline_ms: Millis,
+        times: Times,
+    ) -> list[Acquired]:
         """Give a member what it may have of the batches that were read. `parts` are the offsets that they cover, each
         from where the read began; none begins right behind another. `marks` has what was read in the records that were
         not scanned; None where nothing had to be."""
@@ -217,9 +223,7 @@ class Selection:
             window.archive(window.batches[start : window.floor(last) + 1], first, last, _AVAILABLE)
             self.done(first, last, times)
 
-    def _archive_compacted(
-        self, parts: Sequence[OffsetRange], batches: Sequence[ReadBatch], times: Times
-    ) -> None:  # fmt: skip
+    def _archive_compacted(self, parts: Sequence[OffsetRange], batches: Sequence[ReadBatch], times: Times) -> None:
         """Archive records to deliver that are no longer in the log: a read began at them, and found later ones."""
         window = self._window
         for first, last in parts:

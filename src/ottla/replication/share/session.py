@@ -95,9 +95,15 @@ class ShareSessions:
         return self._sessions.get(key)
 
     def fetch(
-        self, key: SessionKey, epoch: int, partitions: Iterable[SharedPartition],
-        forgotten: Iterable[SharedPartition], connection: Hashable, *, acknowledges: bool,
-    ) -> ShareSession | None:  # fmt: skip
+        self,
+        key: SessionKey,
+        epoch: int,
+        partitions: Iterable[SharedPartition],
+        forgotten: Iterable[SharedPartition],
+        connection: Hashable,
+        *,
+        acknowledges: bool,
+    ) -> ShareSession | None:
         """Take in a ShareFetch; None if it is the last, after which the caller ends the session (`end`).
 
         Raises SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH, SHARE_SESSION_LIMIT_REACHED, or INVALID_REQUEST for

@@ -122,9 +122,15 @@ class SharePartition:
         return [OffsetRange(offset, max(offset, self.window.end_offset + 1) + records_max)]
 
     def acquire(
-        self, wanted: Wanted, fetch_offset: Offset, batches: Sequence[ReadBatch], now_ms: Millis,
-        aborted: Sequence[OffsetRange] = (), marks: Sequence[Mark] | None = None, parts: Sequence[OffsetRange] = (),
-    ) -> list[Acquired]:  # fmt: skip
+        self,
+        wanted: Wanted,
+        fetch_offset: Offset,
+        batches: Sequence[ReadBatch],
+        now_ms: Millis,
+        aborted: Sequence[OffsetRange] = (),
+        marks: Sequence[Mark] | None = None,
+        parts: Sequence[OffsetRange] = (),
+    ) -> list[Acquired]:
         """Give a member what it may have of the batches that were read from `fetch_offset` on, or in `parts`; its locks
         begin now. Those of `aborted` transactions are archived instead. `marks` has what was read in the records, if
         the settings ask for it and they were not scanned before."""
@@ -217,9 +223,11 @@ class SharePartition:
             is_changed = False
             for run in batch.seen(batch.first, batch.last):
                 if (
-                    run.state is DeliveryState.ACQUIRED and run.pending is None
-                    and run.deadline_ms is not None and run.deadline_ms <= now_ms
-                ):  # fmt: skip
+                    run.state is DeliveryState.ACQUIRED
+                    and run.pending is None
+                    and run.deadline_ms is not None
+                    and run.deadline_ms <= now_ms
+                ):
                     is_changed = True
                     for part, state in self._around_start(batch, run):
                         part.expire(state, self.config)

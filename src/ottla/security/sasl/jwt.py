@@ -144,8 +144,10 @@ def _ec(entry: Mapping[str, Any]) -> Any:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     curves: Mapping[str, ec.EllipticCurve] = {
-        "P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1(),
-    }  # fmt: skip
+        "P-256": ec.SECP256R1(),
+        "P-384": ec.SECP384R1(),
+        "P-521": ec.SECP521R1(),
+    }
     curve = curves[entry["crv"]]
     return ec.EllipticCurvePublicNumbers(_number(entry["x"]), _number(entry["y"]), curve).public_key()
 

@@ -168,9 +168,13 @@ def parse_client_first(token: bytes) -> ClientFirst:
         raise AuthenticationFailed(reason="the client demands an extension that is not supported (m=)")
     extensions = dict(each.split("=", 1) for each in match["extensions"].split(",") if each)
     return ClientFirst(
-        match["header"], match["bare"], unescaped(match["authorization_id"] or ""), unescaped(match["name"]),
-        match["nonce"], extensions,
-    )  # fmt: skip
+        match["header"],
+        match["bare"],
+        unescaped(match["authorization_id"] or ""),
+        unescaped(match["name"]),
+        match["nonce"],
+        extensions,
+    )
 
 
 def shows_token(first: ClientFirst) -> bool:

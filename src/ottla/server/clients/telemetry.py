@@ -94,9 +94,13 @@ class NodeTelemetry:
             raise KafkaError(ErrorCode.invalid_request, f"{instance_id} is not the id of a client")
         instance = self.instance(context, instance_id)
         clients.push(
-            instance, request.subscription_id, request.compression_type, len(request.metrics or b""), self.now_s(),
+            instance,
+            request.subscription_id,
+            request.compression_type,
+            len(request.metrics or b""),
+            self.now_s(),
             terminating=request.terminating,
-        )  # fmt: skip
+        )
         if not request.metrics:
             return
         data: Buffer = request.metrics

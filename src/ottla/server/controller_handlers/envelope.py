@@ -41,9 +41,15 @@ async def handle(context: RequestContext, request: EnvelopeRequest) -> EnvelopeR
         principal = decode_principal(request.request_principal or b"")
         host = str(ipaddress.ip_address(bytes(request.client_host_address)))
         inner = RequestContext(
-            node, header.api_key, header.api_version, header.correlation_id, header.client_id, host,
-            context.listener_name, principal,
-        )  # fmt: skip
+            node,
+            header.api_key,
+            header.api_version,
+            header.correlation_id,
+            header.client_id,
+            host,
+            context.listener_name,
+            principal,
+        )
         loaded = OF_CONTROLLERS.load(header.api_key)
         call = Call(loaded, inner, await _decoded(loaded, header, frame))
     except MalformedRequest as error:

@@ -212,9 +212,12 @@ def _read_part(
     while max_bytes > 0:
         try:
             part = led.partition.log.read(
-                offset, max_bytes, up_to=reading.up_to, min_one_batch=min_one_batch and not reading.batches,
+                offset,
+                max_bytes,
+                up_to=reading.up_to,
+                min_one_batch=min_one_batch and not reading.batches,
                 nowait=True,
-            )  # fmt: skip
+            )
             break
         except ColdRead as cold:
             yield cold.warm

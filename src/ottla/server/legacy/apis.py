@@ -92,6 +92,15 @@ def with_versions(modern: Api, legacy: Legacy, removed: tuple[int, int]) -> Api:
             modern.learn(context, request, frame)
 
     return Api(
-        modern.key, (first, modern.max_version), handle, decode, on_error, modern.pipelined, learn,
-        decode_in_steps=decode_in_steps, long_bytes=modern.long_bytes, cost_shift=modern.cost_shift, needs=modern.needs,
-    )  # fmt: skip
+        modern.key,
+        (first, modern.max_version),
+        handle,
+        decode,
+        on_error,
+        modern.pipelined,
+        learn,
+        decode_in_steps=decode_in_steps,
+        long_bytes=modern.long_bytes,
+        cost_shift=modern.cost_shift,
+        needs=modern.needs,
+    )

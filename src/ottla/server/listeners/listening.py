@@ -92,10 +92,18 @@ async def bind(
     """Take the address of one more listener, with what its protocol needs; returns the port. Raises OttlaError."""
     config = node.config
     listener = Listener(
-        node, spec.name, protocol=spec.protocol, network=node.plain_network, limits=limits, apis=apis,
-        request_bytes_max=config.socket_request_max_bytes, idle_ms_max=config.connections_max_idle_ms,
-        metrics=node.metrics, slow_ms=config.ottla_log_slow_request_ms, receiving=receiving,
-    )  # fmt: skip
+        node,
+        spec.name,
+        protocol=spec.protocol,
+        network=node.plain_network,
+        limits=limits,
+        apis=apis,
+        request_bytes_max=config.socket_request_max_bytes,
+        idle_ms_max=config.connections_max_idle_ms,
+        metrics=node.metrics,
+        slow_ms=config.ottla_log_slow_request_ms,
+        receiving=receiving,
+    )
     make = None
     if spec.protocol in OVER_TLS:
         assert node.tls is not None

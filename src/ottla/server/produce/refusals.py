@@ -49,9 +49,15 @@ class Refusals:
                 self._log(logging.WARNING, "batch refused: out of order", topic, partition, header, error, now_ms)
 
     def _log(
-        self, level: int, event: str, topic: str | UUID, partition: int, header: BatchHeader, error: KafkaError,
+        self,
+        level: int,
+        event: str,
+        topic: str | UUID,
+        partition: int,
+        header: BatchHeader,
+        error: KafkaError,
         now_ms: Millis,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not 0 <= now_ms - self._since_ms < PERIOD_MS:
             self._since_ms = now_ms
             self._lines = 0
@@ -61,8 +67,12 @@ class Refusals:
         self._lines += 1
         left_out, self._left_out = self._left_out, 0
         found = fields(
-            partition=f"{topic}-{partition}", producer=header.producer_id, epoch=header.producer_epoch,
-            first_sequence=header.base_sequence, last_sequence=header.last_sequence, error=error.code.name,
+            partition=f"{topic}-{partition}",
+            producer=header.producer_id,
+            epoch=header.producer_epoch,
+            first_sequence=header.base_sequence,
+            last_sequence=header.last_sequence,
+            error=error.code.name,
             lines_left_out=left_out or None,
-        )  # fmt: skip
+        )
         _LOG.log(level, event, extra=found)

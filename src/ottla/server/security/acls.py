@@ -91,10 +91,13 @@ class DecisionLog:
 
     def _log(self, level: int, event: str, question: Question, verdict: Verdict, left_out: int = 0) -> None:
         found = fields(
-            principal=question.principal, operation=question.operation.name, host=question.host,
-            resource=f"{question.kind.name}:LITERAL:{question.name}", rule=verdict.rule,
+            principal=question.principal,
+            operation=question.operation.name,
+            host=question.host,
+            resource=f"{question.kind.name}:LITERAL:{question.name}",
+            rule=verdict.rule,
             denials_left_out=left_out or None,
-        )  # fmt: skip
+        )
         _LOG.log(level, event, extra=found)
 
 

@@ -95,18 +95,29 @@ class Audit:
     def logged_in(self, principal: str, host: str, listener: str, mechanism: str, *, again: bool = False) -> None:
         """A client is known now; `again`: it was before, and its session goes on."""
         self._heard(
-            "authentication", "Reauthenticated" if again else "LoggedIn", principal=principal, host=host,
-            listener=listener, mechanism=mechanism, allowed=True,
-        )  # fmt: skip
+            "authentication",
+            "Reauthenticated" if again else "LoggedIn",
+            principal=principal,
+            host=host,
+            listener=listener,
+            mechanism=mechanism,
+            allowed=True,
+        )
 
     def login_failed(
         self, host: str, listener: str, mechanism: str | None, reason: str, claimed: str | None = None
     ) -> None:
         """`claimed` is the name that the client gave, which proves nothing."""
         self._heard(
-            "authentication", "LoginFailed", claimed=None if claimed is None else claimed[:CLAIMED_LENGTH_MAX],
-            host=host, listener=listener, mechanism=mechanism, allowed=False, reason=reason,
-        )  # fmt: skip
+            "authentication",
+            "LoginFailed",
+            claimed=None if claimed is None else claimed[:CLAIMED_LENGTH_MAX],
+            host=host,
+            listener=listener,
+            mechanism=mechanism,
+            allowed=False,
+            reason=reason,
+        )
 
     def handshake_failed(self, listener: str, failure: Failure) -> None:
         """A TLS handshake; a client without a good certificate is one of the reasons."""
@@ -127,9 +138,15 @@ class Audit:
 
     def _decision(self, kind: str, event: str, question: Question, verdict: Verdict) -> None:
         self._heard(
-            kind, event, principal=question.principal, host=question.host, operation=question.operation.name,
-            resource=text_of(Resource(question.kind.name, question.name)), allowed=verdict.allowed, rule=verdict.rule,
-        )  # fmt: skip
+            kind,
+            event,
+            principal=question.principal,
+            host=question.host,
+            operation=question.operation.name,
+            resource=text_of(Resource(question.kind.name, question.name)),
+            allowed=verdict.allowed,
+            rule=verdict.rule,
+        )
 
     # Changes.
 
@@ -158,12 +175,17 @@ class Audit:
         needs: tuple[Need, ...] = tuple(each for each in table.load(context.api_key).needs if not isinstance(each, str))
         resource = Resource(kind, name)
         found: Event = {
-            "class": "administration", "event": event_of(context.api_key), "principal": context.principal,
-            "host": context.client_host, "client_id": context.client_id, "resource": text_of(resource), "allowed": True,
+            "class": "administration",
+            "event": event_of(context.api_key),
+            "principal": context.principal,
+            "host": context.client_host,
+            "client_id": context.client_id,
+            "resource": text_of(resource),
+            "allowed": True,
             "rule": self.rule(context.principal, context.client_host, needs, resource),
             "error": ErrorCode(error).name.upper() if error else None,
             "changes": [shown(Change(resource, *each)) for each in changes] or None,
-        }  # fmt: skip
+        }
         self.log.put(found, is_change=True)
 
     def rule(self, principal: str, host: str, needs: Sequence[Need], resource: Resource) -> str | None:
@@ -229,9 +251,12 @@ async def begin_audit(node: NodePorts, closers: list[Callable[[], Coroutine[Any,
     """Hear what is to be heard from now on, until the last of `closers`. Raises OttlaError."""
     config = node.config
     settings = AuditSettings(
-        config.ottla_audit_directory, node.node_id, config.ottla_audit_file_bytes,
-        config.ottla_audit_files_max, config.ottla_audit_flush_interval_ms / 1000,
-    )  # fmt: skip
+        config.ottla_audit_directory,
+        node.node_id,
+        config.ottla_audit_file_bytes,
+        config.ottla_audit_files_max,
+        config.ottla_audit_flush_interval_ms / 1000,
+    )
     audit = Audit(node, AuditLog(node.fs, node.clock, settings), config.ottla_audit_events)
     closers.append(audit.stop)
     await audit.start()

@@ -162,10 +162,12 @@ class Watched:
         image, records, audit = self._image, self._records, self._audit
         requester, api_key = self._requester, self._api_key
         by = {
-            "class": "administration", "event": event_of(api_key),
+            "class": "administration",
+            "event": event_of(api_key),
             "principal": f"Node:{audit.node_id}" if requester is THE_BROKER else requester.principal,
-            "host": None if requester is THE_BROKER else requester.client_host, "client_id": requester.client_id,
-        }  # fmt: skip
+            "host": None if requester is THE_BROKER else requester.client_host,
+            "client_id": requester.client_id,
+        }
         rule_of = (lambda resource: None) if requester is THE_BROKER else self._rules(audit)
         only_checked = True if self._request.get("validate_only") else None
 
@@ -182,9 +184,12 @@ class Watched:
             for resource in dict.fromkeys((*rows, *grouped)):
                 row, changed = rows.get(resource), grouped.get(resource)
                 about = {
-                    **by, "resource": text_of(resource), "allowed": True, "rule": rule_of(resource),
+                    **by,
+                    "resource": text_of(resource),
+                    "allowed": True,
+                    "rule": rule_of(resource),
                     "validate_only": only_checked,
-                }  # fmt: skip
+                }
                 if changed or row is None or not row.error:
                     yield {**about, "changes": changed}
                 if row is not None and row.error:

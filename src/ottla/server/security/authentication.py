@@ -94,10 +94,13 @@ class Authentication:
         _LOG.info(
             "authentication failed",
             extra=fields(
-                client=connection.client_host, listener=self.listener.name, mechanism=mechanism, reason=reason,
+                client=connection.client_host,
+                listener=self.listener.name,
+                mechanism=mechanism,
+                reason=reason,
                 unlogged=unlogged or None,
             ),
-        )  # fmt: skip
+        )
 
 
 class Login:
@@ -200,9 +203,16 @@ class Login:
                 raise self._closing(f"a request of {len(frame)} bytes during the login")
             return dispatch.begin(node, connection, frame)
         context = RequestContext(
-            node, ApiKey.SASL_AUTHENTICATE, 0, 0, None, connection.client_host, connection.listener_name,
-            connection.principal, connection,
-        )  # fmt: skip
+            node,
+            ApiKey.SASL_AUTHENTICATE,
+            0,
+            0,
+            None,
+            connection.client_host,
+            connection.listener_name,
+            connection.principal,
+            connection,
+        )
         return Call(RAW_TOKEN, context, None), self._token(bytes(frame), self._raw_answer)
 
     def versions_answered(self) -> None:
@@ -252,9 +262,11 @@ class Login:
             if version == 0 and lifetime_ms >= 0:
                 self._authentication.counts.no_reauthentications += 1
             return {
-                "error_code": ErrorCode.none, "error_message": "", "auth_bytes": data,
+                "error_code": ErrorCode.none,
+                "error_message": "",
+                "auth_bytes": data,
                 "session_lifetime": max(lifetime_ms, 0),
-            }  # fmt: skip
+            }
 
         return self._token(token, answer)
 
@@ -430,9 +442,11 @@ class Login:
             f"Authentication failed during {during} due to invalid credentials with SASL mechanism {self._mechanism}"
         )
         answer = {
-            "error_code": ErrorCode.sasl_authentication_failed, "error_message": message, "auth_bytes": b"",
+            "error_code": ErrorCode.sasl_authentication_failed,
+            "error_message": message,
+            "auth_bytes": b"",
             "session_lifetime": 0,
-        }  # fmt: skip
+        }
         self._enter(State.FAILED)
         return self._fail(answer if self._framed else None, error.reason)
 

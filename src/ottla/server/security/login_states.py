@@ -91,9 +91,16 @@ def _noting(real: Api) -> Api:
 
 def _like(real: Api, handle: Callable[[RequestContext, Any], Any]) -> Api:
     return Api(
-        real.key, (real.min_version, real.max_version), handle, real.decode, real.on_error, False,
-        decode_in_steps=real.decode_in_steps, long_bytes=real.long_bytes, cost_shift=real.cost_shift,
-    )  # fmt: skip
+        real.key,
+        (real.min_version, real.max_version),
+        handle,
+        real.decode,
+        real.on_error,
+        False,
+        decode_in_steps=real.decode_in_steps,
+        long_bytes=real.long_bytes,
+        cost_shift=real.cost_shift,
+    )
 
 
 RAW_TOKEN = Api(ApiKey.SASL_AUTHENTICATE, (0, 0), _close, lambda version, frame, offset: None, top_level_error, False)

@@ -74,9 +74,17 @@ class ApplicationMember(StreamsMember):
     })  # fmt: skip
 
     def __init__(
-        self, world: World, history: History, name: str, servers: Sequence[str], group: Application, process: Host,
-        instance_id: str | None = None, *, goes: float = GOES,
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        history: History,
+        name: str,
+        servers: Sequence[str],
+        group: Application,
+        process: Host,
+        instance_id: str | None = None,
+        *,
+        goes: float = GOES,
+    ) -> None:
         self.process = process
         self.instance_id = instance_id
         self.goes = goes
@@ -111,9 +119,10 @@ class ApplicationMember(StreamsMember):
             self.topology_epoch = 0
         self.group.members[self.member_id] = self
         return super().asked_to_join() | {
-            "instance_id": self.instance_id, "topology": topology(self.topology_epoch),
+            "instance_id": self.instance_id,
+            "topology": topology(self.topology_epoch),
             "client_tags": [{"key": key, "value": value} for key, value in self.process.tags.items()],
-        }  # fmt: skip
+        }
 
     def _asked(self, *, whole: bool) -> dict[str, Any]:
         asked = super()._asked(whole=whole)

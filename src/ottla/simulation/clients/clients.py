@@ -135,9 +135,17 @@ class Producer(Client):
     """Sends numbered values to one partition, each until it is acknowledged."""
 
     def __init__(
-        self, world: World, history: History, name: str, servers: Sequence[str], key: Key,
-        *, idempotent: bool, in_flight: int, acks: int = ACKS_ALL,
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        history: History,
+        name: str,
+        servers: Sequence[str],
+        key: Key,
+        *,
+        idempotent: bool,
+        in_flight: int,
+        acks: int = ACKS_ALL,
+    ) -> None:
         self.key = key
         self.acks = acks
         self.idempotent = idempotent
@@ -343,9 +351,13 @@ class Consumer(Client):
         }
         values = {
             "replica_id": replica,
-            "max_wait": int(wait_s * 1000), "min_bytes": 1, "max_bytes": 1 << 20, "session_id": 0, "session_epoch": -1,
+            "max_wait": int(wait_s * 1000),
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "session_id": 0,
+            "session_epoch": -1,
             "topics": [{"topic": topic, "partitions": [asked]}],
-        }  # fmt: skip
+        }
         response = await wire.ask(ApiKey.FETCH, 12, values)
         if response["error_code"]:
             return {"error_code": response["error_code"]}

@@ -113,11 +113,17 @@ class ConsumerMember(Client):
             topics = [{"topic_id": self.topic_id, "partitions": sorted(self.owned)}] if self.owned else []
             owned = topics if self.epoch else []
         return {
-            "group_id": self.group.name, "member_id": self.member_id, "member_epoch": self.epoch, "instance_id": None,
-            "rack_id": None, "rebalance_timeout": REBALANCE_MS if whole else -1,
-            "subscribed_topic_names": [WORK] if whole else None, "subscribed_topic_regex": None,
-            "server_assignor": None, "topic_partitions": owned,
-        }  # fmt: skip
+            "group_id": self.group.name,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+            "instance_id": None,
+            "rack_id": None,
+            "rebalance_timeout": REBALANCE_MS if whole else -1,
+            "subscribed_topic_names": [WORK] if whole else None,
+            "subscribed_topic_regex": None,
+            "server_assignor": None,
+            "topic_partitions": owned,
+        }
 
     async def _beat(self, wire: Wire, *, whole: bool) -> bool:
         """Whether it is a member, of which the coordinator has heard just now."""
@@ -227,9 +233,12 @@ class ConsumerMember(Client):
         before, mark = group.committed.get(number), self.history.mark(OFFSETS)
         row = {"partition_index": number, "committed_offset": offset, "committed_metadata": None}
         values = {
-            "group_id": group.name, "generation_id_or_member_epoch": self.epoch, "member_id": self.member_id,
-            "group_instance_id": self.instance_id, "topics": [{"name": WORK, "partitions": [row]}],
-        }  # fmt: skip
+            "group_id": group.name,
+            "generation_id_or_member_epoch": self.epoch,
+            "member_id": self.member_id,
+            "group_instance_id": self.instance_id,
+            "topics": [{"name": WORK, "partitions": [row]}],
+        }
         answer = await wire.ask(ApiKey.OFFSET_COMMIT, 9, values)
         group.open.discard((number, offset))
         if self._refused(answer["topics"][0]["partitions"][0]["error_code"], "commit"):

@@ -49,10 +49,16 @@ class Copier(Transactional):
     """Copies one of the lists: each of its values once, whoever of those with the same id does it."""
 
     def __init__(
-        self, world: World, history: History, name: str, servers: Sequence[str],
-        transaction_history: TransactionHistory, owner: str,
-        version: int, number: int,
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        history: History,
+        name: str,
+        servers: Sequence[str],
+        transaction_history: TransactionHistory,
+        owner: str,
+        version: int,
+        number: int,
+    ) -> None:
         self.source: Key = LISTS, number
         super().__init__(world, history, name, servers, transaction_history, owner, version)
 
@@ -132,9 +138,13 @@ class Copier(Transactional):
         row = {"partition_index": self.source[1], "committed_offset": self.next, "committed_leader_epoch": -1}
         topics = [{"name": LISTS, "partitions": [{**row, "committed_metadata": None}]}]
         values = {
-            **self.me(), "group_id": COPIERS, "generation_id_or_member_epoch": -1, "member_id": "",
-            "group_instance_id": None, "topics": topics,
-        }  # fmt: skip
+            **self.me(),
+            "group_id": COPIERS,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": topics,
+        }
         version = 3 if self.version == 1 else 5
         code, _ = await self.ask(group, ApiKey.TXN_OFFSET_COMMIT, version, values, _of_committed_offset)
         if code:
@@ -231,12 +241,21 @@ class CommittedReader(Client):
 def fetch_values(key: Key, position: int, bytes_max: int = 100_000) -> dict[str, Any]:
     """A read_committed Fetch of one partition."""
     asked = {
-        "partition": key[1], "fetch_offset": position, "partition_max_bytes": bytes_max, "current_leader_epoch": -1,
-    }  # fmt: skip
+        "partition": key[1],
+        "fetch_offset": position,
+        "partition_max_bytes": bytes_max,
+        "current_leader_epoch": -1,
+    }
     return {
-        "replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "session_id": 0, "session_epoch": -1,
-        "isolation_level": 1, "topics": [{"topic": key[0], "partitions": [asked]}],
-    }  # fmt: skip
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "session_id": 0,
+        "session_epoch": -1,
+        "isolation_level": 1,
+        "topics": [{"topic": key[0], "partitions": [asked]}],
+    }
 
 
 def _of_fetch(answer: Any) -> int:

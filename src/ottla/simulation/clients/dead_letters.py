@@ -38,9 +38,14 @@ class DeadReader(Consumer):
                     continue
                 said = {name: value or b"" for name, value in record.headers}
                 found[record.offset] = record.value or b""
-                self.letters.append(SimulatedLetter(
-                    said["__dlq.errors.group"].decode(), said["__dlq.errors.topic"].decode(),
-                    int(said["__dlq.errors.partition"]), int(said["__dlq.errors.offset"]),
-                    said["__dlq.errors.message"] == Reason.REJECTED.value.encode(), record.value,
-                ))  # fmt: skip
+                self.letters.append(
+                    SimulatedLetter(
+                        said["__dlq.errors.group"].decode(),
+                        said["__dlq.errors.topic"].decode(),
+                        int(said["__dlq.errors.partition"]),
+                        int(said["__dlq.errors.offset"]),
+                        said["__dlq.errors.message"] == Reason.REJECTED.value.encode(),
+                        record.value,
+                    )
+                )
         return found

@@ -68,9 +68,11 @@ class Committer(Client):
         self.open[offset] = None
         partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": str(offset)}
         values = {
-            "group_id": self.name, "generation_id_or_member_epoch": -1, "member_id": "",
+            "group_id": self.name,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
             "topics": [{"name": TOPIC, "partitions": [partition]}],
-        }  # fmt: skip
+        }
         response = await wire.ask(ApiKey.OFFSET_COMMIT, 8, values)
         error = response["topics"][0]["partitions"][0]["error_code"]
         if error:
@@ -210,10 +212,14 @@ class Member(Client):
     async def _join(self, wire: Wire) -> bool:
         group = self.group
         asked = {
-            "group_id": group.name, "session_timeout": SESSION_MS, "rebalance_timeout": REBALANCE_MS,
-            "member_id": self.member_id, "group_instance_id": None, "protocol_type": "consumer",
+            "group_id": group.name,
+            "session_timeout": SESSION_MS,
+            "rebalance_timeout": REBALANCE_MS,
+            "member_id": self.member_id,
+            "group_instance_id": None,
+            "protocol_type": "consumer",
             "protocols": [{"name": "range", "metadata": self.name.encode()}],
-        }  # fmt: skip
+        }
         answer = await wire.ask(ApiKey.JOIN_GROUP, 5, asked)
         if answer["error_code"] == ErrorCode.member_id_required:
             self.member_id = answer["member_id"]
@@ -278,9 +284,11 @@ class Member(Client):
             mark = self.history.mark(OFFSETS)
             row = {"partition_index": number, "committed_offset": offset, "committed_metadata": None}
             values = {
-                "group_id": group.name, "generation_id_or_member_epoch": self.generation, **self._me,
+                "group_id": group.name,
+                "generation_id_or_member_epoch": self.generation,
+                **self._me,
                 "topics": [{"name": TOPIC, "partitions": [row]}],
-            }  # fmt: skip
+            }
             answer = await wire.ask(ApiKey.OFFSET_COMMIT, 8, values)
             group.open.discard((number, offset))
             error = answer["topics"][0]["partitions"][0]["error_code"]

@@ -173,18 +173,26 @@ class Administrator(Client):
         there = self.random.random() < 0.6 if is_doubtful else not rules[rule]
         rules[rule] = None
         row = {
-            "resource_type": ResourceType.TOPIC, "resource_name": rule.name, "resource_pattern_type": rule.pattern,
-            "principal": f"User:{rule.user}", "host": "*", "operation": rule.operation,
+            "resource_type": ResourceType.TOPIC,
+            "resource_name": rule.name,
+            "resource_pattern_type": rule.pattern,
+            "principal": f"User:{rule.user}",
+            "host": "*",
+            "operation": rule.operation,
             "permission_type": rule.permission,
-        }  # fmt: skip
+        }
         if there:
             ask = lambda: wire.ask(ApiKey.CREATE_ACLS, 3, {"creations": [row]})  # noqa: E731
         else:
             wanted = {
-                "resource_type_filter": row["resource_type"], "resource_name_filter": row["resource_name"],
-                "pattern_type_filter": row["resource_pattern_type"], "principal_filter": row["principal"],
-                "host_filter": "*", "operation": row["operation"], "permission_type": row["permission_type"],
-            }  # fmt: skip
+                "resource_type_filter": row["resource_type"],
+                "resource_name_filter": row["resource_name"],
+                "pattern_type_filter": row["resource_pattern_type"],
+                "principal_filter": row["principal"],
+                "host_filter": "*",
+                "operation": row["operation"],
+                "permission_type": row["permission_type"],
+            }
             ask = lambda: wire.ask(ApiKey.DELETE_ACLS, 3, {"filters": [wanted]})  # noqa: E731
         what = f"{'add' if there else 'remove'} {rule}"
         rows = "results" if there else "filter_results"
@@ -205,9 +213,12 @@ class Administrator(Client):
         else:
             number = self.secrets.newest[user] = self.secrets.newest[user] + 1
             row = {
-                "name": user, "mechanism": MECHANISM.number, "iterations": scram.ITERATIONS_MIN, "salt": SALT,
+                "name": user,
+                "mechanism": MECHANISM.number,
+                "iterations": scram.ITERATIONS_MIN,
+                "salt": SALT,
                 "salted_password": credential_of(user, number)[0],
-            }  # fmt: skip
+            }
             values = {"deletions": [], "upsertions": [row]}
 
         def is_so(image: MetadataImage) -> bool:
@@ -225,9 +236,11 @@ class Administrator(Client):
         """A token of somebody else, or of its own, which it gives away."""
         owner = self.random.choice((*USERS, ROOT, ROOT, ROOT))
         values: dict[str, Any] = {
-            "owner_principal_type": None if owner == ROOT else "User", "renewers": [], "max_lifetime": -1,
+            "owner_principal_type": None if owner == ROOT else "User",
+            "renewers": [],
+            "max_lifetime": -1,
             "owner_principal_name": None if owner == ROOT else owner,
-        }  # fmt: skip
+        }
         made: dict[str, Any] = {}
 
         def row(answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -336,9 +349,12 @@ class User(Client):
             MECHANISM, token.token_id, token.password, self.random.randbytes(17), extensions={"tokenauth": "true"}
         )
         return await self._log_in(
-            wire, client, token.owner, f"token {token.token_id}",
+            wire,
+            client,
+            token.owner,
+            f"token {token.token_id}",
             lambda image: token.token_id in image.delegation_tokens,
-        )  # fmt: skip
+        )
 
     async def _log_in(
         self, wire: Wire, client: ScramClient, who: str, how: str, is_right: Callable[[MetadataImage], bool]

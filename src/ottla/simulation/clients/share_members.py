@@ -121,8 +121,13 @@ class ShareMember(Client):
     async def _beat(self) -> None:
         name = self.jobs.name
         wire = await self._wire(await coordinator_of(self.network, self.servers, self.random, name))
-        asked = {"group_id": name, "member_id": self.member_id, "member_epoch": self.epoch, "rack_id": None,
-                 "subscribed_topic_names": [JOBS] if self.epoch == 0 else None}  # fmt: skip
+        asked = {
+            "group_id": name,
+            "member_id": self.member_id,
+            "member_epoch": self.epoch,
+            "rack_id": None,
+            "subscribed_topic_names": [JOBS] if self.epoch == 0 else None,
+        }
         answer = await wire.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, asked)
         code = ErrorCode(answer["error_code"])
         if code in _OUT:
@@ -134,8 +139,11 @@ class ShareMember(Client):
             return
         self.epoch = answer["member_epoch"]
         if answer["assignment"] is not None:
-            self.assigned = {number: topic["topic_id"] for topic in answer["assignment"]["topic_partitions"]
-                             for number in topic["partitions"]}  # fmt: skip
+            self.assigned = {
+                number: topic["topic_id"]
+                for topic in answer["assignment"]["topic_partitions"]
+                for number in topic["partitions"]
+            }
             self.note(f"epoch {self.epoch}: {sorted(self.assigned)}")
 
     async def _fetch(self, number: int) -> None:
@@ -146,11 +154,22 @@ class ShareMember(Client):
         epoch, sent_s = self.sessions.get(host, _OPEN), self.world.time.now_s
         partition = {"partition_index": number, "acknowledgement_batches": []}
         records_max = 100 if self.diligent else self.random.choice((1, 5, 50))
-        answer = await wire.ask(ApiKey.SHARE_FETCH, 1, {
-            "group_id": self.jobs.name, "member_id": self.member_id, "share_session_epoch": epoch, "max_wait": 200,
-            "min_bytes": 1, "max_bytes": 1 << 20, "max_records": records_max, "batch_size": 10,
-            "topics": [{"topic_id": self.assigned[number], "partitions": [partition]}], "forgotten_topics_data": [],
-        })  # fmt: skip
+        answer = await wire.ask(
+            ApiKey.SHARE_FETCH,
+            1,
+            {
+                "group_id": self.jobs.name,
+                "member_id": self.member_id,
+                "share_session_epoch": epoch,
+                "max_wait": 200,
+                "min_bytes": 1,
+                "max_bytes": 1 << 20,
+                "max_records": records_max,
+                "batch_size": 10,
+                "topics": [{"topic_id": self.assigned[number], "partitions": [partition]}],
+                "forgotten_topics_data": [],
+            },
+        )
         if not self._is_session(host, epoch, answer["error_code"]):
             return
         for row in [row for topic in answer["responses"] for row in topic["partitions"]]:
@@ -204,10 +223,13 @@ class ShareMember(Client):
                 self.world.violated(f"what is acknowledged is not delivered again: {text}")
             lock = jobs.locks.get((key, offset))
             if (
-                lock is not None and lock.name != self.name and lock.process == process
-                and lock.wire.transport is not None and now_s < lock.sent_s + LOCK_MS / 1000
+                lock is not None
+                and lock.name != self.name
+                and lock.process == process
+                and lock.wire.transport is not None
+                and now_s < lock.sent_s + LOCK_MS / 1000
                 and lock.elections == self.world.elections[key]
-            ):  # fmt: skip
+            ):
                 self.world.violated(f"one member per record: {key} {offset} to {self.name}, while {lock.name} has it")
             jobs.locks[key, offset] = _Lock(self.name, process, sent_s, wire, self.world.elections[key])
             jobs.delivered.setdefault(key, {})[offset] = values[offset]
@@ -227,18 +249,30 @@ class ShareMember(Client):
             return
         for offset in fates:  # from now on another may have it
             self.jobs.locks.pop((key, offset), None)
-        batches = [{"first_offset": first, "last_offset": last, "acknowledge_types": [fate]}
-                   for first, last, fate in _runs(fates)]  # fmt: skip
+        batches = [
+            {"first_offset": first, "last_offset": last, "acknowledge_types": [fate]}
+            for first, last, fate in _runs(fates)
+        ]
         epoch = self.sessions.get(host)
         if epoch is None:  # the other partition of the session has another leader
             return
         self.jobs.said.update((key, offset) for offset, fate in fates.items() if fate != RELEASE)
         partition = {"partition_index": key[1], "acknowledgement_batches": batches}
-        answer = await wire.ask(ApiKey.SHARE_ACKNOWLEDGE, 1, {
-            "group_id": self.jobs.name, "member_id": self.member_id, "share_session_epoch": epoch,
-            "topics": [{"topic_id": self.assigned.get(key[1], next(iter(self.assigned.values()))),
-                        "partitions": [partition]}],
-        })  # fmt: skip
+        answer = await wire.ask(
+            ApiKey.SHARE_ACKNOWLEDGE,
+            1,
+            {
+                "group_id": self.jobs.name,
+                "member_id": self.member_id,
+                "share_session_epoch": epoch,
+                "topics": [
+                    {
+                        "topic_id": self.assigned.get(key[1], next(iter(self.assigned.values()))),
+                        "partitions": [partition],
+                    }
+                ],
+            },
+        )
         if not self._is_session(host, epoch, answer["error_code"]):
             return
         for row in [row for topic in answer["responses"] for row in topic["partitions"]]:

@@ -24,11 +24,20 @@ RESTORED_AT_ONCE: Final = 200_000
 def topology(epoch: int = 0, source: str = WORK) -> dict[str, Any]:
     """One stateful subtopology."""
     changelog = {"name": CHANGELOG, "partitions": 0, "replication_factor": 0, "topic_configs": []}
-    return {"epoch": epoch, "subtopologies": [{
-        "subtopology_id": SUBTOPOLOGY, "source_topics": [source], "source_topic_regex": [],
-        "state_changelog_topics": [changelog], "repartition_sink_topics": [], "repartition_source_topics": [],
-        "copartition_groups": [],
-    }]}  # fmt: skip
+    return {
+        "epoch": epoch,
+        "subtopologies": [
+            {
+                "subtopology_id": SUBTOPOLOGY,
+                "source_topics": [source],
+                "source_topic_regex": [],
+                "state_changelog_topics": [changelog],
+                "repartition_sink_topics": [],
+                "repartition_source_topics": [],
+                "copartition_groups": [],
+            }
+        ],
+    }
 
 
 class StreamsMember(ConsumerMember):
@@ -50,12 +59,24 @@ class StreamsMember(ConsumerMember):
     def asked_to_join(self) -> dict[str, Any]:
         """A heartbeat with which it becomes a member."""
         return {
-            "group_id": self.group.name, "member_id": self.member_id, "member_epoch": 0,
-            "endpoint_information_epoch": 0, "instance_id": None, "rack_id": None, "rebalance_timeout": REBALANCE_MS,
-            "topology": topology(), "active_tasks": [], "standby_tasks": [], "warmup_tasks": [],
-            "process_id": self.process_id, "user_endpoint": None, "client_tags": [], "task_offsets": self._offsets(),
-            "task_end_offsets": self._ends(), "shutdown_application": False,
-        }  # fmt: skip
+            "group_id": self.group.name,
+            "member_id": self.member_id,
+            "member_epoch": 0,
+            "endpoint_information_epoch": 0,
+            "instance_id": None,
+            "rack_id": None,
+            "rebalance_timeout": REBALANCE_MS,
+            "topology": topology(),
+            "active_tasks": [],
+            "standby_tasks": [],
+            "warmup_tasks": [],
+            "process_id": self.process_id,
+            "user_endpoint": None,
+            "client_tags": [],
+            "task_offsets": self._offsets(),
+            "task_end_offsets": self._ends(),
+            "shutdown_application": False,
+        }
 
     def _asked(self, *, whole: bool) -> dict[str, Any]:
         if self.epoch == 0:
@@ -64,15 +85,26 @@ class StreamsMember(ConsumerMember):
         if whole or not self.owned_is_known:
             owned = [_tasks(numbers) for numbers in (sorted(self.owned), *self.copies)]
         return self.asked_to_join() | {
-            "member_epoch": self.epoch, "rebalance_timeout": -1, "topology": None, "active_tasks": owned[0],
-            "standby_tasks": owned[1], "warmup_tasks": owned[2], "process_id": None, "client_tags": None,
-        }  # fmt: skip
+            "member_epoch": self.epoch,
+            "rebalance_timeout": -1,
+            "topology": None,
+            "active_tasks": owned[0],
+            "standby_tasks": owned[1],
+            "warmup_tasks": owned[2],
+            "process_id": None,
+            "client_tags": None,
+        }
 
     def _asked_to_leave(self, member_id: str) -> dict[str, Any]:
         return self.asked_to_join() | {
-            "member_id": member_id, "member_epoch": LEAVING, "rebalance_timeout": -1, "topology": None,
-            "active_tasks": None, "standby_tasks": None, "warmup_tasks": None,
-        }  # fmt: skip
+            "member_id": member_id,
+            "member_epoch": LEAVING,
+            "rebalance_timeout": -1,
+            "topology": None,
+            "active_tasks": None,
+            "standby_tasks": None,
+            "warmup_tasks": None,
+        }
 
     def _offsets(self) -> list[dict[str, Any]]:
         """Offsets of the tasks on its disk that do not run."""

@@ -123,9 +123,14 @@ class Transactional(Client):
     # Requests
 
     async def ask(
-        self, place: Place, key: ApiKey, version: int, values: Mapping[str, Any], error_of: Callable[[Any], int],
+        self,
+        place: Place,
+        key: ApiKey,
+        version: int,
+        values: Mapping[str, Any],
+        error_of: Callable[[Any], int],
         tries_max: int = 1 << 30,
-    ) -> tuple[ErrorCode, Any]:  # fmt: skip
+    ) -> tuple[ErrorCode, Any]:
         """An answer that stands, by whomever. Raises Disconnected where there is none."""
         for _ in range(tries_max):
             sent = False
@@ -288,11 +293,14 @@ class Transactional(Client):
         now_ms = EPOCH_MS + int(self.world.time.now_s * 1000)
         return bytes(
             build_batch(
-                [SimpleRecord(now_ms, None, value) for value in values], codec=self.random.choice((0, 0, 1, 3)),
-                producer_id=self.producer[0], producer_epoch=self.producer[1],
-                base_sequence=self.sequences.get(key, 0), transactional=True,
+                [SimpleRecord(now_ms, None, value) for value in values],
+                codec=self.random.choice((0, 0, 1, 3)),
+                producer_id=self.producer[0],
+                producer_epoch=self.producer[1],
+                base_sequence=self.sequences.get(key, 0),
+                transactional=True,
             )
-        )  # fmt: skip
+        )
 
     def _asked(self, key: Key, batch: bytes) -> dict[str, Any]:
         data = [{"name": key[0], "partition_data": [{"index": key[1], "records": batch}]}]

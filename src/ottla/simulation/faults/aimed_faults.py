@@ -35,8 +35,18 @@ class AimedNemesis(ClusterNemesis):
             return
         self.machine = leader
         self._says(f"of {self.what}: {leader.name}, which leads {key}")
-        what = self.random.choice((self._kill, self._kill_at_await, self._kill_at_await, self._power_at_await,
-                                   self._kill_at_disk, self._pause, self._isolated, self._between_leaders))  # fmt: skip
+        what = self.random.choice(
+            (
+                self._kill,
+                self._kill_at_await,
+                self._kill_at_await,
+                self._power_at_await,
+                self._kill_at_disk,
+                self._pause,
+                self._isolated,
+                self._between_leaders,
+            )
+        )
         await what()
 
     async def _isolated(self) -> None:

@@ -62,13 +62,28 @@ class ClusterNemesis(Nemesis):
         self.wipes_max = 1
         """No more disks than this are replaced: with two of three lost nothing is guaranteed."""
         network: list[FaultKind] = [
-            self._isolate, self._isolate, self._split, self._one_way, self._bridge, self._reset, self._half_open,
-            self._clog, self._late, self._late, self._kill_client,
-        ]  # fmt: skip
+            self._isolate,
+            self._isolate,
+            self._split,
+            self._one_way,
+            self._bridge,
+            self._reset,
+            self._half_open,
+            self._clog,
+            self._late,
+            self._late,
+            self._kill_client,
+        ]
         killing: list[FaultKind] = [
-            self._kill, self._kill, self._kill_at_await, self._kill_at_disk, self._stop, self._pause, self._pause,
+            self._kill,
+            self._kill,
+            self._kill_at_await,
+            self._kill_at_disk,
+            self._stop,
+            self._pause,
+            self._pause,
             self._rolling_restart,
-        ]  # fmt: skip
+        ]
         power: list[FaultKind] = [self._power, self._power_at_await, self._power_at_disk]
         disk: list[FaultKind] = [self._full, self._write_error, self._slow, self._jump]
         sequences: list[FaultKind] = [self._minority_sequence, self._leader_sequence, self._two_of_three]

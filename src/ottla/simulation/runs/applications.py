@@ -67,11 +67,14 @@ class ApplicationRun(streams.StreamsRun):
     async def _read_from_the_start(self, wire: Wire) -> None:
         await super()._read_from_the_start(wire)
         asked = self.application.asked
-        await self._set(wire, {
-            "streams.num.standby.replicas": str(asked.replicas),
-            "streams.rack.aware.assignment.tags": ",".join(asked.tags),
-            "streams.num.warmup.replicas": str(self.random.choice((1, 2, 4))),
-        })  # fmt: skip
+        await self._set(
+            wire,
+            {
+                "streams.num.standby.replicas": str(asked.replicas),
+                "streams.rack.aware.assignment.tags": ",".join(asked.tags),
+                "streams.num.warmup.replicas": str(self.random.choice((1, 2, 4))),
+            },
+        )
 
     async def _set(self, wire: Wire, settings: dict[str, str]) -> None:
         changes = [{"name": name, "config_operation": 0, "value": value} for name, value in settings.items()]
@@ -95,7 +98,7 @@ class ApplicationRun(streams.StreamsRun):
     def _of(self, host: Host, name: str, instance_id: str | None = None, *, goes: float = 0.0) -> ApplicationMember:
         return ApplicationMember(
             self.world, self.history, name, self.servers, self.application, host, instance_id, goes=goes
-        )  # fmt: skip
+        )
 
     def make_clients(self) -> list[Client]:
         hosts = [self._host(f"host{number}", zone) for number, zone in enumerate(ZONES)]
@@ -201,9 +204,14 @@ class ApplicationRun(streams.StreamsRun):
                 world.violated(f"a static member comes back without a rebalance: {each.name} had {had}")
         world.counts["static members returned"] += 1
         asked = member.asked_to_join() | {
-            "member_id": old, "member_epoch": epoch, "rebalance_timeout": -1, "topology": None, "active_tasks": None,
-            "standby_tasks": None, "warmup_tasks": None,
-        }  # fmt: skip
+            "member_id": old,
+            "member_epoch": epoch,
+            "rebalance_timeout": -1,
+            "topology": None,
+            "active_tasks": None,
+            "standby_tasks": None,
+            "warmup_tasks": None,
+        }
         found = await self._beat(asked)
         if found not in (ErrorCode.fenced_instance_id, ErrorCode.unknown_member_id):
             world.violated(f"who has lost its instance id is fenced: {member.name} was answered {found.name}")

@@ -81,9 +81,15 @@ class GroupRun(QuorumRun):
         controllers = min(brokers - 1 + brokers % 2, random.choice((1, 3)))
         replicas = min(brokers, random.choice((2, 3, 3)))
         return Plan(
-            controllers, brokers, random.random() < 0.7, replicas, random.choice((1, 2)) if replicas > 1 else 1,
-            ACKS_ALL, is_unclean=False, seconds=random.uniform(*SECONDS),
-        )  # fmt: skip
+            controllers,
+            brokers,
+            random.random() < 0.7,
+            replicas,
+            random.choice((1, 2)) if replicas > 1 else 1,
+            ACKS_ALL,
+            is_unclean=False,
+            seconds=random.uniform(*SECONDS),
+        )
 
     def more_settings(self) -> dict[str, str]:
         found = {
@@ -121,15 +127,17 @@ class GroupRun(QuorumRun):
         if answer["error_code"]:
             raise Disconnected(str(answer))
         resources = [
-            {"resource_type": kind, "resource_name": name, "configs": [
-                {"name": each, "config_operation": 0, "value": value} for each, value in changes.items()
-            ]}
-            for kind, name, changes in ((_TOPIC_RESOURCE, DEAD, _FOR_DEAD_LETTERS),
-                                        (_GROUP_RESOURCE, SHARERS, self.group_settings))
-        ]  # fmt: skip
-        answer = await wire.ask(
-            ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources, "validate_only": False}
-        )  # fmt: skip
+            {
+                "resource_type": kind,
+                "resource_name": name,
+                "configs": [{"name": each, "config_operation": 0, "value": value} for each, value in changes.items()],
+            }
+            for kind, name, changes in (
+                (_TOPIC_RESOURCE, DEAD, _FOR_DEAD_LETTERS),
+                (_GROUP_RESOURCE, SHARERS, self.group_settings),
+            )
+        ]
+        answer = await wire.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, {"resources": resources, "validate_only": False})
         if any(row["error_code"] for row in answer["responses"]):
             raise Disconnected(str(answer))
 
@@ -138,9 +146,11 @@ class GroupRun(QuorumRun):
         return [
             *(self._member(f"m{number}") for number in range(3)),
             *(self.sharer(world, history, f"s{number}", servers, self.jobs) for number in range(3)),
-            *(self.employer(world, history, f"p{number}", servers, (JOBS, number), idempotent=True, in_flight=2)
-              for number in range(PARTITIONS)),
-        ]  # fmt: skip
+            *(
+                self.employer(world, history, f"p{number}", servers, (JOBS, number), idempotent=True, in_flight=2)
+                for number in range(PARTITIONS)
+            ),
+        ]
 
     def _member(self, name: str) -> ConsumerMember:
         return ConsumerMember(self.world, self.history, name, self.servers, self.group)
@@ -272,6 +282,8 @@ class GroupNemesis(AimedNemesis):
         keys = [
             (OFFSETS_TOPIC, partition_for(WORKERS, LOG_PARTITIONS)),
             (OFFSETS_TOPIC, partition_for(SHARERS, LOG_PARTITIONS)),
-            (SHARE_STATE_TOPIC, number), (SHARE_STATE_TOPIC, number), (JOBS, self.random.randrange(PARTITIONS)),
-        ]  # fmt: skip
+            (SHARE_STATE_TOPIC, number),
+            (SHARE_STATE_TOPIC, number),
+            (JOBS, self.random.randrange(PARTITIONS)),
+        ]
         return self.random.choice(keys)

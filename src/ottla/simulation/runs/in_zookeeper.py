@@ -102,8 +102,13 @@ class InZooKeeperRun(QuorumRun):
         nemesis = EnsembleNemesis(self.world, self.clients, plan.seconds, self.voters, self.servers)
         nemesis.run_of = self
         nemesis.must_elect = nemesis.may_rot = plan.replicas > 1
-        nemesis.faults += [nemesis.lose_ensemble_leader, nemesis.stop_server, nemesis.cut_from_ensemble,
-                           nemesis.cut_controller, nemesis.lag] * 3  # fmt: skip
+        nemesis.faults += [
+            nemesis.lose_ensemble_leader,
+            nemesis.stop_server,
+            nemesis.cut_from_ensemble,
+            nemesis.cut_controller,
+            nemesis.lag,
+        ] * 3
         return nemesis
 
     async def settle(self) -> None:

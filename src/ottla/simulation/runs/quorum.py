@@ -163,10 +163,17 @@ class QuorumRun(Run):
         replicas = random.choice([each for each in REPLICAS if each <= brokers])
         seconds = LONG_SECONDS if self.kind == LONG else SECONDS
         return Plan(
-            controllers, brokers, is_combined, replicas, random.choice((1, 2, 2)) if replicas > 1 else 1,
-            random.choice((0, 1, 1, ACKS_ALL)), random.random() < 0.1, random.uniform(*seconds),
-            random.random() < 0.4, random.random() < 0.3,
-        )  # fmt: skip
+            controllers,
+            brokers,
+            is_combined,
+            replicas,
+            random.choice((1, 2, 2)) if replicas > 1 else 1,
+            random.choice((0, 1, 1, ACKS_ALL)),
+            random.random() < 0.1,
+            random.uniform(*seconds),
+            random.random() < 0.4,
+            random.random() < 0.3,
+        )
 
     @property
     def about(self) -> str:
@@ -203,11 +210,13 @@ class QuorumRun(Run):
             Producer(world, history, "p-plain", servers, keys[0], idempotent=False, in_flight=2, acks=self.plan.acks),
             BumpingProducer(world, history, "p-bump", servers, keys),
             *(self.consumer(world, history, f"c{number}", servers, key) for number, key in enumerate(keys)),
-            self.committer, self.admin, ClusterAdmin(world, history, "admin2", servers, self.plan.replicas),
+            self.committer,
+            self.admin,
+            ClusterAdmin(world, history, "admin2", servers, self.plan.replicas),
             *(Member(world, history, f"m{number}", servers, group) for number in range(2)),
             self.trimmer(world, history, "trimmer", servers),
             *([VoterAdmin(world, history, "admin3", servers, self.controllers)] if self.plan.is_dynamic else []),
-        ]  # fmt: skip
+        ]
 
     def make_nemesis(self) -> Nemesis:
         plan = self.plan

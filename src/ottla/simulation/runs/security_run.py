@@ -63,9 +63,15 @@ class SecurityRun(QuorumRun):
             controllers = min(brokers - 1 + brokers % 2, controllers)
         replicas = min(brokers, 3)
         return Plan(
-            controllers, brokers, is_combined, replicas, 1, ACKS_ALL, is_unclean=False,
+            controllers,
+            brokers,
+            is_combined,
+            replicas,
+            1,
+            ACKS_ALL,
+            is_unclean=False,
             seconds=random.uniform(*SECONDS),
-        )  # fmt: skip
+        )
 
     def more_settings(self) -> dict[str, str]:
         return {
@@ -104,10 +110,13 @@ class SecurityRun(QuorumRun):
         world, history, servers = self.world, self.history, self.servers
         return [
             Administrator(world, history, ROOT, servers, self.secrets),
-            *(User(world, history, f"{user}{number}", servers, self.secrets, user)
-              for user in USERS for number in range(2)),
+            *(
+                User(world, history, f"{user}{number}", servers, self.secrets, user)
+                for user in USERS
+                for number in range(2)
+            ),
             Producer(world, history, "p-idem", servers, (TOPIC, 0), idempotent=True, in_flight=2),
-        ]  # fmt: skip
+        ]
 
     def make_nemesis(self) -> Nemesis:
         nemesis = SecurityNemesis(self.world, self.clients, self.plan.seconds, self.voters, self.servers)
@@ -197,8 +206,18 @@ class SecurityNemesis(AimedNemesis):
             return
         self.machine = leaders[-1]
         self._says(f"of {self.what}: {self.machine.name}, which is the active controller")
-        what = self.random.choice((self._kill, self._kill_at_await, self._kill_at_await, self._power_at_await,
-                                   self._kill_at_disk, self._pause, self._isolated, self._between_leaders))  # fmt: skip
+        what = self.random.choice(
+            (
+                self._kill,
+                self._kill_at_await,
+                self._kill_at_await,
+                self._power_at_await,
+                self._kill_at_disk,
+                self._pause,
+                self._isolated,
+                self._between_leaders,
+            )
+        )
         await what()
 
     async def _left_behind(self) -> None:

@@ -142,8 +142,10 @@ class Run:
         await self._patiently(self._create_topic)
 
     def topic(self) -> dict[str, Any]:
-        configs = [{"name": "internal.segment.bytes", "value": str(TINY_SEGMENT_BYTES)},
-                   {"name": "index.interval.bytes", "value": "300"}]  # fmt: skip
+        configs = [
+            {"name": "internal.segment.bytes", "value": str(TINY_SEGMENT_BYTES)},
+            {"name": "index.interval.bytes", "value": "300"},
+        ]
         return {"name": TOPIC, "num_partitions": 2, "replication_factor": 1, "assignments": (), "configs": configs}
 
     async def _create_topic(self, wire: Wire) -> None:

@@ -115,10 +115,14 @@ class StreamsRun(GroupRun):
             await asyncio.sleep(0.1)
         second.restores = True
         await self._until(
-            lambda: bool(second.owned) and {*first.owned, *second.owned} == whole
-            and all(each.owned_is_known and each.owned <= each.positions.keys() for each in both),
-            "a task moves that is warm", both,
-        )  # fmt: skip
+            lambda: (
+                bool(second.owned)
+                and {*first.owned, *second.owned} == whole
+                and all(each.owned_is_known and each.owned <= each.positions.keys() for each in both)
+            ),
+            "a task moves that is warm",
+            both,
+        )
         world.counts["tasks moved warm"] += 1
         return both
 
@@ -128,17 +132,28 @@ class StreamsRun(GroupRun):
         row = {"partition_index": number, "committed_offset": 0, "committed_metadata": None}
 
         async def commit(wire: Wire) -> ErrorCode:
-            answer = await wire.ask(ApiKey.OFFSET_COMMIT, 9, {
-                "group_id": WORKERS, "generation_id_or_member_epoch": first.epoch - 1, "member_id": first.member_id,
-                "group_instance_id": None, "topics": [{"name": WORK, "partitions": [row]}],
-            })  # fmt: skip
+            answer = await wire.ask(
+                ApiKey.OFFSET_COMMIT,
+                9,
+                {
+                    "group_id": WORKERS,
+                    "generation_id_or_member_epoch": first.epoch - 1,
+                    "member_id": first.member_id,
+                    "group_instance_id": None,
+                    "topics": [{"name": WORK, "partitions": [row]}],
+                },
+            )
             return _passing(answer["topics"][0]["partitions"][0]["error_code"])
 
         async def beat(wire: Wire) -> ErrorCode:
             asked = second.asked_to_join() | {
-                "member_epoch": second.epoch - 2, "rebalance_timeout": -1, "topology": None, "active_tasks": None,
-                "standby_tasks": None, "warmup_tasks": None,
-            }  # fmt: skip
+                "member_epoch": second.epoch - 2,
+                "rebalance_timeout": -1,
+                "topology": None,
+                "active_tasks": None,
+                "standby_tasks": None,
+                "warmup_tasks": None,
+            }
             return _passing((await wire.ask(ApiKey.STREAMS_GROUP_HEARTBEAT, 1, asked))["error_code"])
 
         for ask, expected in ((commit, ErrorCode.stale_member_epoch), (beat, ErrorCode.fenced_member_epoch)):
@@ -177,12 +192,24 @@ class StreamsRun(GroupRun):
     def _stranger(self) -> dict[str, Any]:
         """A heartbeat with which nobody's member joins."""
         return {
-            "group_id": WORKERS, "member_id": str(UUID(int=self.random.getrandbits(128))), "member_epoch": 0,
-            "endpoint_information_epoch": 0, "instance_id": None, "rack_id": None, "rebalance_timeout": 2000,
-            "topology": topology(), "active_tasks": [], "standby_tasks": [], "warmup_tasks": [],
-            "process_id": str(UUID(int=self.random.getrandbits(128))), "user_endpoint": None, "client_tags": [],
-            "task_offsets": [], "task_end_offsets": [], "shutdown_application": False,
-        }  # fmt: skip
+            "group_id": WORKERS,
+            "member_id": str(UUID(int=self.random.getrandbits(128))),
+            "member_epoch": 0,
+            "endpoint_information_epoch": 0,
+            "instance_id": None,
+            "rack_id": None,
+            "rebalance_timeout": 2000,
+            "topology": topology(),
+            "active_tasks": [],
+            "standby_tasks": [],
+            "warmup_tasks": [],
+            "process_id": str(UUID(int=self.random.getrandbits(128))),
+            "user_endpoint": None,
+            "client_tags": [],
+            "task_offsets": [],
+            "task_end_offsets": [],
+            "shutdown_application": False,
+        }
 
     async def _compare_coordinators(self) -> None:
         world = self.world

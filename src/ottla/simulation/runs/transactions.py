@@ -57,9 +57,15 @@ class TransactionRun(QuorumRun):
         controllers = min(brokers - 1 + brokers % 2, random.choice((1, 3)))
         replicas = min(brokers, random.choice((2, 3, 3)))
         return Plan(
-            controllers, brokers, random.random() < 0.7, replicas, random.choice((1, 2)) if replicas > 1 else 1,
-            ACKS_ALL, is_unclean=False, seconds=random.uniform(*SECONDS),
-        )  # fmt: skip
+            controllers,
+            brokers,
+            random.random() < 0.7,
+            replicas,
+            random.choice((1, 2)) if replicas > 1 else 1,
+            ACKS_ALL,
+            is_unclean=False,
+            seconds=random.uniform(*SECONDS),
+        )
 
     def more_settings(self) -> dict[str, str]:
         return {

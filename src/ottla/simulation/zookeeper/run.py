@@ -65,9 +65,13 @@ class User:
         self.play.views.append(view)
         connect = ",".join(f"{each}:{PORT}" for each in SERVERS)
         client = self.client = ZooKeeper(
-            self.network, connect, random=self.random, session_timeout_ms=TIMEOUT_MS,
-            request_timeout_ms=REQUEST_TIMEOUT_MS, auth=(("digest", b"user:secret"),),
-        )  # fmt: skip
+            self.network,
+            connect,
+            random=self.random,
+            session_timeout_ms=TIMEOUT_MS,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            auth=(("digest", b"user:secret"),),
+        )
         client.on_state(partial(self._state, client, view))
         client.start()
         tasks = [self.loop.create_task(each) for each in (self._work(client, view), self._work(client, view))]

@@ -35,9 +35,18 @@ class Node:
 
     def stat(self) -> Stat:
         return Stat(
-            self.czxid, self.mzxid, self.ctime, self.mtime, self.version, self.cversion, self.aversion, self.owner,
-            len(self.data), len(self.children), self.pzxid,
-        )  # fmt: skip
+            self.czxid,
+            self.mzxid,
+            self.ctime,
+            self.mtime,
+            self.version,
+            self.cversion,
+            self.aversion,
+            self.owner,
+            len(self.data),
+            len(self.children),
+            self.pzxid,
+        )
 
 
 class Change(NamedTuple):
@@ -147,9 +156,20 @@ class Tree:
         copy.zxid = self.zxid
         copy.nodes = {
             path: Node(
-                each.data, each.acl, each.czxid, each.ctime, each.owner, each.mzxid, each.mtime, each.pzxid,
-                each.version, each.cversion, each.aversion, each.created, dict(each.children),
+                each.data,
+                each.acl,
+                each.czxid,
+                each.ctime,
+                each.owner,
+                each.mzxid,
+                each.mtime,
+                each.pzxid,
+                each.version,
+                each.cversion,
+                each.aversion,
+                each.created,
+                dict(each.children),
             )
             for path, each in self.nodes.items()
-        }  # fmt: skip
+        }
         return copy

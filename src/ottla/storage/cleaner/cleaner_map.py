@@ -54,9 +54,18 @@ class OffsetMap:
         Returns (how many stay, records without key, whether a tombstone stays, first and greatest timestamp of those).
         """
         return _compaction.retain(
-            self._table, *self._seeds, self.latest, not tombstones, keep, section, 0, len(section), count, base_offset,
+            self._table,
+            *self._seeds,
+            self.latest,
+            not tombstones,
+            keep,
+            section,
+            0,
+            len(section),
+            count,
+            base_offset,
             base_timestamp,
-        )  # fmt: skip
+        )
 
     def close(self) -> None:
         self._table.release()

@@ -95,9 +95,13 @@ def loading_log(
     except OSError as error:
         raise health.fail(error) from error
     log = Log(
-        fs, topic_partition, topic_id, config, random,
+        fs,
+        topic_partition,
+        topic_id,
+        config,
+        random,
         LogParts(state, health, segments, flusher, epochs, producer_state),
-    )  # fmt: skip
+    )
     log.recovered_bytes, log.truncated_bytes = loaded.recovered_bytes, loaded.truncated_bytes
     log.kept_files, log.kept_batches, log.kept_records = loaded.kept_files, loaded.kept_batches, loaded.kept_records
     log.kept_bytes = loaded.kept_bytes

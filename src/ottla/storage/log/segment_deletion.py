@@ -73,9 +73,13 @@ class SegmentDeletion:
         """Apply retention as of the state's time; returns the number of segments dropped."""
         state, segments = self._state, self._segments
         count = count_deletable(
-            segments.items, segments.config, log_start_offset=state.log_start, high_watermark=state.high_watermark,
-            log_end_offset=state.log_end, now_ms=state.now_ms,
-        )  # fmt: skip
+            segments.items,
+            segments.config,
+            log_start_offset=state.log_start,
+            high_watermark=state.high_watermark,
+            log_end_offset=state.log_end,
+            now_ms=state.now_ms,
+        )
         if not count:
             return 0
         if count == len(segments.items):

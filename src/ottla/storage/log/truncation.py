@@ -216,9 +216,14 @@ class Truncation:
             last.close_to_appends()
             segments.unmark_gaps()
             Segment.create(
-                fs, SegmentCache(), segments.directory, self.offset, now_ms=state.now_ms,
-                index_interval_bytes=last.index_interval_bytes, jitter_ms=0,
-            )  # fmt: skip
+                fs,
+                SegmentCache(),
+                segments.directory,
+                self.offset,
+                now_ms=state.now_ms,
+                index_interval_bytes=last.index_interval_bytes,
+                jitter_ms=0,
+            )
 
     def wait(self) -> None:
         """Until `work` is not at the files, and never will be once the log is closed. Blocks for as long as one log

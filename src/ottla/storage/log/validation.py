@@ -467,9 +467,17 @@ def _refuse_records(section: Buffer, header: BatchHeader, policy: ValidationPoli
         low, high = _INT64_MIN, _INT64_MAX
     found = array("q", bytes(3 * 8 * RECORD_ERRORS_MAX))
     total, untimely = _records.refused(
-        section, 0, len(section), header.count, header.base_timestamp, append_time,
-        max(low, _INT64_MIN), min(high, _INT64_MAX), policy.compacted, found,
-    )  # fmt: skip
+        section,
+        0,
+        len(section),
+        header.count,
+        header.base_timestamp,
+        append_time,
+        max(low, _INT64_MIN),
+        min(high, _INT64_MAX),
+        policy.compacted,
+        found,
+    )
     if not total:
         return
     errors = []

@@ -106,9 +106,14 @@ class RefusedBatches:
         return header
 
     def note_range(
-        self, place: Place, producer_id: ProducerId, epoch: ProducerEpoch, first: Sequence, last: Sequence,
+        self,
+        place: Place,
+        producer_id: ProducerId,
+        epoch: ProducerEpoch,
+        first: Sequence,
+        last: Sequence,
         error: ErrorCode,
-    ) -> None:  # fmt: skip
+    ) -> None:
         key = (*place, producer_id)
         known = self.batches.get(key)
         if known is not None and known.epoch > epoch:

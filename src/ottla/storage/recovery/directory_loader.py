@@ -216,8 +216,11 @@ class DirectoryLoader:
         kept, spare, suffix = settle(self._fs, first, log)
         self._warn(
             f"two log directories hold the same partition: one contains all of the other, which {_FATES[suffix]}",
-            partition=key, served=kept.directory, was=directories[kept is log], renamed=spare.directory,
-        )  # fmt: skip
+            partition=key,
+            served=kept.directory,
+            was=directories[kept is log],
+            renamed=spare.directory,
+        )
         if suffix == "delete":
             self._deletions.add(0, spare.directory)
             self._copies.append(kept)

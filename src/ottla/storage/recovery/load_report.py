@@ -23,21 +23,27 @@ def log_recoveries(logs: Sequence[Log], warn: Warn) -> None:
         kept = sum(log.kept_batches for log in checked)
         more = {"kept_batches": kept} if kept else {}
         warn(
-            "unclean shutdown: logs recovered", logs=len(checked),
+            "unclean shutdown: logs recovered",
+            logs=len(checked),
             checked_bytes=sum(log.recovered_bytes for log in checked),
-            truncated_bytes=sum(log.truncated_bytes for log in checked), **more,
-        )  # fmt: skip
+            truncated_bytes=sum(log.truncated_bytes for log in checked),
+            **more,
+        )
     for log in checked[:RECOVERIES_LOGGED_MAX]:
         found = fields(
-            partition=log.topic_partition, checked_bytes=log.recovered_bytes, truncated_bytes=log.truncated_bytes,
+            partition=log.topic_partition,
+            checked_bytes=log.recovered_bytes,
+            truncated_bytes=log.truncated_bytes,
             end_offset=log.log_end_offset,
-        )  # fmt: skip
+        )
         _LOG.info("log recovered", extra=found)
     for log in [log for log in checked if log.kept_files][:RECOVERIES_LOGGED_MAX]:
         found = fields(
-            partition=log.topic_partition, batches=log.kept_batches, records=log.kept_records,
+            partition=log.topic_partition,
+            batches=log.kept_batches,
+            records=log.kept_records,
             files=",".join(log.kept_files),
-        )  # fmt: skip
+        )
         _LOG.warning("whole batches behind the end of a log were saved to files", extra=found)
 
 

@@ -26,9 +26,16 @@ class SegmentCheck:
     """The batches of one segment up to `end`, the position where its last whole batch ended when the check began."""
 
     def __init__(
-        self, handle: SegmentFile, base_offset: Offset, end: int, *, adjoins: Adjoins, limit: Offset, epoch_max: int,
+        self,
+        handle: SegmentFile,
+        base_offset: Offset,
+        end: int,
+        *,
+        adjoins: Adjoins,
+        limit: Offset,
+        epoch_max: int,
         begins: tuple[LeaderEpoch, Offset] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """All batches lie below `limit`, the base offset of the next segment or the log end; `epoch_max` is the newest
         leader epoch that there can be, -1 if unknown. `begins`: the first epoch of the leader-epoch-checkpoint.
         Logs that outlived the ZooKeeper of their cluster begin again with epoch 0 there, and Kafka forgets what was

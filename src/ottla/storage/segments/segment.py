@@ -563,9 +563,15 @@ class Segment:
     def private_copy(self) -> Segment:
         """Another one of the same files, that shares nothing with this one: for a thread, until `join`."""
         return Segment(
-            self._fs, SegmentCache(), self.directory, self.base_offset, size=self.size,
-            index_interval_bytes=self.index_interval_bytes, jitter_ms=self.jitter_ms, now_ms=self.created_ms,
-        )  # fmt: skip
+            self._fs,
+            SegmentCache(),
+            self.directory,
+            self.base_offset,
+            size=self.size,
+            index_interval_bytes=self.index_interval_bytes,
+            jitter_ms=self.jitter_ms,
+            now_ms=self.created_ms,
+        )
 
     def join(self, other: Segment) -> None:
         """Take the place of the segment that this one is a copy of."""

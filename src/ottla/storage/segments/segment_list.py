@@ -74,9 +74,15 @@ class SegmentList:
         """A segment whose files exist. Does not add it."""
         config = self.config
         return Segment(
-            self._fs, self._cache, self.directory, base_offset, size=size, now_ms=now_ms,
-            index_interval_bytes=config.index_interval_bytes, jitter_ms=self._jitter_ms(),
-        )  # fmt: skip
+            self._fs,
+            self._cache,
+            self.directory,
+            base_offset,
+            size=size,
+            now_ms=now_ms,
+            index_interval_bytes=config.index_interval_bytes,
+            jitter_ms=self._jitter_ms(),
+        )
 
     def _jitter_ms(self) -> Millis:
         jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
@@ -97,9 +103,14 @@ class SegmentList:
         """Make an empty segment the active one. Raises `OSError`."""
         config = self.config
         segment = Segment.create(
-            self._fs, self._cache, self.directory, base_offset, now_ms=now_ms,
-            index_interval_bytes=config.index_interval_bytes, jitter_ms=self._jitter_ms(),
-        )  # fmt: skip
+            self._fs,
+            self._cache,
+            self.directory,
+            base_offset,
+            now_ms=now_ms,
+            index_interval_bytes=config.index_interval_bytes,
+            jitter_ms=self._jitter_ms(),
+        )
         self.items.append(segment)
         self.bases.append(base_offset)
         self.active = segment

@@ -15,9 +15,12 @@ async def main(bootstrap: str, transactional_id: str, source: str, target: str, 
     partition = TopicPartition(source, 0)
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, group_id=transactional_id, enable_auto_commit=False,
-        isolation_level="read_committed", auto_offset_reset="earliest",
-    )  # fmt: skip
+        bootstrap_servers=bootstrap,
+        group_id=transactional_id,
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        auto_offset_reset="earliest",
+    )
     async with producer, consumer:
         consumer.assign([partition])
         position = await consumer.committed(partition) or 0

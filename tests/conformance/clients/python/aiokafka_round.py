@@ -119,9 +119,13 @@ async def main(bootstrap: str, topic: str, group: str) -> None:
         await admin.create_topics([NewTopic(topic, PARTITIONS, replicas)])
         (described,) = await admin.describe_topics([topic])
     report: dict[str, Any] = {
-        "client": "aiokafka", "version": aiokafka.__version__, "partitions": len(described["partitions"]),
-        "produced": {codec: await produce(bootstrap, topic, codec) for codec in CODECS}, "consumed": {}, "repeated": 0,
-    }  # fmt: skip
+        "client": "aiokafka",
+        "version": aiokafka.__version__,
+        "partitions": len(described["partitions"]),
+        "produced": {codec: await produce(bootstrap, topic, codec) for codec in CODECS},
+        "consumed": {},
+        "repeated": 0,
+    }
     await consume(report, bootstrap, topic, group)
     await resume(report, bootstrap, topic, group)
     gone = f"{topic}-gone"

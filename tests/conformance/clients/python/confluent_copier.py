@@ -21,10 +21,16 @@ RECORDS = 25
 def main(bootstrap: str, transactional_id: str, source: str, target: str, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0})
     retried(lambda: producer.init_transactions(120))
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap, "group.id": transactional_id, "auto.offset.reset": "earliest", "log_level": 0,
-        "enable.auto.commit": False, "isolation.level": "read_committed",
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": transactional_id,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+    )
     partition = TopicPartition(source, 0)
     position = committed(consumer, partition)
     consumer.assign([TopicPartition(source, 0, position)])

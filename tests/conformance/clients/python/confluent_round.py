@@ -39,9 +39,13 @@ def produce(bootstrap: str, topic: str, codec: str) -> int:
                 middle("writing")
         key = f"{codec}-{i}"
         producer.produce(
-            topic, value_of(key), key, i % PARTITIONS, headers={"codec": codec, "n": str(i)},
+            topic,
+            value_of(key),
+            key,
+            i % PARTITIONS,
+            headers={"codec": codec, "n": str(i)},
             on_delivery=lambda error, _: failed.append(error) if error else None,
-        )  # fmt: skip
+        )
     assert producer.flush(LIMIT_S) == 0
     assert failed == []
     return PER_CODEC
@@ -49,9 +53,14 @@ def produce(bootstrap: str, topic: str, codec: str) -> int:
 
 def member(bootstrap: str, topic: str, group: str) -> Consumer:
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": group, "auto.offset.reset": "earliest",
-         "enable.auto.commit": False, "check.crcs": True}
-    )  # fmt: skip
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "check.crcs": True,
+        }
+    )
     consumer.subscribe([topic])
     return consumer
 
@@ -121,10 +130,13 @@ def main(bootstrap: str, topic: str, group: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, PARTITIONS, AS_THE_BROKER_SAYS)])[topic].result(LIMIT_S)
     report: dict[str, Any] = {
-        "client": "librdkafka", "version": confluent_kafka.libversion()[0],
+        "client": "librdkafka",
+        "version": confluent_kafka.libversion()[0],
         "partitions": len(admin.list_topics(topic, LIMIT_S).topics[topic].partitions),
-        "produced": {codec: produce(bootstrap, topic, codec) for codec in CODECS}, "consumed": {}, "repeated": 0,
-    }  # fmt: skip
+        "produced": {codec: produce(bootstrap, topic, codec) for codec in CODECS},
+        "consumed": {},
+        "repeated": 0,
+    }
     consume(report, admin, bootstrap, topic, group)
     resume(report, bootstrap, topic, group)
     # A client of its own: with what it knew before a leader moved it asks in an old epoch, and is told so.

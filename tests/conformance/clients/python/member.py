@@ -51,19 +51,28 @@ def librdkafka(bootstrap: str, topic: str, group: str, strategy: str) -> None:
 
     stop, held = Stop(), Held()
     settings: dict[str, Any] = {
-        "partition.assignment.strategy": strategy, "session.timeout.ms": SESSION_MS,
+        "partition.assignment.strategy": strategy,
+        "session.timeout.ms": SESSION_MS,
         "heartbeat.interval.ms": HEARTBEAT_MS,
-    }  # fmt: skip
+    }
     if strategy == "consumer":  # the broker says how often to ask
         settings = {"group.protocol": "consumer"}
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap, "group.id": group, "client.id": "confluent-kafka", "enable.auto.commit": False,
-        "auto.offset.reset": "earliest", **settings,
-    })  # fmt: skip
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "client.id": "confluent-kafka",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            **settings,
+        }
+    )
     consumer.subscribe(
-        [topic], on_assign=lambda _, parts: held.came(parts), on_revoke=lambda _, parts: held.went(parts),
+        [topic],
+        on_assign=lambda _, parts: held.came(parts),
+        on_revoke=lambda _, parts: held.went(parts),
         on_lost=lambda _, parts: held.went(parts),
-    )  # fmt: skip
+    )
     while not stop.set:
         message = consumer.poll(0.1)
         if message is not None and not message.error():
@@ -94,10 +103,15 @@ def kafka_python(bootstrap: str, topic: str, group: str, strategy: str) -> None:
             held.came(assigned)
 
     consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap, group_id=group, client_id="kafka-python", enable_auto_commit=False,
-        auto_offset_reset="earliest", partition_assignment_strategy=[strategies[strategy]],
-        session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS,
-    )  # fmt: skip
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        client_id="kafka-python",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=[strategies[strategy]],
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+    )
     consumer.subscribe([topic], listener=Listener())
     while not stop.set:
         for part, records in consumer.poll(timeout_ms=100).items():
@@ -124,10 +138,15 @@ async def _aiokafka(bootstrap: str, topic: str, group: str, strategy: str) -> No
             held.came(assigned)
 
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap, group_id=group, client_id="aiokafka", enable_auto_commit=False,
-        auto_offset_reset="earliest", partition_assignment_strategy=(strategies[strategy],),
-        session_timeout_ms=SESSION_MS, heartbeat_interval_ms=HEARTBEAT_MS,
-    )  # fmt: skip
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        client_id="aiokafka",
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        partition_assignment_strategy=(strategies[strategy],),
+        session_timeout_ms=SESSION_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+    )
     consumer.subscribe([topic], listener=Listener())
     await consumer.start()
     while not stop.set:

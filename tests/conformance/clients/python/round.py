@@ -38,17 +38,19 @@ def produce(bootstrap: str, topic: str, codec: str) -> int:
             if codec == CODECS[len(CODECS) // 2] and i == PER_CODEC // 2:
                 middle("writing")
             headers = [("codec", codec.encode()), ("n", str(i).encode())]
-            sent.append(
-                producer.send(topic, value_of(key).encode(), key.encode(), headers, partition=i % PARTITIONS)
-            )  # fmt: skip
+            sent.append(producer.send(topic, value_of(key).encode(), key.encode(), headers, partition=i % PARTITIONS))
         return len([future.get(30) for future in sent])
 
 
 def member(bootstrap: str, topic: str, group: str) -> KafkaConsumer:
     return KafkaConsumer(
-        topic, bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="earliest", enable_auto_commit=False,
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
         consumer_timeout_ms=30000,
-    )  # fmt: skip
+    )
 
 
 def consume(report: dict[str, Any], admin: KafkaAdminClient, bootstrap: str, topic: str, group: str) -> None:
@@ -97,9 +99,13 @@ def main(bootstrap: str, topic: str, group: str) -> None:
     admin.create_topics({topic: new}, wait_for_metadata=True)
     (described,) = admin.describe_topics([topic])
     report: dict[str, Any] = {
-        "client": "kafka-python", "version": kafka.__version__, "partitions": len(described["partitions"]),
-        "produced": {codec: produce(bootstrap, topic, codec) for codec in CODECS}, "consumed": {}, "repeated": 0,
-    }  # fmt: skip
+        "client": "kafka-python",
+        "version": kafka.__version__,
+        "partitions": len(described["partitions"]),
+        "produced": {codec: produce(bootstrap, topic, codec) for codec in CODECS},
+        "consumed": {},
+        "repeated": 0,
+    }
     admin.close()
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)  # the first does not ask again where a broker went
     consume(report, admin, bootstrap, topic, group)

@@ -70,10 +70,16 @@ def test_a_broker_that_does_not_answer_is_a_failure(
     ]
     rows = [(1, apis, None, False), (2, [], "Connection refused", False), (3, [], None, True)]
     assert json.loads(printed.out) == [
-        {"broker": number, "address": f"127.0.0.1:{9000 + number}", "rack": None, "fenced": fenced, "failure": why,
-         "apis": found}
+        {
+            "broker": number,
+            "address": f"127.0.0.1:{9000 + number}",
+            "rack": None,
+            "fenced": fenced,
+            "failure": why,
+            "apis": found,
+        }
         for number, found, why, fenced in rows
-    ]  # fmt: skip
+    ]
 
 
 def test_controllers_are_asked_at_their_own_addresses(

@@ -108,8 +108,12 @@ def test_the_first_argument_is_a_number_or_a_directory(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for arguments, directory, nodes in (
-        ([], "ottla-cluster", 3), (["2"], "ottla-cluster", 2), (["1", "a"], "a", 1), (["b"], "b", 3), (["./3"], "3", 3),
-    ):  # fmt: skip
+        ([], "ottla-cluster", 3),
+        (["2"], "ottla-cluster", 2),
+        (["1", "a"], "a", 1),
+        (["b"], "b", 3),
+        (["./3"], "3", 3),
+    ):
         if directory == "ottla-cluster" and nodes == 2:
             assert "has 3 nodes, not 2" in refused("cluster", "up", *arguments)
             continue

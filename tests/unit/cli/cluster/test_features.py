@@ -62,9 +62,10 @@ def test_a_release_changes_only_what_it_raises(cluster: Cluster, capsys: pytest.
     assert cluster.levels() == [("metadata.version", 33, 1), ("share.version", 2, 1), ("kraft.version", 1, 1)]
     said = capsys.readouterr().out.splitlines()
     assert said[:3] == [
-        "metadata.version is 33 (4.4-IV2) (was 30 (4.3-IV0))", "share.version is 2 (was 1)",
+        "metadata.version is 33 (4.4-IV2) (was 30 (4.3-IV0))",
+        "share.version is 2 (was 1)",
         "kraft.version is 1 (was 0)",
-    ]  # fmt: skip
+    ]
     assert "ottla quorum add" in said[3]
 
 
@@ -115,11 +116,21 @@ def test_what_the_controller_refuses(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("release", "feature"),
     [
-        (None, None), ("4.4", ["share.version=2"]), ("4.5", None), ("4.4-IV9", None), ("4", None), ("", None),
-        (None, ["share.version"]), (None, ["=2"]), (None, ["share.version=two"]), (None, ["share.version=-1"]),
-        (None, ["share.version=99999"]), (None, ["a=1", "a=2"]), (None, ["metadata.version=x"]),
+        (None, None),
+        ("4.4", ["share.version=2"]),
+        ("4.5", None),
+        ("4.4-IV9", None),
+        ("4", None),
+        ("", None),
+        (None, ["share.version"]),
+        (None, ["=2"]),
+        (None, ["share.version=two"]),
+        (None, ["share.version=-1"]),
+        (None, ["share.version=99999"]),
+        (None, ["a=1", "a=2"]),
+        (None, ["metadata.version=x"]),
     ],
-)  # fmt: skip
+)
 def test_arguments_that_name_no_level(cluster: Cluster, release: str | None, feature: list[str] | None) -> None:
     with pytest.raises(CommandFailed) as caught:
         features.upgrade(release=release, feature=feature, bootstrap=BOOTSTRAP)
@@ -130,6 +141,9 @@ def test_levels_have_names(cluster: Cluster, capsys: pytest.CaptureFixture[str])
     assert features.describe(json=True, bootstrap=BOOTSTRAP) == OK
     rows = {row["feature"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["metadata.version"] == {
-        "feature": "metadata.version", "level": 30, "highest": 33, "release": "4.3-IV0",
-    }  # fmt: skip
+        "feature": "metadata.version",
+        "level": 30,
+        "highest": 33,
+        "release": "4.3-IV0",
+    }
     assert rows["kraft.version"]["level"] == 0

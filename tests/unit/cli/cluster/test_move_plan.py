@@ -119,9 +119,14 @@ def test_the_summary_adds_up() -> None:
     partitions = [Partition("t", n, (1,), 10) for n in range(4)]
     rows = summary(THREE[:2], partitions, plan_balance(THREE[:2], partitions))
     assert rows[0] == {
-        "broker": 1, "replicas_before": 4, "replicas_after": 2, "leads_before": 4, "leads_after": 2,
-        "bytes_before": 40, "bytes_after": 20,
-    }  # fmt: skip
+        "broker": 1,
+        "replicas_before": 4,
+        "replicas_after": 2,
+        "leads_before": 4,
+        "leads_after": 2,
+        "bytes_before": 40,
+        "bytes_after": 20,
+    }
     assert rows[1]["bytes_after"] == 20 and rows[1]["bytes_before"] == 0
 
 

@@ -68,11 +68,23 @@ def test_topics_with_partitions() -> None:
 
 def test_lengths_of_time_and_sizes() -> None:
     assert [duration(s) for s in (0, 0.04, 9.5, 12.7, 185, 3600, 93_600, 187_200)] == [
-        "0s", "0.0s", "9.5s", "12s", "3m 5s", "1h", "1d 2h", "2d 4h",
-    ]  # fmt: skip
+        "0s",
+        "0.0s",
+        "9.5s",
+        "12s",
+        "3m 5s",
+        "1h",
+        "1d 2h",
+        "2d 4h",
+    ]
     assert [long_time(ms) for ms in (604_800_000, 3_600_000, 5_400_000, 250, 1, 0)] == [
-        "7 days", "1 hour", "90 minutes", "250 milliseconds", "1 millisecond", "0 milliseconds",
-    ]  # fmt: skip
+        "7 days",
+        "1 hour",
+        "90 minutes",
+        "250 milliseconds",
+        "1 millisecond",
+        "0 milliseconds",
+    ]
     assert [size(n) for n in (1 << 30, 1_572_864, 100)] == ["1 GiB", "1.5 MiB", "100 B"]
 
 

@@ -8,8 +8,15 @@ from ottla.cli.group.topology import as_json, drawn
 
 
 def node(name: str, kind: int, *successors: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "node_type": kind, "source_topics": (), "sink_topic": None, "stores": (),
-            "successors": successors, **more}  # fmt: skip
+    return {
+        "name": name,
+        "node_type": kind,
+        "source_topics": (),
+        "sink_topic": None,
+        "stores": (),
+        "successors": successors,
+        **more,
+    }
 
 
 COUNTING = {
@@ -66,10 +73,16 @@ def test_as_data() -> None:
     found = as_json("g", COUNTING)
     assert found["group"] == "g"
     assert found["subtopologies"][0]["nodes"][2] == {
-        "name": "join", "type": "processor", "stores": ["kept"], "successors": ["out", "by record"],
-    }  # fmt: skip
+        "name": "join",
+        "type": "processor",
+        "stores": ["kept"],
+        "successors": ["out", "by record"],
+    }
     assert found["subtopologies"][0]["nodes"][4] == {
-        "name": "by record", "type": "sink", "topic": None, "successors": [],
-    }  # fmt: skip
+        "name": "by record",
+        "type": "sink",
+        "topic": None,
+        "successors": [],
+    }
     (store,) = found["global_stores"]
     assert (store["source"]["topics"], store["processor"]["stores"]) == (["prices"], ["gs"])

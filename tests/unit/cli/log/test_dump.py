@@ -53,9 +53,14 @@ def _batches() -> list[bytes]:
         [SimpleRecord(1000, b"k", b"a"), SimpleRecord(1005, None, b"b")], base_offset=10, leader_epoch=0
     )
     second = build_batch(
-        [SimpleRecord(1003, None, None, (("h", b"v"),))], base_offset=12, leader_epoch=1, codec=4, producer_id=7,
-        producer_epoch=0, base_sequence=0,
-    )  # fmt: skip
+        [SimpleRecord(1003, None, None, (("h", b"v"),))],
+        base_offset=12,
+        leader_epoch=1,
+        codec=4,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+    )
     third = build_batch([SimpleRecord(1010, None, b"\xff")], base_offset=20, leader_epoch=1)
     return [bytes(batch) for batch in (first, second, third)]
 
@@ -83,8 +88,10 @@ def test_a_sound_segment(partition: Path, dump: Dump) -> None:
     assert code == OK
     batches = [line for line in lines if line["kind"] == "batch"]
     assert [(b["base_offset"], b["last_offset"], b["records"], b["codec"]) for b in batches] == [
-        (10, 11, 2, "none"), (12, 12, 1, "zstd"), (20, 20, 1, "none"),
-    ]  # fmt: skip
+        (10, 11, 2, "none"),
+        (12, 12, 1, "zstd"),
+        (20, 20, 1, "none"),
+    ]
     records = [line for line in lines if line["kind"] == "record"]
     assert records[0] == {"kind": "record", "offset": 10, "timestamp": 1000, "key": "k", "value": "a"}
     assert records[2]["headers"] == [{"name": "h", "value": "v"}]
@@ -221,10 +228,14 @@ def test_transactions_and_their_markers_are_decoded(
     tmp_path: Path, dump: Dump, capsys: pytest.CaptureFixture[str]
 ) -> None:
     value = TransactionLogValue(
-        producer_id=7, producer_epoch=2, transaction_timeout_ms=1_000, transaction_status=1,
-        transaction_partitions=(PartitionsSchema("orders", (0, 3)),), transaction_last_update_timestamp_ms=5,
+        producer_id=7,
+        producer_epoch=2,
+        transaction_timeout_ms=1_000,
+        transaction_status=1,
+        transaction_partitions=(PartitionsSchema("orders", (0, 3)),),
+        transaction_last_update_timestamp_ms=5,
         transaction_start_timestamp_ms=4,
-    )  # fmt: skip
+    )
     records = [TransactionRecord("copier", value), TransactionRecord("gone", None)]
     path = tmp_path / "__transaction_state-11"
     path.mkdir()

@@ -119,13 +119,20 @@ def test_every_plug_in_that_kafka_has_is_looked_at() -> None:
     named = {name for name in definitions.BROKER if name.endswith((".class", ".class.name", ".reporters"))}
     unloaded = why("principal.builder.class")
     named |= {name for name in definitions.BROKER if why(name) == unloaded}
-    known = {"group.share.dlq.manager.class.name", "group.streams.topology.description.plugin.class",
-             "remote.log.storage.manager.class.name", "remote.log.metadata.manager.class.name",
-             "sasl.oauthbearer.jwt.retriever.class"}  # fmt: skip
+    known = {
+        "group.share.dlq.manager.class.name",
+        "group.streams.topology.description.plugin.class",
+        "remote.log.storage.manager.class.name",
+        "remote.log.metadata.manager.class.name",
+        "sasl.oauthbearer.jwt.retriever.class",
+    }
     assert named - known <= {*PLUGINS}, "give it a row in PLUGINS"
     for name in PLUGINS:
-        assert not [each for each in findings(static(**{name.replace(".", "__"): "org.apache.kafka.Own"}))
-                    if each.code == "plug-ins"]  # fmt: skip
+        assert not [
+            each
+            for each in findings(static(**{name.replace(".", "__"): "org.apache.kafka.Own"}))
+            if each.code == "plug-ins"
+        ]
 
 
 def test_records_of_unknown_kinds_and_versions() -> None:
@@ -141,8 +148,11 @@ def test_records_of_unknown_kinds_and_versions() -> None:
 def test_the_plan_says_what_each_node_costs() -> None:
     given = survey(
         partitions=(Partition("t", 0, (1, 2), (1, 2), 1), Partition("u", 0, (3,), (3,), 3)),
-        min_in_sync={"t": 2, "u": 1}, quorum=Quorum(2, 100, VOTERS),
-    )  # fmt: skip
+        min_in_sync={"t": 2, "u": 1},
+        quorum=Quorum(2, 100, VOTERS),
+    )
     assert [(each.node.id, each.is_active, each.leads, each.refuse_writes, each.away) for each in steps(given)] == [
-        (1, False, 1, 1, 0), (3, False, 1, 0, 1), (2, True, 0, 1, 0),
-    ]  # fmt: skip
+        (1, False, 1, 1, 0),
+        (3, False, 1, 0, 1),
+        (2, True, 0, 1, 0),
+    ]

@@ -94,11 +94,15 @@ def test_what_consume_prints_is_what_produce_reads(
 @pytest.mark.parametrize(
     ("form", "line"),
     [
-        ("hex", b"616"), ("hex", b"0\t1\t-"), ("hex", b"0\t1\t-\t6"), ("hex", b"a\t1\t-\t-"),
+        ("hex", b"616"),
+        ("hex", b"0\t1\t-"),
+        ("hex", b"0\t1\t-\t6"),
+        ("hex", b"a\t1\t-\t-"),
         ("hex", b"0\t1\t-\t-\t61"),
-        ("base64", b"0\t1\t-\t?"), ("base64", b"0\t1\t-\t-\t/w==:-"),
+        ("base64", b"0\t1\t-\t?"),
+        ("base64", b"0\t1\t-\t-\t/w==:-"),
     ],
-)  # fmt: skip
+)
 def test_lines_of_another_format_are_refused(form: str, line: bytes) -> None:
     with pytest.raises(CommandFailed, match=r"^line 9 of f is not a line of"):
         list(parsed_lines([Line("line", 9, " of f", line)], Outgoing(None), form))

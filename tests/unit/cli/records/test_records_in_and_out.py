@@ -64,10 +64,18 @@ def test_a_line_that_no_broker_would_take_is_not_read_to_its_end(
 @pytest.mark.parametrize(
     "line",
     [
-        b"[]", b"{", b'{"value_base64": "?"}', b'{"headers": [{}]}', b'{"headers": [{"name": 1}]}', b'{"headers": 5}',
-        b'{"partition": "0"}', b'{"timestamp": true}', b"\xff", b"5",
+        b"[]",
+        b"{",
+        b'{"value_base64": "?"}',
+        b'{"headers": [{}]}',
+        b'{"headers": [{"name": 1}]}',
+        b'{"headers": 5}',
+        b'{"partition": "0"}',
+        b'{"timestamp": true}',
+        b"\xff",
+        b"5",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_json_record_is_refused(line: bytes) -> None:
     with pytest.raises(CommandFailed, match="line 1 is not a record"):
         list(parsed_lines(lines(line), Outgoing(None), "json"))

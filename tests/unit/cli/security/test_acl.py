@@ -30,9 +30,11 @@ class Acls:
         self.everyone = "false"
         self.refusal: tuple[int, str | None] = (0, None)
         cluster.answers = {
-            ApiKey.CREATE_ACLS: self._create, ApiKey.DESCRIBE_ACLS: self._describe, ApiKey.DELETE_ACLS: self._delete,
+            ApiKey.CREATE_ACLS: self._create,
+            ApiKey.DESCRIBE_ACLS: self._describe,
+            ApiKey.DELETE_ACLS: self._delete,
             ApiKey.DESCRIBE_CONFIGS: self._settings,
-        }  # fmt: skip
+        }
 
     def _create(self, values: Mapping[str, Any]) -> dict[str, Any]:
         rows = []
@@ -41,18 +43,28 @@ class Acls:
             if not code:
                 self.acls.append(
                     Binding(
-                        each["resource_type"], each["resource_name"], each["resource_pattern_type"], each["principal"],
-                        each["host"], each["operation"], each["permission_type"],
+                        each["resource_type"],
+                        each["resource_name"],
+                        each["resource_pattern_type"],
+                        each["principal"],
+                        each["host"],
+                        each["operation"],
+                        each["permission_type"],
                     )
-                )  # fmt: skip
+                )
             rows.append({"error_code": code, "error_message": message})
         return {"results": rows}
 
     def _matching(self, each: Mapping[str, Any]) -> list[Binding]:
         wanted = AclFilter(
-            each["resource_type_filter"], each["resource_name_filter"], each["pattern_type_filter"],
-            each["principal_filter"], each["host_filter"], each["operation"], each["permission_type"],
-        )  # fmt: skip
+            each["resource_type_filter"],
+            each["resource_name_filter"],
+            each["pattern_type_filter"],
+            each["principal_filter"],
+            each["host_filter"],
+            each["operation"],
+            each["permission_type"],
+        )
         return [acl for acl in self.acls if wanted.matches(acl)]
 
     def _describe(self, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,15 +76,23 @@ class Acls:
         rows = []
         for each in values["filters"]:
             code, message = self.refusal
-            rows.append({"error_code": code, "error_message": message,
-                         "matching_acls": [acl._asdict() for acl in self._matching(each)]})  # fmt: skip
+            rows.append(
+                {
+                    "error_code": code,
+                    "error_message": message,
+                    "matching_acls": [acl._asdict() for acl in self._matching(each)],
+                }
+            )
         gone = [acl for row in rows for acl in row["matching_acls"]]
         self.acls = [acl for acl in self.acls if acl._asdict() not in gone]
         return {"filter_results": rows}
 
     def _settings(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        found = {"authorizer.class.name": "x", "super.users": self.super_users,
-                 "allow.everyone.if.no.acl.found": self.everyone}  # fmt: skip
+        found = {
+            "authorizer.class.name": "x",
+            "super.users": self.super_users,
+            "allow.everyone.if.no.acl.found": self.everyone,
+        }
         configs = [{"name": name, "value": value} for name, value in found.items()]
         return {"results": [{"error_code": 0, "error_message": None, "configs": configs}]}
 
@@ -98,8 +118,12 @@ def explain(*words: str, **options: Any) -> int:
 
 def test_words_of_users_operations_and_resources() -> None:
     assert [principal_of(each) for each in ("alice", "User:alice", "*", "Group:x", "CN=a,O=b")] == [
-        "User:alice", "User:alice", "User:*", "Group:x", "User:CN=a,O=b"
-    ]  # fmt: skip
+        "User:alice",
+        "User:alice",
+        "User:*",
+        "Group:x",
+        "User:CN=a,O=b",
+    ]
     assert operations_of("read,Write,READ") == [READ, WRITE]
     assert operations_of("alter_configs, describe-configs") == [Operation.ALTER_CONFIGS, Operation.DESCRIBE_CONFIGS]
     assert resource_of("cluster") == resource_of("cluster:kafka-cluster") == (ResourceType.CLUSTER, "kafka-cluster")
@@ -109,12 +133,15 @@ def test_words_of_users_operations_and_resources() -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (lambda: principal_of(""), "a user is a name"), (lambda: operation_words("reed"), "an operation is one of all"),
-        (lambda: resource_of("orders"), "did you mean: topic:orders"), (lambda: resource_of("topic:"), "a resource is"),
-        (lambda: resource_of("cluster:other"), "a resource is"), (lambda: resource_of("table:x"), "a resource is"),
+        (lambda: principal_of(""), "a user is a name"),
+        (lambda: operation_words("reed"), "an operation is one of all"),
+        (lambda: resource_of("orders"), "did you mean: topic:orders"),
+        (lambda: resource_of("topic:"), "a resource is"),
+        (lambda: resource_of("cluster:other"), "a resource is"),
+        (lambda: resource_of("table:x"), "a resource is"),
         (lambda: add("alice", "alter", "cluster", prefixed=True), "--prefixed is not for the cluster"),
     ],
-)  # fmt: skip
+)
 def test_words_that_are_none(call: Any, why: str) -> None:
     with pytest.raises(CommandFailed, match=why) as raised:
         call()
@@ -129,11 +156,15 @@ def test_add_says_what_it_added(cluster: Acls, capsys: pytest.CaptureFixture[str
     assert add("alice", "read,write", "topic:orders", "group:billing") == OK
     assert cluster.acls == [acl(), acl(operation=WRITE), acl("billing", resource_type=GROUP)]
     out, err = capsys.readouterr()
-    assert out.splitlines() == [
-        "allow User:alice to read topic orders from any host",
-        "allow User:alice to write topic orders from any host",
-        "allow User:alice to read group billing from any host",
-    ] and not err  # fmt: skip
+    assert (
+        out.splitlines()
+        == [
+            "allow User:alice to read topic orders from any host",
+            "allow User:alice to write topic orders from any host",
+            "allow User:alice to read group billing from any host",
+        ]
+        and not err
+    )
     cluster.acls.clear()
     assert add("*", "all", "topic:tmp", deny=True, prefixed=True, host="10.0.0.1") == OK
     assert capsys.readouterr().out == "deny everyone to do everything with topics that begin with tmp from 10.0.0.1\n"
@@ -144,12 +175,21 @@ def test_add_as_json_with_a_warning(cluster: Acls, capsys: pytest.CaptureFixture
     assert add("alice", "write", "group:billing", json=True) == OK
     out, err = capsys.readouterr()
     (row,) = json.loads(out)
-    assert row == {
-        "principal": "User:alice", "permission": "allow", "operation": "write", "resource_type": "group",
-        "resource_name": "billing", "pattern_type": "literal", "host": "*",
-        "warning": "nothing asks to write a group: its operations are read, delete, describe, describe-configs, "
-                   "alter-configs",
-    } and not err  # fmt: skip
+    assert (
+        row
+        == {
+            "principal": "User:alice",
+            "permission": "allow",
+            "operation": "write",
+            "resource_type": "group",
+            "resource_name": "billing",
+            "pattern_type": "literal",
+            "host": "*",
+            "warning": "nothing asks to write a group: its operations are read, delete, describe, describe-configs, "
+            "alter-configs",
+        }
+        and not err
+    )
     assert add("alice", "read", "topic:orders-*") == OK
     assert "warning: this ACL can never match: no topic has a * in its name" in capsys.readouterr().err
 
@@ -157,15 +197,23 @@ def test_add_as_json_with_a_warning(cluster: Acls, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (acl("orders-*"), "give --prefixed topic:orders-"), (acl("no such"), "no topic can have such a name"),
-        (acl(host="localhost"), "is none"), (acl(host=""), "is none"), (acl(host="10.0.0.0/8"), "matches no address"),
-        (acl(host="::1"), "0:0:0:0:0:0:0:1"), (acl(operation=Operation.CREATE_TOKENS), "nothing asks to create-tokens"),
+        (acl("orders-*"), "give --prefixed topic:orders-"),
+        (acl("no such"), "no topic can have such a name"),
+        (acl(host="localhost"), "is none"),
+        (acl(host=""), "is none"),
+        (acl(host="10.0.0.0/8"), "matches no address"),
+        (acl(host="::1"), "0:0:0:0:0:0:0:1"),
+        (acl(operation=Operation.CREATE_TOKENS), "nothing asks to create-tokens"),
         (acl("*", resource_type=GROUP, pattern_type=PREFIXED), "leave out --prefixed"),
-        (acl(), None), (acl("*"), None), (acl("ord", pattern_type=PREFIXED), None),
+        (acl(), None),
+        (acl("*"), None),
+        (acl("ord", pattern_type=PREFIXED), None),
         (acl(operation=Operation.ALL), None),
-        (acl(host="10.0.0.1"), None), (acl("a b", resource_type=GROUP), None), (acl(host="0:0:0:0:0:0:0:1"), None),
+        (acl(host="10.0.0.1"), None),
+        (acl("a b", resource_type=GROUP), None),
+        (acl(host="0:0:0:0:0:0:0:1"), None),
     ],
-)  # fmt: skip
+)
 def test_what_can_never_match(given: Binding, why: str | None) -> None:
     found = why_never(given, networks=False)
     assert found is None if why is None else found is not None and why in found
@@ -180,15 +228,21 @@ def test_refusals_say_which(cluster: Acls) -> None:
         add("alice", "read", "topic:a")
     assert raised.value.exit_code == FAILED
     cluster.refusal = 54, None
-    for call in (lambda: add("alice", "read", "topic:a"), lambda: acls.list_acls(bootstrap=BOOTSTRAP),
-                 lambda: acls.remove("alice", bootstrap=BOOTSTRAP)):  # fmt: skip
+    for call in (
+        lambda: add("alice", "read", "topic:a"),
+        lambda: acls.list_acls(bootstrap=BOOTSTRAP),
+        lambda: acls.remove("alice", bootstrap=BOOTSTRAP),
+    ):
         with pytest.raises(CommandFailed, match=r"set authorizer\.class\.name and super\.users"):
             call()
 
 
 def test_list(cluster: Acls, capsys: pytest.CaptureFixture[str]) -> None:
-    cluster.acls = [acl("ord", pattern_type=PREFIXED), acl("other", principal="User:bob"), acl("kafka-cluster",
-                    resource_type=ResourceType.CLUSTER, operation=Operation.ALTER)]  # fmt: skip
+    cluster.acls = [
+        acl("ord", pattern_type=PREFIXED),
+        acl("other", principal="User:bob"),
+        acl("kafka-cluster", resource_type=ResourceType.CLUSTER, operation=Operation.ALTER),
+    ]
     assert acls.list_acls(bootstrap=BOOTSTRAP) == OK
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["USER", "MAY", "OPERATION", "RESOURCE", "HOST"],
@@ -222,8 +276,9 @@ def test_explain(cluster: Acls, capsys: pytest.CaptureFixture[str]) -> None:
         return capsys.readouterr().out.splitlines()
 
     assert said("alice", "read", "topic:orders") == [
-        "User:alice may not read topic:orders", "  because no ACL covers the resource"
-    ]  # fmt: skip
+        "User:alice may not read topic:orders",
+        "  because no ACL covers the resource",
+    ]
     cluster.acls = [acl(principal="User:bob")]
     assert said("alice", "read", "topic:orders")[1] == "  because ACLs cover the resource, but none is for this user"
     cluster.acls.append(acl(host="10.0.0.1"))

@@ -111,8 +111,14 @@ def search(capsys: pytest.CaptureFixture[str], log: Path, *arguments: str) -> li
 
 def test_search(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert search(capsys, log) == [
-        "FileOpened", "FileOpened", "CreateTopics", "AccessDenied", "LoginFailed", "FileOpened", "AlterConfigs"
-    ]  # fmt: skip
+        "FileOpened",
+        "FileOpened",
+        "CreateTopics",
+        "AccessDenied",
+        "LoginFailed",
+        "FileOpened",
+        "AlterConfigs",
+    ]
     assert search(capsys, log, "--user", "alice") == ["CreateTopics", "AccessDenied", "AlterConfigs"]
     assert search(capsys, log, "--user", "User:bob") == ["LoginFailed"]
     assert search(capsys, log, "--resource", "topic:*") == ["CreateTopics", "AlterConfigs"]

@@ -76,9 +76,14 @@ def test_keys_are_for_their_owner_alone(root: Path) -> None:
         str(file.relative_to(root)): stat.S_IMODE(file.stat().st_mode) for file in root.rglob("*") if file.is_file()
     }
     assert modes == {
-        "security/ca.pem": 0o644, "security/ca-key.pem": 0o600, "node-1/node.pem": 0o600, "node-2/node.pem": 0o600,
-        "client.properties": 0o600, "librdkafka.properties": 0o600, "spark.properties": 0o600,
-    }  # fmt: skip
+        "security/ca.pem": 0o644,
+        "security/ca-key.pem": 0o600,
+        "node-1/node.pem": 0o600,
+        "node-2/node.pem": 0o600,
+        "client.properties": 0o600,
+        "librdkafka.properties": 0o600,
+        "spark.properties": 0o600,
+    }
     assert stat.S_IMODE((root / secured.SECURITY).stat().st_mode) == 0o700
 
 
@@ -120,8 +125,10 @@ def test_show_and_renew(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cert", "show", str(root), "--json"]) == OK
     before = json.loads(capsys.readouterr().out)
     assert [(row["subject"], row["is_ca"]) for row in before] == [
-        ("CN=Ottla CA of a cluster", True), ("CN=node", False), ("CN=node", False),
-    ]  # fmt: skip
+        ("CN=Ottla CA of a cluster", True),
+        ("CN=node", False),
+        ("CN=node", False),
+    ]
     assert {"10.0.0.1", "broker.example.org", "127.0.0.1"} <= set(before[1]["names"])
     assert before[1]["days_left"] in (395, 396, 397) and before[0]["days_left"] > 3000
     assert main(["cert", "renew", str(root), "--days", "30"]) == OK

@@ -29,20 +29,26 @@ class Tokens:
         self.asked: list[Mapping[str, Any]] = []
         self.refusal = 0
         cluster.answers = {
-            ApiKey.CREATE_DELEGATION_TOKEN: self._create, ApiKey.DESCRIBE_DELEGATION_TOKEN: self._describe,
-            ApiKey.RENEW_DELEGATION_TOKEN: self._change, ApiKey.EXPIRE_DELEGATION_TOKEN: self._change,
-        }  # fmt: skip
+            ApiKey.CREATE_DELEGATION_TOKEN: self._create,
+            ApiKey.DESCRIBE_DELEGATION_TOKEN: self._describe,
+            ApiKey.RENEW_DELEGATION_TOKEN: self._change,
+            ApiKey.EXPIRE_DELEGATION_TOKEN: self._change,
+        }
 
     def _create(self, values: Mapping[str, Any]) -> dict[str, Any]:
         self.asked.append(values)
         now = round(time.time() * 1000)
         row = {
-            "principal_type": "User", "principal_name": values["owner_principal_name"] or "me",
-            "token_requester_principal_type": "User", "token_requester_principal_name": "me",
-            "issue_timestamp": now, "expiry_timestamp": now + 24 * HOUR_MS + SPARE_MS,
+            "principal_type": "User",
+            "principal_name": values["owner_principal_name"] or "me",
+            "token_requester_principal_type": "User",
+            "token_requester_principal_name": "me",
+            "issue_timestamp": now,
+            "expiry_timestamp": now + 24 * HOUR_MS + SPARE_MS,
             "max_timestamp": now + 168 * HOUR_MS + SPARE_MS,
-            "token_id": f"token-{len(self.rows)}", "hmac": HMAC,
-        }  # fmt: skip
+            "token_id": f"token-{len(self.rows)}",
+            "hmac": HMAC,
+        }
         if not self.refusal:
             self.rows.append({**row, "renewers": values["renewers"]})
         return {"error_code": self.refusal, **row}
@@ -118,7 +124,10 @@ def test_refusals_say_what_to_do(found: Tokens, code: int, sentence: str) -> Non
 
 def test_periods() -> None:
     assert [parse_period_ms(each) for each in ("30s", "10m", "12h", "7d")] == [
-        30_000, 600_000, 12 * HOUR_MS, 168 * HOUR_MS,
-    ]  # fmt: skip
+        30_000,
+        600_000,
+        12 * HOUR_MS,
+        168 * HOUR_MS,
+    ]
     for wrong in ("", "0s", "1", "-1d", "1w", "1.5h", "36501d", "9" * 12 + "d", "١d"):
         assert parse_period_ms(wrong) is None

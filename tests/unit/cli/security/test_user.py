@@ -94,15 +94,19 @@ def test_create_list_and_delete(
     assert out == "user alice: SCRAM-SHA-512\nuser bob: SCRAM-SHA-256, SCRAM-SHA-512\n", "no password"
     assert users.list_users() == OK
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
-        ["USER", "MECHANISM", "ITERATIONS"], ["alice", "SCRAM-SHA-512", "4096"], ["bob", "SCRAM-SHA-256", "8192"],
+        ["USER", "MECHANISM", "ITERATIONS"],
+        ["alice", "SCRAM-SHA-512", "4096"],
+        ["bob", "SCRAM-SHA-256", "8192"],
         ["bob", "SCRAM-SHA-512", "8192"],
-    ]  # fmt: skip
+    ]
     assert users.delete(("bob",), mechanism=["scram-sha-256"]) == OK
     assert users.delete(("alice", "bob"), json=True) == OK
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "user bob deleted: SCRAM-SHA-256"
-    assert json.loads(out[1]) == [{"user": "alice", "mechanisms": ["SCRAM-SHA-512"]},
-                                  {"user": "bob", "mechanisms": ["SCRAM-SHA-512"]}]  # fmt: skip
+    assert json.loads(out[1]) == [
+        {"user": "alice", "mechanisms": ["SCRAM-SHA-512"]},
+        {"user": "bob", "mechanisms": ["SCRAM-SHA-512"]},
+    ]
     assert admin.known == {}
     assert users.list_users(json=True) == OK and json.loads(capsys.readouterr().out) == []
 

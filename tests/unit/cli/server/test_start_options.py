@@ -99,8 +99,13 @@ def test_what_was_said_counts_for_each_node() -> None:
 
 
 def test_several_brokers_join_a_quorum() -> None:
-    joins = ("process.roles=broker", "controller.quorum.bootstrap.servers=127.0.0.1:9093", "node.id=5",
-             "controller.listener.names=CONTROLLER", "listeners=PLAINTEXT://127.0.0.1:7000")  # fmt: skip
+    joins = (
+        "process.roles=broker",
+        "controller.quorum.bootstrap.servers=127.0.0.1:9093",
+        "node.id=5",
+        "controller.listener.names=CONTROLLER",
+        "listeners=PLAINTEXT://127.0.0.1:7000",
+    )
     found = texts("/data", "--nodes", "2", *(part for each in joins for part in ("--set", each)))
     assert [each["node.id"] for each in found] == ["5", "6"]
     assert [each["listeners"] for each in found] == ["PLAINTEXT://127.0.0.1:7000", "PLAINTEXT://127.0.0.1:7001"]

@@ -30,9 +30,13 @@ def broker() -> Iterator[Broker]:
         for at in range(20):
             value = json.dumps({"name": f"n{at % 2}", "amount": at, "at": {"city": "Ottla"}}).encode()
             producer.produce(
-                "orders", None if at == 19 else value, None if at == 18 else b"k%d" % (at % 4), partition=at % 2,
-                timestamp=FIRST_MS + 1000 * at, headers=[("h", b"%d" % at), ("n", None)] if at < 2 else None,
-            )  # fmt: skip
+                "orders",
+                None if at == 19 else value,
+                None if at == 18 else b"k%d" % (at % 4),
+                partition=at % 2,
+                timestamp=FIRST_MS + 1000 * at,
+                headers=[("h", b"%d" % at), ("n", None)] if at < 2 else None,
+            )
         for name in ("n0", "n1"):
             producer.produce("people", name.upper().encode(), name.encode())
         producer.produce("my-topic", b"\xff")
@@ -228,11 +232,22 @@ def test_what_duckdb_has_becomes_json(query: Query) -> None:
     """
     assert query(statement) == [
         {
-            "big": 1, "d": 1.5, "nan": "NaN", "l": [1, None], "m": {"a": 1}, "s": {"b_base64": "/w=="},
-            "d8": "2020-01-02", "t": "2020-01-02T03:04:05.000006", "y": True, "i": "0 months 2 days 0 seconds",
-            "same": "x", "same_1": "y", "n": 253402300800, "far": "10000-01-01 00:00:00.000000",
+            "big": 1,
+            "d": 1.5,
+            "nan": "NaN",
+            "l": [1, None],
+            "m": {"a": 1},
+            "s": {"b_base64": "/w=="},
+            "d8": "2020-01-02",
+            "t": "2020-01-02T03:04:05.000006",
+            "y": True,
+            "i": "0 months 2 days 0 seconds",
+            "same": "x",
+            "same_1": "y",
+            "n": 253402300800,
+            "far": "10000-01-01 00:00:00.000000",
         }
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(

@@ -43,8 +43,9 @@ def test_one_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     assert it.value.exit_code == FAILED
     rows = json.loads(capsys.readouterr().out)
     assert [(each["leader"], each["elected"], each["error"]) for each in rows] == [
-        (1, True, None), (2, False, "PREFERRED_LEADER_NOT_AVAILABLE"),
-    ]  # fmt: skip
+        (1, True, None),
+        (2, False, "PREFERRED_LEADER_NOT_AVAILABLE"),
+    ]
 
 
 def test_none_needs_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,8 +21,11 @@ CASES: list[tuple[str, int | None, str, str, int | None, int, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("leader", "replicas", "isr", "required", "adding", "expected"), [each[1:] for each in CASES],
-                         ids=[each[0] for each in CASES])  # fmt: skip
+@pytest.mark.parametrize(
+    ("leader", "replicas", "isr", "required", "adding", "expected"),
+    [each[1:] for each in CASES],
+    ids=[each[0] for each in CASES],
+)
 def test_what_a_partition_lacks(
     leader: int | None, replicas: str, isr: str, required: int | None, adding: int, expected: set[str]
 ) -> None:

@@ -11,10 +11,14 @@ from ottla.coordinator.group.state import assignment_is_due
 @pytest.mark.parametrize(
     ("last_ms", "interval_ms", "now_ms", "is_due"),
     [
-        (0, 1000, 5, True), (5_000, 0, 5_000, True), (5_000, 1000, 5_000, False), (5_000, 1000, 5_999, False),
-        (5_000, 1000, 6_000, True), (5_000, 1000, 4_999, True),
+        (0, 1000, 5, True),
+        (5_000, 0, 5_000, True),
+        (5_000, 1000, 5_000, False),
+        (5_000, 1000, 5_999, False),
+        (5_000, 1000, 6_000, True),
+        (5_000, 1000, 4_999, True),
     ],
-)  # fmt: skip
+)
 def test_an_assignment_waits_for_its_interval_and_for_no_other_clock(
     last_ms: int, interval_ms: int, now_ms: int, is_due: bool
 ) -> None:

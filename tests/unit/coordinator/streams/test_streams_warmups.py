@@ -77,8 +77,10 @@ def test_tasks_wait_for_their_turn() -> None:
 
 def test_tasks_move_at_once_where_nobody_can_warm_up() -> None:
     for topology, settings, report in (
-        (SIMPLE, {}, NOTHING), (KEEPS, {"num_warmup_replicas": 0}, NOTHING), (KEEPS, {}, {}),
-    ):  # fmt: skip
+        (SIMPLE, {}, NOTHING),
+        (KEEPS, {"num_warmup_replicas": 0}, NOTHING),
+        (KEEPS, {}, {}),
+    ):
         groups = alone(topology, **settings)
         groups.join("b", topology, **report)
         groups.settle()
@@ -179,9 +181,7 @@ def check(groups: Groups, seed: int) -> int:
     members = groups.group().members.values()
     active = Counter(task for each in members for task in named(each.assigned.active))
     assert not active or max(active.values()) == 1, seed
-    held = Counter(
-        (each.process_id, task) for each in members for kind in each.assigned for task in named(kind)
-    )  # fmt: skip
+    held = Counter((each.process_id, task) for each in members for kind in each.assigned for task in named(kind))
     assert not held or max(held.values()) == 1, seed
     planned = sum(len(named(each.warmup)) for each in groups.group().refined.others.values())
     assert planned <= 2, seed
@@ -212,9 +212,11 @@ def test_standbys_are_in_other_zones() -> None:
     for _ in range(2):
         for number in range(20):
             zones = Counter(
-                members[name].client_tags["zone"] for name, tasks in first.items() for kind in tasks
+                members[name].client_tags["zone"]
+                for name, tasks in first.items()
+                for kind in tasks
                 if number in kind.get("0", ())
-            )  # fmt: skip
+            )
             assert zones == {"x": 1, "y": 1, "z": 1}
         loads = [sum(len(kind.get("0", ())) for kind in tasks) for tasks in first.values()]
         assert max(loads) - min(loads) <= 2

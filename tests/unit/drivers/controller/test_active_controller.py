@@ -46,8 +46,10 @@ def test_a_slow_subscriber_holds_back_no_decision() -> None:
         await turns(1)
         remote = [await node.controller.request(ApiKey.CREATE_TOPICS, asked(name)) for name in ("b", "a", "c")]
         assert [answer.response["topics"][0]["error_code"] for answer in remote] == [
-            0, ErrorCode.topic_already_exists, 0,
-        ]  # fmt: skip
+            0,
+            ErrorCode.topic_already_exists,
+            0,
+        ]
         assert set(node.controller.image.topics_by_name) == {"a", "b", "c"}
         assert not heard and not node.image.topics_by_name and not local.done()
         assert steps > 0
@@ -248,8 +250,11 @@ def test_heartbeats_that_change_nothing_write_nothing() -> None:
         end = node.quorum.end_offset
         for _ in range(50):
             assert await beat(node, epoch) == {
-                "error_code": 0, "is_caught_up": True, "is_fenced": False, "should_shut_down": False,
-            }  # fmt: skip
+                "error_code": 0,
+                "is_caught_up": True,
+                "is_fenced": False,
+                "should_shut_down": False,
+            }
         assert node.quorum.end_offset == end
 
     run(new_disk(), work)

@@ -69,11 +69,16 @@ class World:
         random = self.time.stream("ids")
         registered = {
             number: BrokerRegistration(
-                id=number, epoch=10 + number, incarnation_id=random_uuid(random), features={}, rack=None, fenced=False,
+                id=number,
+                epoch=10 + number,
+                incarnation_id=random_uuid(random),
+                features={},
+                rack=None,
+                fenced=False,
                 endpoints={"PLAINTEXT": Endpoint(f"broker{number}", PORT, SecurityProtocol.PLAINTEXT)},
             )
             for number in self.brokers
-        }  # fmt: skip
+        }
         self.image = replace(EMPTY_IMAGE, brokers=registered)
         self.active = True
         self.fenced: list[int] = []

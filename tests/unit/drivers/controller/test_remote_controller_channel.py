@@ -42,9 +42,15 @@ def test_a_request_that_waits_for_this_controller_stays_its_clients() -> None:
     async def main() -> None:
         nobody = cast(NodeClient, None)
         channel = RemoteControllerChannel(
-            ControllerNodes({2: Address("elsewhere", 1)}), nobody, nobody, own_timeout_ms=60_000,
-            forward_timeout_ms=60_000, retry_backoff_ms=1, changed=changed, here=cast(LocalControllerChannel, here),
-        )  # fmt: skip
+            ControllerNodes({2: Address("elsewhere", 1)}),
+            nobody,
+            nobody,
+            own_timeout_ms=60_000,
+            forward_timeout_ms=60_000,
+            retry_backoff_ms=1,
+            changed=changed,
+            here=cast(LocalControllerChannel, here),
+        )
         asking = asyncio.create_task(channel.send(ApiKey.CREATE_TOPICS, {}, version=5, requester=ALICE))
         await until(lambda: channel._looking)
         here.is_open = True

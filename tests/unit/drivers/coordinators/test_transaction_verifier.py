@@ -56,12 +56,15 @@ class Coordinator:
         self.requests.append(
             [
                 (
-                    each.transactional_id, each.producer_id, each.producer_epoch, each.verify_only,
+                    each.transactional_id,
+                    each.producer_id,
+                    each.producer_epoch,
+                    each.verify_only,
                     [TopicPartition(topic.name, number) for topic in each.topics for number in topic.partitions],
                 )
                 for each in asked
             ]
-        )  # fmt: skip
+        )
         self.was_asked.set()
         await self.may_answer.wait()
         if self.hangs_up:
@@ -105,10 +108,13 @@ def asking(
             partition=lambda name, number: SimpleNamespace(leader=2) if exists else None,
         )
         node = SimpleNamespace(
-            node_id=1, image=image, network=SystemNetwork(), random=random.Random(1),
+            node_id=1,
+            image=image,
+            network=SystemNetwork(),
+            random=random.Random(1),
             inter_broker_listener="PLAINTEXT",
             config=SimpleNamespace(request_timeout_ms=5000, socket_connection_setup_timeout_ms=5000),
-        )  # fmt: skip
+        )
         verifier = TransactionVerifier(node)
         try:
             await test(verifier, coordinator)

@@ -33,9 +33,12 @@ class Scrubbed:
         self.logs = self.managed.logs
         self.found: list[tuple[Log, DamagedLog]] = []
         self.scrubber = LogScrubber(
-            fs, self.logs, lambda: ScrubSettings(**settings), lambda log, error: self.found.append((log, error)),
+            fs,
+            self.logs,
+            lambda: ScrubSettings(**settings),
+            lambda log, error: self.found.append((log, error)),
             lambda key: 9,
-        )  # fmt: skip
+        )
         self.logs.on_log_suspected = self.scrubber.suspect
 
 

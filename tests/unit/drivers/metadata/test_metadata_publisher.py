@@ -218,10 +218,13 @@ def test_what_a_start_replays_of_its_snapshot_is_no_reason_for_another() -> None
 
 def test_the_delta_between_two_images_leads_from_one_to_the_other() -> None:
     before = one_broker(
-        *topic_records("a", 7), *topic_records("b", 8), r.ConfigRecord(2, "a", "x", "1"),
+        *topic_records("a", 7),
+        *topic_records("b", 8),
+        r.ConfigRecord(2, "a", "x", "1"),
         r.ConfigRecord(4, "", "y", "1"),
-        r.FeatureLevelRecord("group.version", 0), r.ProducerIdsRecord(1, 1, 1000),
-    )  # fmt: skip
+        r.FeatureLevelRecord("group.version", 0),
+        r.ProducerIdsRecord(1, 1, 1000),
+    )
     after = one_broker(
         *topic_records("b", 8, 3),
         *topic_records("a", 70),

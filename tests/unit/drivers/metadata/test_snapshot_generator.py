@@ -39,8 +39,9 @@ def test_who_votes_is_in_a_snapshot_that_a_start_writes_before_it_hears_of_a_hig
     quorum: Any = SimpleNamespace(
         core=SimpleNamespace(configurations=configurations),
         log=SimpleNamespace(bytes_since_snapshot=1000, newest_snapshot=None),
-        failure=None, write_snapshot=write_snapshot,
-    )  # fmt: skip
+        failure=None,
+        write_snapshot=write_snapshot,
+    )
     publisher: Any = SimpleNamespace(image=replace(EMPTY_IMAGE, offset=117, epoch=1), open_transaction=False)
 
     async def body() -> None:

@@ -86,10 +86,13 @@ def test_an_answer_is_bounded() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "https://issuer/keys", "https://issuer:8443/keys?x=y", "http://127.0.0.1:80/keys", "http://localhost/keys",
+        "https://issuer/keys",
+        "https://issuer:8443/keys?x=y",
+        "http://127.0.0.1:80/keys",
+        "http://localhost/keys",
         "http://[::1]:8080/keys",
     ],
-)  # fmt: skip
+)
 def test_urls_that_are_fetched(url: str) -> None:
     assert check_url("setting", url) == url
 
@@ -97,11 +100,21 @@ def test_urls_that_are_fetched(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "", "file:///etc/passwd", "http://issuer/keys", "http://localhost.example.org/", "http://169.254.169.254/latest",
-        "ftp://issuer/keys", "https:///keys", "https://issuer:x/keys", "https://a:b@issuer/keys", "https://issuer/\nkeys",
-        "https://iss uer/", "jar:file:x", "https://issuer:0/",
+        "",
+        "file:///etc/passwd",
+        "http://issuer/keys",
+        "http://localhost.example.org/",
+        "http://169.254.169.254/latest",
+        "ftp://issuer/keys",
+        "https:///keys",
+        "https://issuer:x/keys",
+        "https://a:b@issuer/keys",
+        "https://issuer/\nkeys",
+        "https://iss uer/",
+        "jar:file:x",
+        "https://issuer:0/",
     ],
-)  # fmt: skip
+)
 def test_urls_that_are_not(url: str) -> None:
     with pytest.raises(OttlaError):
         check_url("setting", url)

@@ -256,8 +256,9 @@ def test_a_bug_in_an_attempt_to_connect_fails_all_who_wait_and_is_tried_again_la
 
     run(body())
     assert [each.levelname for each in caplog.records if each.message == "internal error in a connection"] == [
-        "ERROR", "ERROR"
-    ]  # fmt: skip
+        "ERROR",
+        "ERROR",
+    ]
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0" * 9, b"\xff" * 40], ids=["empty", "zeros", "ones"])

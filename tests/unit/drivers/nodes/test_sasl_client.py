@@ -214,9 +214,11 @@ def test_tokens_of_a_provider_are_checked_with_its_keys(tmp_path: Path) -> None:
     async def test(url: str) -> None:
         oauth = f"{PREFIX}oauthbearer.sasl.oauthbearer."
         settings = {
-            f"{PREFIX}sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER", f"{oauth}jwks.endpoint.url": f"{url}/keys",
-            f"{oauth}expected.issuer": "me", f"{oauth}expected.audience": "kafka",
-        }  # fmt: skip
+            f"{PREFIX}sasl.enabled.mechanisms": "PLAIN,OAUTHBEARER",
+            f"{oauth}jwks.endpoint.url": f"{url}/keys",
+            f"{oauth}expected.issuer": "me",
+            f"{oauth}expected.audience": "kafka",
+        }
         known = config(
             **{
                 "listener.name.there.oauthbearer.sasl.jaas.config": f'{module} clientId="id" clientSecret="canary";',

@@ -174,7 +174,11 @@ def test_where_clients_log_in_only_the_listener_s_own_setting_asks_for_certifica
     texts = ssl_settings(tmp_path, AUTHORITY, AUTHORITY.issue("node"), client_auth="required")
     for more, expected in (({}, "none"), ({f"{ALIAS}ssl.client.auth": "requested"}, "requested")):
         found = ListenerCertificates(
-            config({**texts, **more}), "SSL", lambda path: Path(path).read_bytes(),
-            serves=True, among_nodes=False, has_login=True,
-        )  # fmt: skip
+            config({**texts, **more}),
+            "SSL",
+            lambda path: Path(path).read_bytes(),
+            serves=True,
+            among_nodes=False,
+            has_login=True,
+        )
         assert found.settings().client_auth == expected

@@ -55,10 +55,12 @@ def test_pem_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("password", [None, "geheim"])
 def test_pem_inline(password: str | None) -> None:
     texts = {
-        "ssl.keystore.type": "PEM", "ssl.truststore.type": "PEM",
-        "ssl.keystore.key": inline(NODE.key_pem(password)), "ssl.keystore.certificate.chain": inline(NODE.chain_pem),
+        "ssl.keystore.type": "PEM",
+        "ssl.truststore.type": "PEM",
+        "ssl.keystore.key": inline(NODE.key_pem(password)),
+        "ssl.keystore.certificate.chain": inline(NODE.chain_pem),
         "ssl.truststore.certificates": inline(ROOT.pem),
-    }  # fmt: skip
+    }
     if password is not None:
         texts["ssl.key.password"] = password
     assert connects(texts)
@@ -77,10 +79,13 @@ def test_stores_of_keytool(tmp_path: Path, trust: bytes) -> None:
     (tmp_path / "keys.jks").write_bytes(JKS_KEYS)
     (tmp_path / "trust.jks").write_bytes(trust)
     texts = {
-        "ssl.keystore.location": str(tmp_path / "keys.jks"), "ssl.keystore.password": PASSWORD,
-        "ssl.key.password": "key" + PASSWORD, "ssl.truststore.location": str(tmp_path / "trust.jks"),
-        "ssl.truststore.password": PASSWORD, "ssl.client.auth": "required",
-    }  # fmt: skip
+        "ssl.keystore.location": str(tmp_path / "keys.jks"),
+        "ssl.keystore.password": PASSWORD,
+        "ssl.key.password": "key" + PASSWORD,
+        "ssl.truststore.location": str(tmp_path / "trust.jks"),
+        "ssl.truststore.password": PASSWORD,
+        "ssl.client.auth": "required",
+    }
     assert loaded(texts).untrusted is None
     for name in ("ssl.keystore.password", "ssl.key.password", "ssl.truststore.password"):
         with pytest.raises(OttlaError, match="password"):
@@ -171,9 +176,11 @@ def test_the_fixtures_are_what_they_say() -> None:
 def test_nothing_shows_a_key_or_a_password(tmp_path: Path) -> None:
     """CVE-2026-33558: what is put into a message or a traceback does not have them."""
     texts = {
-        "ssl.keystore.type": "PEM", "ssl.keystore.key": inline(NODE.key_pem("canary-1")),
-        "ssl.keystore.certificate.chain": inline(NODE.chain_pem), "ssl.key.password": "canary-1",
-    }  # fmt: skip
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.key": inline(NODE.key_pem("canary-1")),
+        "ssl.keystore.certificate.chain": inline(NODE.chain_pem),
+        "ssl.key.password": "canary-1",
+    }
     found = loaded(texts)
     (tmp_path / "keys.p12").write_bytes(NODE.pkcs12("canary-2"))
     other = loaded({"ssl.keystore.location": str(tmp_path / "keys.p12"), "ssl.keystore.password": "canary-2"})

@@ -112,9 +112,14 @@ class Scripted(NodeClient):
         self.over = asyncio.Event()
 
     async def ask(
-        self, address: Address, api_key: int, values: Mapping[str, Any], *, versions: tuple[int, int],
+        self,
+        address: Address,
+        api_key: int,
+        values: Mapping[str, Any],
+        *,
+        versions: tuple[int, int],
         timeout_ms: int | None = None,
-    ) -> Answer:  # fmt: skip
+    ) -> Answer:
         step = next(self._script, None)
         if step is None:
             self.over.set()
@@ -133,9 +138,13 @@ def fetched(epoch: int = 4, leader: int = 1, **row: Any) -> Callable[[Mapping[st
     """An answer to Fetch, of the leader at ONE unless said otherwise."""
     endpoints = [{"node_id": 1, "host": "one", "port": 1}, {"node_id": 2, "host": "two", "port": 2}]
     values = {
-        "partition_index": 0, "error_code": 0, "high_watermark": -1, "records": b"",
-        "current_leader": {"leader_id": leader, "leader_epoch": epoch}, **row,
-    }  # fmt: skip
+        "partition_index": 0,
+        "error_code": 0,
+        "high_watermark": -1,
+        "records": b"",
+        "current_leader": {"leader_id": leader, "leader_epoch": epoch},
+        **row,
+    }
     topic = {"topic_id": METADATA_TOPIC_ID, "partitions": [values]}
     return lambda asked: {"error_code": 0, "responses": [topic], "node_endpoints": endpoints}
 
@@ -146,10 +155,14 @@ def piece(data: bytes, size: int, *, position: int | None = None) -> Callable[[M
     def answer(asked: Mapping[str, Any]) -> Any:
         wanted = asked["topics"][0]["partitions"][0]
         row = {
-            "index": 0, "error_code": 0, "snapshot_id": wanted["snapshot_id"], "size": size,
-            "position": wanted["position"] if position is None else position, "unaligned_records": data,
+            "index": 0,
+            "error_code": 0,
+            "snapshot_id": wanted["snapshot_id"],
+            "size": size,
+            "position": wanted["position"] if position is None else position,
+            "unaligned_records": data,
             "current_leader": {"leader_id": 1, "leader_epoch": 4},
-        }  # fmt: skip
+        }
         return {"error_code": 0, "topics": [{"name": METADATA_TOPIC, "partitions": [row]}], "node_endpoints": ()}
 
     return answer

@@ -25,9 +25,13 @@ def test_a_followers_connections_have_the_receive_buffer_that_the_settings_name(
     settings = {"log.dirs": "/nowhere"} | ({} if text is None else {SETTING: text})
     config = ServerConfig.load(None, settings, {})
     node = SimpleNamespace(
-        config=config, node_id=2, network=SystemNetwork(), random=random.Random(1), inter_broker_listener="PLAINTEXT",
+        config=config,
+        node_id=2,
+        network=SystemNetwork(),
+        random=random.Random(1),
+        inter_broker_listener="PLAINTEXT",
         image=SimpleNamespace(brokers={}, cluster_id=""),
-    )  # fmt: skip
+    )
 
     def option(connection: Any) -> int:
         sock = connection._transport.get_extra_info("socket")

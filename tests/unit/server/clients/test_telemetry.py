@@ -42,9 +42,13 @@ async def subscribe(client: Client, name: str, **settings: str | None) -> None:
 
 def push(got: dict[str, Any], metrics: bytes = METRICS, **more: Any) -> dict[str, Any]:
     return {
-        "client_instance_id": got["client_instance_id"], "subscription_id": got["subscription_id"],
-        "terminating": False, "compression_type": 0, "metrics": metrics, **more,
-    }  # fmt: skip
+        "client_instance_id": got["client_instance_id"],
+        "subscription_id": got["subscription_id"],
+        "terminating": False,
+        "compression_type": 0,
+        "metrics": metrics,
+        **more,
+    }
 
 
 CALLER = Caller("User:admin", "127.0.0.1", True)
@@ -221,10 +225,17 @@ def test_metrics_of_clients_are_shown(tmp_path: Path) -> None:
             assert node.http is not None
             nothing = (await node.http.pages.answer("GET", "/metrics", {}, CALLER)).body
             assert b"client_metrics" not in b"".join(nothing)
-            for data in (JAVA, LIBRDKAFKA, pushed(
-                gauge("kafka_server_x", point(1)), gauge("a.total", point(1, client_id="forged", **{"9-é": 'a"b'})),
-                counter("a", point(2)), gauge("same.name", point(1)), gauge("same_name", point(2)),
-            )):  # fmt: skip
+            for data in (
+                JAVA,
+                LIBRDKAFKA,
+                pushed(
+                    gauge("kafka_server_x", point(1)),
+                    gauge("a.total", point(1, client_id="forged", **{"9-é": 'a"b'})),
+                    counter("a", point(2)),
+                    gauge("same.name", point(1)),
+                    gauge("same_name", point(2)),
+                ),
+            ):
                 assert await answered(node, data) == ErrorCode.none
             for accept, parse in (("", parse_text), ("application/openmetrics-text", parse_openmetrics)):
                 body = (await node.http.pages.answer("GET", "/metrics", {"accept": accept}, CALLER)).body

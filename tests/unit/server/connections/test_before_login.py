@@ -192,9 +192,12 @@ def test_a_handler_that_fails_shows_nothing_of_its_request(
             await log_in(admin, "admin", "admin-secret")
             monkeypatch.setattr(alter_user_scram_credentials, "to_controller", fails)
             upsertion = {
-                "name": "ann", "mechanism": 1, "iterations": 4096, "salt": canary.encode(),
+                "name": "ann",
+                "mechanism": 1,
+                "iterations": 4096,
+                "salt": canary.encode(),
                 "salted_password": canary.encode(),
-            }  # fmt: skip
+            }
             asked = {"deletions": [], "upsertions": [upsertion]}
             answer = await admin.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, asked)
             monkeypatch.setattr(PlainServer, "step", fails)

@@ -71,9 +71,12 @@ async def work(client: Client) -> None:
         pass
     row = {"partition_index": 0, "committed_offset": 3, "committed_leader_epoch": -1, "committed_metadata": "kept" * 9}
     asked = {
-        "group_id": "group", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
+        "group_id": "group",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
         "topics": [{"name": topic, "partitions": [row]} for topic in ("a", "b")],
-    }  # fmt: skip
+    }
     while any(
         each["partitions"][0]["error_code"] for each in (await client.ask(ApiKey.OFFSET_COMMIT, 8, asked))["topics"]
     ):

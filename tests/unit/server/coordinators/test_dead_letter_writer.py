@@ -39,8 +39,11 @@ async def buried(node: Node, member: Member, **log: Any) -> tuple[list[bytes | N
     (partition,) = [each for each in node.replicas if each.topic_partition.topic == "t"]
     real = partition.log
     seen: dict[str, Any] = {
-        "read": real.read, "log_end_offset": real.log_end_offset, "high_watermark": real.high_watermark, **log,
-    }  # fmt: skip
+        "read": real.read,
+        "log_end_offset": real.log_end_offset,
+        "high_watermark": real.high_watermark,
+        **log,
+    }
     where = SimpleNamespace(topic_partition=partition.topic_partition, log=SimpleNamespace(**seen))
     done: list[None] = []
     writer = node.share.partitions._dead_letters

@@ -30,11 +30,14 @@ EPOCH = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("api", "version", "values", "strings"), [
-    (ApiKey.HEARTBEAT, 3, BEAT, 1),
-    (ApiKey.HEARTBEAT, 4, BEAT, 1),
-    (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, EPOCH, 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("api", "version", "values", "strings"),
+    [
+        (ApiKey.HEARTBEAT, 3, BEAT, 1),
+        (ApiKey.HEARTBEAT, 4, BEAT, 1),
+        (ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, EPOCH, 2),
+    ],
+)
 def test_a_frame_that_differs_in_any_other_byte_is_not_known(
     api: ApiKey, version: int, values: dict[str, Any], strings: int
 ) -> None:
@@ -142,8 +145,14 @@ def taken(monkeypatch: Any) -> list[ApiKey]:
 def test_a_member_joins_and_wants_part_again_as_before(
     tmp_path: Path, taken: list[ApiKey], join_version: int, sync_version: int
 ) -> None:
-    joins = {"group_id": "g", "session_timeout": 6000, "rebalance_timeout": 6000, "member_id": "",
-             "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b"x"}]}  # fmt: skip
+    joins = {
+        "group_id": "g",
+        "session_timeout": 6000,
+        "rebalance_timeout": 6000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [{"name": "range", "metadata": b"x"}],
+    }
     wants_part: dict[str, Any] = {"group_id": "g", "assignments": []}
     if sync_version >= 5:
         wants_part |= {"protocol_type": "consumer", "protocol_name": "range"}

@@ -24,8 +24,13 @@ def commit(offset: int, *, group: str = "g", partitions: int = 3, generation: in
         {"partition_index": p, "committed_offset": offset + p, "committed_leader_epoch": -1, "committed_metadata": "m"}
         for p in range(partitions)
     ]
-    return {"group_id": group, "generation_id_or_member_epoch": generation, "member_id": "", "group_instance_id": None,
-            "topics": [{"name": "t", "partitions": each}]}  # fmt: skip
+    return {
+        "group_id": group,
+        "generation_id_or_member_epoch": generation,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": "t", "partitions": each}],
+    }
 
 
 def errors_of(answer: Any) -> list[ErrorCode]:
@@ -82,8 +87,14 @@ def test_commits_sent_at_once_share_batches_and_are_answered_in_order(tmp_path: 
 
 def test_a_commit_that_is_no_longer_allowed_is_refused(tmp_path: Path) -> None:
     async def scene(node: Node, client: Client) -> None:
-        join = {"group_id": "g", "session_timeout": 6000, "rebalance_timeout": 6000, "member_id": "",
-                "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}  # fmt: skip
+        join = {
+            "group_id": "g",
+            "session_timeout": 6000,
+            "rebalance_timeout": 6000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+        }
         joined = await client.ask(ApiKey.JOIN_GROUP, 3, join)
         assert joined["error_code"] == ErrorCode.none
         answer = await client.ask(ApiKey.OFFSET_COMMIT, 8, commit(7))
@@ -190,8 +201,13 @@ def test_no_more_commits_are_remembered_than_the_limits_say(tmp_path: Path, monk
 def test_only_short_heartbeats_are_remembered(tmp_path: Path, length: int, is_kept: bool) -> None:
     async def scene(node: Node, client: Client) -> None:
         group_id = "h" * length
-        join = {"group_id": group_id, "member_id": "", "session_timeout": 6000, "rebalance_timeout": 6000,
-                "protocol_type": "consumer"}  # fmt: skip
+        join = {
+            "group_id": group_id,
+            "member_id": "",
+            "session_timeout": 6000,
+            "rebalance_timeout": 6000,
+            "protocol_type": "consumer",
+        }
         joined = await client.ask(ApiKey.JOIN_GROUP, 3, join | {"protocols": [{"name": "r", "metadata": b""}]})
         member = {"group_id": group_id, "generation_id": 1, "member_id": joined["member_id"]}
         await client.ask(ApiKey.SYNC_GROUP, 1, {**member, "assignments": []})
@@ -204,8 +220,14 @@ def test_only_short_heartbeats_are_remembered(tmp_path: Path, length: int, is_ke
 
 def test_heartbeats_that_repeat_are_checked_each_time(tmp_path: Path) -> None:
     async def scene(node: Node, client: Client) -> None:
-        join = {"group_id": "h", "session_timeout": 6000, "rebalance_timeout": 6000, "member_id": "",
-                "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}  # fmt: skip
+        join = {
+            "group_id": "h",
+            "session_timeout": 6000,
+            "rebalance_timeout": 6000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+        }
         joined = await client.ask(ApiKey.JOIN_GROUP, 3, join)
         member = {"group_id": "h", "generation_id": 1, "member_id": joined["member_id"]}
         assert (await client.ask(ApiKey.SYNC_GROUP, 1, {**member, "assignments": []}))["error_code"] == ErrorCode.none

@@ -49,9 +49,10 @@ def test_answers_are_those_of_the_handler(tmp_path: Path, monkeypatch: Any) -> N
                 await client.ask(ApiKey.OFFSET_COMMIT, rng.choice([6, 8]), commit(turn, group=group))
             elif happens < 0.18:
                 await client.ask(
-                    ApiKey.OFFSET_DELETE, 0,
+                    ApiKey.OFFSET_DELETE,
+                    0,
                     {"group_id": group, "topics": [{"name": "t", "partitions": [{"partition_index": 2}]}]},
-                )  # fmt: skip
+                )
             elif happens < 0.20:
                 await client.ask(ApiKey.DELETE_GROUPS, 2, {"groups_names": [group]})
             version = rng.choice(VERSIONS)

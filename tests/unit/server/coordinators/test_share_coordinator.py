@@ -134,12 +134,14 @@ def test_what_a_snapshot_says_again_is_pruned(tmp_path: Path) -> None:
         assert (answer["start_offset"], batches(answer)) == (20, [])
 
     play(
-        tmp_path, write, read,
+        tmp_path,
+        write,
+        read,
         **{
             "share.coordinator.snapshot.update.records.per.snapshot": "5",
             "share.coordinator.state.topic.prune.interval.ms": "20",
         },
-    )  # fmt: skip
+    )
 
 
 def test_deleted_state_has_to_be_initialized_again(tmp_path: Path) -> None:
@@ -185,9 +187,20 @@ APIS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("key", ["", "g", "g:0", "g:x:0", ":AAAAAAAAAAAAAAAAAAAAAA:0", " :AAAAAAAAAAAAAAAAAAAAAA:0",
-                                 "g:AAAAAAAAAAAAAAAAAAAAAA:", "g:AAAAAAAAAAAAAAAAAAAAAA:x",
-                                 "g:AAAAAAAAAAAAAAAAAAAAAA:2147483648"])  # fmt: skip
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "g",
+        "g:0",
+        "g:x:0",
+        ":AAAAAAAAAAAAAAAAAAAAAA:0",
+        " :AAAAAAAAAAAAAAAAAAAAAA:0",
+        "g:AAAAAAAAAAAAAAAAAAAAAA:",
+        "g:AAAAAAAAAAAAAAAAAAAAAA:x",
+        "g:AAAAAAAAAAAAAAAAAAAAAA:2147483648",
+    ],
+)
 def test_what_is_no_share_partition_has_no_coordinator(tmp_path: Path, key: str) -> None:
     async def scene(session: Session) -> None:
         assert (await session.find(key))["error_code"] == E.invalid_request

@@ -53,9 +53,15 @@ class Member:
 
     def fetch_values(self, *acks: tuple[int, int, int], number: int = 0, **more: Any) -> dict[str, Any]:
         return {
-            **self.values(*acks, number=number), "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20,
-            "max_records": 500, "batch_size": 500, "forgotten_topics_data": [], **more,
-        }  # fmt: skip
+            **self.values(*acks, number=number),
+            "max_wait": 0,
+            "min_bytes": 1,
+            "max_bytes": 1 << 20,
+            "max_records": 500,
+            "batch_size": 500,
+            "forgotten_topics_data": [],
+            **more,
+        }
 
     def values(self, *acks: tuple[int, int, int], number: int = 0, **more: Any) -> dict[str, Any]:
         """What ShareFetch and ShareAcknowledge have in common."""
@@ -65,8 +71,12 @@ class Member:
         partition = {"partition_index": number, "acknowledgement_batches": rows}
         topics = [{"topic_id": self.topic_id, "partitions": [partition]}]
         return {
-            "group_id": "g", "member_id": self.name, "share_session_epoch": self.epoch, "topics": topics, **more,
-        }  # fmt: skip
+            "group_id": "g",
+            "member_id": self.name,
+            "share_session_epoch": self.epoch,
+            "topics": topics,
+            **more,
+        }
 
     async def ask(self, *acks: tuple[int, int, int], **more: Any) -> Any:
         answer = await self.client.ask(ApiKey.SHARE_FETCH, 2, self.fetch_values(*acks, **more))
@@ -324,8 +334,13 @@ def test_read_committed_leaves_out_what_was_aborted(tmp_path: Path) -> None:
             records = bytearray(batch(count=2, **options))
             partition.append_as_leader(records, -1, now_ms=node.clock.now_ms(), guard=guard)
             topics = [{"name": "t", "partition_indexes": [0]}]
-            marker = {"producer_id": producer_id, "producer_epoch": 0, "transaction_result": committed,
-                      "coordinator_epoch": 0, "topics": topics}  # fmt: skip
+            marker = {
+                "producer_id": producer_id,
+                "producer_epoch": 0,
+                "transaction_result": committed,
+                "coordinator_epoch": 0,
+                "topics": topics,
+            }
             await producer.ask(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
         # Ten records, two aborted and a marker, two committed and a marker.
         assert await member.fetch(max_wait=5000) == [(0, 9, 1), (12, 15, 1)]

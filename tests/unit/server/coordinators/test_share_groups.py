@@ -30,9 +30,12 @@ class Session:
 
     async def heartbeat(self, member: str, epoch: int | None = None, topics: list[str] | None = None) -> Any:
         values = {
-            "group_id": "g", "member_id": member, "rack_id": None, "subscribed_topic_names": topics,
+            "group_id": "g",
+            "member_id": member,
+            "rack_id": None,
+            "subscribed_topic_names": topics,
             "member_epoch": self.epochs.get(member, 0) if epoch is None else epoch,
-        }  # fmt: skip
+        }
         answer = await self.client.ask(ApiKey.SHARE_GROUP_HEARTBEAT, 1, values)
         if not answer["error_code"]:
             self.epochs[member] = answer["member_epoch"]
@@ -151,10 +154,15 @@ def test_who_is_not_heard_of_is_removed(tmp_path: Path) -> None:
         await session.until("a", 0, 1)
 
     play(
-        tmp_path, scene,
-        **{"group.share.session.timeout.ms": "300", "group.share.min.session.timeout.ms": "1",
-           "group.share.heartbeat.interval.ms": "100", "group.share.min.heartbeat.interval.ms": "1"},
-    )  # fmt: skip
+        tmp_path,
+        scene,
+        **{
+            "group.share.session.timeout.ms": "300",
+            "group.share.min.session.timeout.ms": "1",
+            "group.share.heartbeat.interval.ms": "100",
+            "group.share.min.heartbeat.interval.ms": "1",
+        },
+    )
 
 
 def test_older_and_newer_epochs_are_fenced(tmp_path: Path) -> None:

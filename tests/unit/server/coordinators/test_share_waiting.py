@@ -184,9 +184,14 @@ def test_settings_hold_for_what_is_in_flight_and_after_a_restart(tmp_path: Path)
     play(tmp_path, before, after)
 
 
-@pytest.mark.parametrize(("settings", "taken"), [
-    ({}, (10, 11)), ({"retry_backoff_ms": "1", "retry_backoff_max_ms": "1"}, (10, 11)), ({"order": "key"}, (10, 10)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "taken"),
+    [
+        ({}, (10, 11)),
+        ({"retry_backoff_ms": "1", "retry_backoff_max_ms": "1"}, (10, 11)),
+        ({"order": "key"}, (10, 10)),
+    ],
+)
 def test_a_group_that_reads_only_what_is_committed_by_now_gets_nothing_aborted_again(
     tmp_path: Path, settings: dict[str, str], taken: tuple[int, int]
 ) -> None:
@@ -209,9 +214,12 @@ def test_a_group_that_reads_only_what_is_committed_by_now_gets_nothing_aborted_a
         asked = {"resources": [resource], "validate_only": False}
         await member.client.ask(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, asked)
         marker = {
-            "producer_id": 4000, "producer_epoch": 0, "transaction_result": False, "coordinator_epoch": 0,
+            "producer_id": 4000,
+            "producer_epoch": 0,
+            "transaction_result": False,
+            "coordinator_epoch": 0,
             "topics": [{"name": "t", "partition_indexes": [0]}],
-        }  # fmt: skip
+        }
         await member.client.ask(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
         assert not (await member.client.produce("t", batch(count=1)))["error_code"]
         found: set[int] = set()

@@ -54,12 +54,13 @@ class Session:
 
     async def add(self, answer: Any, *numbers: int, transactional_id: str = "x", version: int = 3) -> Any:
         found = await self.ask(
-            ApiKey.ADD_PARTITIONS_TO_TXN, version,
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            version,
             v3_and_below_transactional_id=transactional_id,
             v3_and_below_producer_id=answer["producer_id"],
             v3_and_below_producer_epoch=answer["producer_epoch"],
             v3_and_below_topics=[{"name": "t", "partitions": numbers}],
-        )  # fmt: skip
+        )
         return [
             row["partition_error_code"] for row in found["results_by_topic_v3_and_below"][0]["results_by_partition"]
         ]
@@ -77,9 +78,13 @@ class Session:
 
     async def end(self, answer: Any, committed: bool = True, version: int = 5, transactional_id: str = "x") -> Any:
         return await self.ask(
-            ApiKey.END_TXN, version, transactional_id=transactional_id, committed=committed,
-            producer_id=answer["producer_id"], producer_epoch=answer["producer_epoch"],
-        )  # fmt: skip
+            ApiKey.END_TXN,
+            version,
+            transactional_id=transactional_id,
+            committed=committed,
+            producer_id=answer["producer_id"],
+            producer_epoch=answer["producer_epoch"],
+        )
 
     async def describe(self, *transactional_ids: str) -> list[Any]:
         self.client.send(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": transactional_ids})
@@ -117,9 +122,13 @@ def play(path: Path, scene: Callable[[Session], Coroutine[Any, Any, None]], **se
 
 def broker_entry(answer: Any, numbers: Iterable[int], *, verify_only: bool = False, **more: Any) -> dict[str, Any]:
     return {
-        "transactional_id": "x", "producer_id": answer["producer_id"], "producer_epoch": answer["producer_epoch"],
-        "verify_only": verify_only, "topics": [{"name": "t", "partitions": tuple(numbers)}], **more,
-    }  # fmt: skip
+        "transactional_id": "x",
+        "producer_id": answer["producer_id"],
+        "producer_epoch": answer["producer_epoch"],
+        "verify_only": verify_only,
+        "topics": [{"name": "t", "partitions": tuple(numbers)}],
+        **more,
+    }
 
 
 def test_the_topic_is_created_with_kafkas_settings(tmp_path: Path) -> None:
@@ -127,9 +136,12 @@ def test_the_topic_is_created_with_kafkas_settings(tmp_path: Path) -> None:
         topic = session.node.image.topic(TRANSACTION_TOPIC)
         assert topic is not None and len(topic.partitions) == 2
         assert session.node.image.topic_config(TRANSACTION_TOPIC) == {
-            "cleanup.policy": "compact", "compression.type": "uncompressed", "min.insync.replicas": "1",
-            "segment.bytes": "104857600", "unclean.leader.election.enable": "false",
-        }  # fmt: skip
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "min.insync.replicas": "1",
+            "segment.bytes": "104857600",
+            "unclean.leader.election.enable": "false",
+        }
         for version in range(1, 7):
             found = await session.find("x", version=version)
             row = found if version < 4 else found[0]
@@ -201,8 +213,10 @@ def test_brokers_add_and_verify_partitions(tmp_path: Path, version: int) -> None
         )
         unknown, not_tried = ErrorCode.unknown_topic_or_partition, ErrorCode.operation_not_attempted
         assert answers == [
-            {"t": [NONE, ErrorCode.transaction_abortable]}, {"t": [FENCED]}, {"t": [not_tried, unknown]},
-        ]  # fmt: skip
+            {"t": [NONE, ErrorCode.transaction_abortable]},
+            {"t": [FENCED]},
+            {"t": [not_tried, unknown]},
+        ]
 
     play(tmp_path, scene)
 

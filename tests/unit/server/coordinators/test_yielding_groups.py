@@ -34,8 +34,13 @@ PARTITIONS = 4
 def commit(group: str, numbers: list[int]) -> dict[str, Any]:
     row = {"committed_offset": 7, "committed_leader_epoch": -1, "committed_metadata": "m"}
     partitions = [{"partition_index": number, **row} for number in numbers]
-    return {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
-            "topics": [{"name": "t", "partitions": partitions}]}  # fmt: skip
+    return {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": "t", "partitions": partitions}],
+    }
 
 
 def fetch(names: list[str]) -> dict[str, Any]:
@@ -209,9 +214,14 @@ def test_many_members_leave_in_steps_and_one_rebalance_follows(tmp_path: Path) -
 
     def joining(member: str = "") -> JoinGroup:
         return JoinGroup(
-            group_id="g", member_id=member, session_timeout_ms=60_000, rebalance_timeout_ms=60_000,
-            protocol_type="consumer", protocols={"range": b""}, require_known_member_id=False,
-        )  # fmt: skip
+            group_id="g",
+            member_id=member,
+            session_timeout_ms=60_000,
+            rebalance_timeout_ms=60_000,
+            protocol_type="consumer",
+            protocols={"range": b""},
+            require_known_member_id=False,
+        )
 
     async def test() -> None:
         async with running(str(tmp_path), SETTINGS) as node, turns_of(node) as turns:

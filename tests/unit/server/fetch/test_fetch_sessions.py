@@ -41,9 +41,11 @@ def test_an_incremental_fetch_answers_what_has_changed(tmp_path: Path, partition
 
             def seen(found: Any) -> tuple[int, int, int, bytes]:
                 return (
-                    found["error_code"], found["high_watermark"], found["log_start_offset"],
+                    found["error_code"],
+                    found["high_watermark"],
+                    found["log_start_offset"],
                     bytes(found["records"] or b""),
-                )  # fmt: skip
+                )
 
             def session(session_id: int, epoch: int, rows: list[dict[str, int]]) -> dict[str, Any]:
                 topics = [{"topic": "t", "partitions": rows}] if rows else []

@@ -69,9 +69,12 @@ class World:
 
     async def end(self, producer_id: int, partition: int, *, committed: bool) -> None:
         marker = {
-            "producer_id": producer_id, "producer_epoch": 0, "transaction_result": committed, "coordinator_epoch": 0,
+            "producer_id": producer_id,
+            "producer_epoch": 0,
+            "transaction_result": committed,
+            "coordinator_epoch": 0,
             "topics": [{"name": "t", "partition_indexes": [partition]}],
-        }  # fmt: skip
+        }
         found = await self._client.ask(ApiKey.WRITE_TXN_MARKERS, 1, {"markers": [marker]})
         assert not found["markers"][0]["topics"][0]["partitions"][0]["error_code"]
         offsets = self.model.open.pop((producer_id, partition), [])

@@ -286,9 +286,16 @@ def test_wrong_credentials_wait_and_say_nothing_of_names(tmp_path: Path, caplog:
             found._delay_s = 0.2
             said = set()
             for credentials in (
-                basic("alice", "canary-password"), basic("nobody", "canary-password"), basic("pat", "canary-password"),
-                "Basic canary!", "Bearer canary-token", "Digest canary", "Basic", "", basic("", "canary"),
-            ):  # fmt: skip
+                basic("alice", "canary-password"),
+                basic("nobody", "canary-password"),
+                basic("pat", "canary-password"),
+                "Basic canary!",
+                "Bearer canary-token",
+                "Digest canary",
+                "Basic",
+                "",
+                basic("", "canary"),
+            ):
                 began = asyncio.get_running_loop().time()
                 with pytest.raises(Unauthorized) as refused:
                     await found.identify(credentials, None, "10.0.0.9")
@@ -309,11 +316,12 @@ def test_wrong_credentials_wait_and_say_nothing_of_names(tmp_path: Path, caplog:
 def test_tokens(tmp_path: Path) -> None:
     """As OAUTHBEARER takes them on a listener: signed by a known key, for this audience, by this issuer, not over."""
     settings = {
-        **SASL, f"{PREFIX}sasl.enabled.mechanisms": "OAUTHBEARER",
+        **SASL,
+        f"{PREFIX}sasl.enabled.mechanisms": "OAUTHBEARER",
         f"{PREFIX}oauthbearer.sasl.oauthbearer.jwks.endpoint.url": "http://127.0.0.1:9/keys",
         f"{PREFIX}oauthbearer.sasl.oauthbearer.expected.audience": "kafka",
         f"{PREFIX}oauthbearer.sasl.oauthbearer.expected.issuer": "https://issuer",
-    }  # fmt: skip
+    }
     now = int(time.time())
 
     def token(**changes: Any) -> str:
@@ -414,12 +422,15 @@ def test_a_port_where_nobody_could_log_in_does_not_start(
         ({"ottla.http.security.protocol": "TLS"}, "SASL_SSL"),
         ({f"{PREFIX}ssl.keystore.loction": "x"}, "unknown setting"),
         (
-            {"ottla.http.security.protocol": "SASL_SSL", "listeners": "HTTP://127.0.0.1:9092",
-             "listener.security.protocol.map": "HTTP:PLAINTEXT"},
+            {
+                "ottla.http.security.protocol": "SASL_SSL",
+                "listeners": "HTTP://127.0.0.1:9092",
+                "listener.security.protocol.map": "HTTP:PLAINTEXT",
+            },
             "a listener is named HTTP",
         ),
     ],
-)  # fmt: skip
+)
 def test_settings_that_cannot_be(settings: dict[str, str], said: str) -> None:
     with pytest.raises(OttlaError, match=said):
         ServerConfig.load(overrides={"log.dirs": "/data", **settings})
@@ -483,6 +494,7 @@ def test_logins_are_in_the_audit_log(tmp_path: Path) -> None:
     log = "".join(each.read_text() for each in (tmp_path / "audit").rglob("*.jsonl"))
     of_http = [each for each in map(json.loads, log.splitlines()) if each.get("listener") == "HTTP"]
     assert [(each["event"], each.get("principal"), each.get("claimed")) for each in of_http] == [
-        ("LoggedIn", "User:root", None), ("LoginFailed", None, "root")
-    ]  # fmt: skip
+        ("LoggedIn", "User:root", None),
+        ("LoginFailed", None, "root"),
+    ]
     assert "c0ffee" not in log and {each["mechanism"] for each in of_http} == {"Basic"}

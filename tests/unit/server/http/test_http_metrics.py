@@ -532,9 +532,11 @@ def test_transactions_from_their_beginning_to_their_end_and_one_that_hangs(tmp_p
             now_ms = node.clock.now_ms()
             producer = {"producer_id": given["producer_id"], "producer_epoch": 0, "base_sequence": 0}
             adding = {
-                "transactional_id": "id", "producer_id": given["producer_id"], "producer_epoch": 0,
+                "transactional_id": "id",
+                "producer_id": given["producer_id"],
+                "producer_epoch": 0,
                 "topics": [{"name": "t", "partitions": [0]}],
-            }  # fmt: skip
+            }
             await client.ask(ApiKey.ADD_PARTITIONS_TO_TXN, 3, {f"v3_and_below_{k}": v for k, v in adding.items()})
             late_ms = now_ms - node.config["transaction.max.timeout.ms"] - http_metrics.LATE_TRANSACTION_MS - 1
             late = build_batch([SimpleRecord(late_ms, None, b"v")], transactional=True, **producer)
@@ -623,9 +625,10 @@ def test_a_thousand_clients_that_were_heard_last_are_shown(tmp_path: Any) -> Non
                 produce.record("", f"made-up-{number}", 1.0, now_ms + number)
             found = await scrape(node)
             shown = {
-                dict(labels)["clientId"] for labels in found["kafka_server_quota_byte_rate"]
+                dict(labels)["clientId"]
+                for labels in found["kafka_server_quota_byte_rate"]
                 if dict(labels)["resource"] == "Produce"
-            }  # fmt: skip
+            }
             assert len(shown) == 1_000 and "made-up-1009" in shown and "made-up-9" not in shown
 
     run(test())

@@ -25,12 +25,19 @@ from tests.unit.server.node import Client
 def member(number: int, roles: str, directory: Path, port: int) -> Node:
     listeners = "PLAINTEXT://127.0.0.1:0" + (f",CONTROLLER://127.0.0.1:{port}" if "controller" in roles else "")
     settings = {
-        "process.roles": roles, "node.id": str(number), "controller.quorum.voters": f"1@127.0.0.1:{port}",
-        "controller.listener.names": "CONTROLLER", "log.dirs": str(directory / str(number)), "listeners": listeners,
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT", SETTING: "true",
-        "offsets.topic.num.partitions": "1", "offsets.topic.replication.factor": "1",
-        "ottla.log.slow.request.ms": "-1", "auto.create.topics.enable": "false",
-    }  # fmt: skip
+        "process.roles": roles,
+        "node.id": str(number),
+        "controller.quorum.voters": f"1@127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "log.dirs": str(directory / str(number)),
+        "listeners": listeners,
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        SETTING: "true",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": "1",
+        "ottla.log.slow.request.ms": "-1",
+        "auto.create.topics.enable": "false",
+    }
     config = ServerConfig.load(None, settings, {})
     return Node(config, OsFileSystem(), SystemClock(), random.Random(number), SystemNetwork())
 

@@ -78,12 +78,14 @@ async def work(directory: str) -> None:
         client = await Client.connect(node)
         await client.create("t")
         quota = {
-            "entries": [{
-                "entity": [{"entity_type": "client-id", "entity_name": "test"}],
-                "ops": [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}],
-            }],
+            "entries": [
+                {
+                    "entity": [{"entity_type": "client-id", "entity_name": "test"}],
+                    "ops": [{"key": "producer_byte_rate", "value": 1000.0, "remove": False}],
+                }
+            ],
             "validate_only": False,
-        }  # fmt: skip
+        }
         for _ in range(3):  # shortcuts are learned
             await client.produce("t", batch(100))
             await client.fetch("t", 0)

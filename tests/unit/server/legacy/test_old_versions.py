@@ -42,8 +42,12 @@ def producing(topic: str, records: bytes | None, acks: int = 1, partition: int =
 
 def fetching(topic: str, offset: int, *, wait_ms: int = 0, max_bytes: int = 1 << 20, min_bytes: int = 1) -> Any:
     rows = [{"partition": 0, "fetch_offset": offset, "partition_max_bytes": max_bytes}]
-    return {"replica_id": -1, "max_wait": wait_ms, "min_bytes": min_bytes,
-            "topics": [{"topic": topic, "partitions": rows}]}  # fmt: skip
+    return {
+        "replica_id": -1,
+        "max_wait": wait_ms,
+        "min_bytes": min_bytes,
+        "topics": [{"topic": topic, "partitions": rows}],
+    }
 
 
 async def produce(client: Client, version: int, topic: str, records: bytes | None) -> tuple[int, int]:
@@ -226,8 +230,11 @@ def test_what_takes_long_goes_to_a_thread_and_stays_in_order(tmp_path: Path, mon
                 client.send(ApiKey.PRODUCE, 2, producing("t", sent), correlation_id=n)
             offsets = [await client.receive(ApiKey.PRODUCE, 2) for _ in range(4)]
             assert [each["responses"][0]["partition_responses"][0]["base_offset"] for each in offsets] == [
-                0, 200, 201, 202,
-            ]  # fmt: skip
+                0,
+                200,
+                201,
+                202,
+            ]
             assert threads == 2
             client.close()
 
@@ -350,8 +357,12 @@ def test_offsets_of_zookeepers_time_are_the_groups(tmp_path: Path) -> None:
             for version in (0, 1):
                 row = {"partition_index": 0, "committed_offset": 40 + version, "committed_metadata": "m"}
                 rows = [row, {**row, "partition_index": 9}]
-                values = {"group_id": GROUP, "generation_id_or_member_epoch": -1, "member_id": "",
-                          "topics": [{"name": "t", "partitions": rows}]}  # fmt: skip
+                values = {
+                    "group_id": GROUP,
+                    "generation_id_or_member_epoch": -1,
+                    "member_id": "",
+                    "topics": [{"name": "t", "partitions": rows}],
+                }
                 answer = await client.ask(ApiKey.OFFSET_COMMIT, version, values)
                 codes = {row["partition_index"]: row["error_code"] for row in answer["topics"][0]["partitions"]}
                 assert codes == {0: 0, 9: unknown}

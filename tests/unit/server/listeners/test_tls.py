@@ -368,13 +368,17 @@ def test_a_node_of_another_authority_is_kept_out(tmp_path: Path, caplog: pytest.
         async with running(str(tmp_path / "data"), settings(tmp_path)) as node:
             other = Authority("Elsewhere")
             texts = {
-                "process.roles": "broker", "node.id": "9", "controller.listener.names": "SSL",
-                "listeners": "INTERNAL://127.0.0.1:0", "inter.broker.listener.name": "INTERNAL",
+                "process.roles": "broker",
+                "node.id": "9",
+                "controller.listener.names": "SSL",
+                "listeners": "INTERNAL://127.0.0.1:0",
+                "inter.broker.listener.name": "INTERNAL",
                 "listener.security.protocol.map": "INTERNAL:SSL,SSL:SSL",
                 "controller.quorum.bootstrap.servers": f"127.0.0.1:{node.ports['SSL']}",
-                "initial.broker.registration.timeout.ms": "1000", "log.dirs": str(tmp_path / "other"),
+                "initial.broker.registration.timeout.ms": "1000",
+                "log.dirs": str(tmp_path / "other"),
                 **ssl_settings(tmp_path / "tls-9", other, other.issue("node-9"), client_auth="required"),
-            }  # fmt: skip
+            }
             broker = Node(
                 ServerConfig.load(None, texts, {}), OsFileSystem(), SystemClock(), random.Random(9), SystemNetwork()
             )

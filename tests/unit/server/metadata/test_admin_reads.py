@@ -62,9 +62,15 @@ ENDPOINTS = [
 @pytest.mark.parametrize(("endpoint_type", "code", "message"), ENDPOINTS)
 def test_other_endpoints(endpoint_type: int, code: ErrorCode, message: str) -> None:
     assert describe_cluster(node_of(image_of()), {"endpoint_type": endpoint_type}, 1) == {
-        "throttle_time": 0, "error_code": code, "error_message": message, "endpoint_type": 1, "cluster_id": "",
-        "controller_id": -1, "brokers": [], "cluster_authorized_operations": -(2**31),
-    }  # fmt: skip
+        "throttle_time": 0,
+        "error_code": code,
+        "error_message": message,
+        "endpoint_type": 1,
+        "cluster_id": "",
+        "controller_id": -1,
+        "brokers": [],
+        "cluster_authorized_operations": -(2**31),
+    }
 
 
 def five_and_two() -> Any:
@@ -136,16 +142,25 @@ def test_fields_of_a_described_topic() -> None:
     values = {"topics": [{"name": "five"}], "response_partition_limit": 1}
     (found,) = describe_partitions(five_and_two(), values)["topics"]
     assert found == {
-        "error_code": ErrorCode.none, "name": "five", "topic_id": topic_id("five"), "is_internal": False,
+        "error_code": ErrorCode.none,
+        "name": "five",
+        "topic_id": topic_id("five"),
+        "is_internal": False,
         "topic_authorized_operations": 3576,
         "partitions": [
             {
-                "error_code": ErrorCode.none, "partition_index": 0, "leader_id": 1, "leader_epoch": 3,
-                "replica_nodes": [1], "isr_nodes": [1], "eligible_leader_replicas": [2], "last_known_elr": [3],
+                "error_code": ErrorCode.none,
+                "partition_index": 0,
+                "leader_id": 1,
+                "leader_epoch": 3,
+                "replica_nodes": [1],
+                "isr_nodes": [1],
+                "eligible_leader_replicas": [2],
+                "last_known_elr": [3],
                 "offline_replicas": [],
             }
         ],
-    }  # fmt: skip
+    }
 
 
 def configured() -> Any:

@@ -125,7 +125,7 @@ WITHOUT = image_of(brokers=(broker(1), broker(3)))
         ([ALIVE, FENCED, WITHOUT], 0, False),  # unregistered
         ([ALIVE, FENCED, WITHOUT, FENCED], 0, False),
     ],
-)  # fmt: skip
+)
 def test_how_long_a_broker_is_listed(images: list[MetadataImage], wait_s: float, listed: bool) -> None:
     assert World(*images, wait_s=wait_s).listed == ([1, 2, 3] if listed else [1, 3])
 
@@ -140,7 +140,7 @@ def test_how_long_a_broker_is_listed(images: list[MetadataImage], wait_s: float,
         ([ALONE_FENCED], 2, None),
         ([ALONE_FENCED, FENCED], 1, [1, 2, 3]),  # a node that joins, where the only other one is away
     ],
-)  # fmt: skip
+)
 def test_who_is_away_is_followed_from_the_first_other_broker_on(
     images: list[MetadataImage], node_id: int, listed: list[int] | None
 ) -> None:
@@ -182,7 +182,7 @@ PARTITIONS: Callable[..., Any] = asking(ApiKey.DESCRIBE_TOPIC_PARTITIONS)
 @pytest.mark.parametrize(
     ("images", "lost", "alive"),
     [([ALIVE], False, True), ([ALIVE], True, False), ([ALIVE, FENCED], False, False), ([ALIVE, BACK], True, False)],
-)  # fmt: skip
+)
 def test_a_broker_that_is_listed_and_gone_leads_and_coordinates_nothing(
     images: list[MetadataImage], lost: bool, alive: bool
 ) -> None:

@@ -109,8 +109,10 @@ def test_offsets_that_are_kept_for_ever_can_be_written() -> None:
     """The retention that a client of version 2 gives may reach beyond the last millisecond that there is."""
     shard = GroupShard(GroupConfig.from_settings(ServerConfig.load()), random.Random(1))
     commit = OffsetCommit(
-        group_id="g", offsets=[OffsetToCommit("t", 0, 5, -1, "")], retention_ms=2**63 - 1,
-    )  # fmt: skip
+        group_id="g",
+        offsets=[OffsetToCommit("t", 0, 5, -1, "")],
+        retention_ms=2**63 - 1,
+    )
     shard.ask(1, commit, Now(0, TIME))
     (write,) = [effect for effect in shard.take() if isinstance(effect, Write)]
     (record,) = write.records

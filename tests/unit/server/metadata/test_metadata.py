@@ -32,9 +32,14 @@ def errors(response: dict[str, Any]) -> dict[str, ErrorCode]:
 def test_one_topic_of_one_node(version: int) -> None:
     response = ask(node_of(image_of(topic("a", partition(1), partition(1)))), {"topics": named("a")}, version)
     first = {
-        "error_code": ErrorCode.none, "partition_index": 0, "leader_id": 1, "replica_nodes": [1], "isr_nodes": [1],
-        "offline_replicas": [], "leader_epoch": 3 if version >= 7 else -1,
-    }  # fmt: skip
+        "error_code": ErrorCode.none,
+        "partition_index": 0,
+        "leader_id": 1,
+        "replica_nodes": [1],
+        "isr_nodes": [1],
+        "offline_replicas": [],
+        "leader_epoch": 3 if version >= 7 else -1,
+    }
     (found,) = response["topics"]
     assert found["partitions"] == [first, {**first, "partition_index": 1}]
     assert found["name"] == "a"

@@ -220,8 +220,13 @@ def test_a_long_request_that_waits_does_not_hold_back_the_next(tmp_path: Path) -
 
 def commit_values(offset: int) -> dict[str, Any]:
     each = {"partition_index": 0, "committed_offset": offset, "committed_leader_epoch": -1, "committed_metadata": ""}
-    return {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
-            "topics": [{"name": "t", "partitions": [each]}]}  # fmt: skip
+    return {
+        "group_id": "g",
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": [{"name": "t", "partitions": [each]}],
+    }
 
 
 GROUPS = {"offsets.topic.num.partitions": "1", "offsets.commit.timeout.ms": "60000"}

@@ -84,9 +84,13 @@ def on_a_node(
 
 async def end(client: Client, epoch: int, *partitions: int, topic: str = "t", committed: bool = False) -> Any:
     marker = {
-        "producer_id": P, "producer_epoch": epoch, "transaction_result": committed, "coordinator_epoch": 0,
-        "transaction_version": 2, "topics": [{"name": topic, "partition_indexes": partitions}],
-    }  # fmt: skip
+        "producer_id": P,
+        "producer_epoch": epoch,
+        "transaction_result": committed,
+        "coordinator_epoch": 0,
+        "transaction_version": 2,
+        "topics": [{"name": topic, "partition_indexes": partitions}],
+    }
     found = await client.ask(ApiKey.WRITE_TXN_MARKERS, 2, {"markers": [marker]})
     return [row["error_code"] for row in found["markers"][0]["topics"][0]["partitions"]]
 
@@ -111,8 +115,11 @@ def test_the_coordinator_is_asked_once_a_transaction(tmp_path: Path, version: in
 def test_what_a_producer_hears(tmp_path: Path) -> None:
     """As it is, or where its version does not know the error, as one with which it tries again."""
     unreachable = {
-        E.network_exception, E.coordinator_load_in_progress, E.coordinator_not_available, E.not_coordinator,
-    }  # fmt: skip
+        E.network_exception,
+        E.coordinator_load_in_progress,
+        E.coordinator_not_available,
+        E.not_coordinator,
+    }
 
     async def test(node: Any, client: Client, coordinator: Coordinator) -> None:
         for version in (10, 11, 12):
@@ -229,10 +236,14 @@ def test_offsets_are_verified_like_batches(tmp_path: Path) -> None:
         async def commit(version: int, epoch: int = 0) -> ErrorCode:
             row = {"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}
             request = {
-                "transactional_id": "x", "group_id": "g", "producer_id": P, "producer_epoch": epoch,
-                "generation_id_or_member_epoch": -1, "member_id": "",
+                "transactional_id": "x",
+                "group_id": "g",
+                "producer_id": P,
+                "producer_epoch": epoch,
+                "generation_id_or_member_epoch": -1,
+                "member_id": "",
                 "topics": [{"name": "t", "partitions": [row]}],
-            }  # fmt: skip
+            }
             (topic,) = (await client.ask(ApiKey.TXN_OFFSET_COMMIT, version, request))["topics"]
             found: ErrorCode = topic["partitions"][0]["error_code"]
             return found
@@ -270,10 +281,14 @@ def test_offsets_by_topic_id(tmp_path: Path) -> None:
         async def commit(topic_ids: list[UUID], *, generation: int = -1, version: int = 6) -> list[tuple[Any, ...]]:
             rows = [{"partition_index": n, "committed_offset": 5, "committed_metadata": ""} for n in (0, 7)]
             request = {
-                "transactional_id": "x", "group_id": "g", "producer_id": P, "producer_epoch": 0,
-                "generation_id_or_member_epoch": generation, "member_id": "",
+                "transactional_id": "x",
+                "group_id": "g",
+                "producer_id": P,
+                "producer_epoch": 0,
+                "generation_id_or_member_epoch": generation,
+                "member_id": "",
                 "topics": [{"name": "t", "topic_id": each, "partitions": rows} for each in topic_ids],
-            }  # fmt: skip
+            }
             answer = await client.ask(ApiKey.TXN_OFFSET_COMMIT, version, request)
             return [
                 (topic["topic_id"] if version >= 6 else topic["name"], row["partition_index"], row["error_code"])

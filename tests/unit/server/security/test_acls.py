@@ -35,8 +35,11 @@ async def create(client: Client, *creations: dict[str, Any], version: int = 3) -
 async def describe(client: Client, version: int = 3, **more: Any) -> set[tuple[str, str, int]]:
     answer = await client.ask(ApiKey.DESCRIBE_ACLS, version, wanted(**more))
     assert answer["error_code"] == 0, answer
-    return {(each["resource_name"], acl["principal"], acl["operation"])
-            for each in answer["resources"] for acl in each["acls"]}  # fmt: skip
+    return {
+        (each["resource_name"], acl["principal"], acl["operation"])
+        for each in answer["resources"]
+        for acl in each["acls"]
+    }
 
 
 async def delete(client: Client, version: int = 3, **more: Any) -> list[str]:
@@ -84,12 +87,18 @@ def test_the_controller_decides_for_a_broker_elsewhere(tmp_path: Any) -> None:
     held = reserve(0)
     port = held.getsockname()[1]
     common = {
-        "controller.quorum.voters": f"1@127.0.0.1:{port}", "controller.listener.names": "CONTROLLER",
-        "ottla.cluster.id": "Jk3UMx2zQ0y8oVh1mE5cRw", "group.initial.rebalance.delay.ms": "0",
-    }  # fmt: skip
+        "controller.quorum.voters": f"1@127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "ottla.cluster.id": "Jk3UMx2zQ0y8oVh1mE5cRw",
+        "group.initial.rebalance.delay.ms": "0",
+    }
     controller = {
-        **OPEN, **common, "process.roles": "controller", "node.id": "1", "listeners": f"CONTROLLER://127.0.0.1:{port}",
-    }  # fmt: skip
+        **OPEN,
+        **common,
+        "process.roles": "controller",
+        "node.id": "1",
+        "listeners": f"CONTROLLER://127.0.0.1:{port}",
+    }
     broker = {**CLOSED, **common, "process.roles": "broker", "node.id": "2"}
 
     async def test() -> None:
@@ -99,8 +108,10 @@ def test_the_controller_decides_for_a_broker_elsewhere(tmp_path: Any) -> None:
             assert refused["error_code"] == ErrorCode.cluster_authorization_failed
             describe_cluster = creation("kafka-cluster", resource_type=4, principal=ANONYMOUS, operation=8)
             assert await create(client, describe_cluster, creation(), creation(operation=1)) == [
-                0, 0, ErrorCode.invalid_request
-            ]  # fmt: skip
+                0,
+                0,
+                ErrorCode.invalid_request,
+            ]
             assert may(node, "User:alice", "orders") and may(first, "User:alice", "orders")
             assert len(await describe(client)) == 2, "at once"
             assert await delete(client, resource_type_filter=2) == ["orders"]
@@ -162,9 +173,12 @@ def test_a_denial_is_logged_with_who_what_where_and_why(caplog: pytest.LogCaptur
         ask(authorizer, "orders")
         assert [record.getMessage() for record in caplog.records] == ["denied"]
         assert caplog.records[0].ottla_fields == {
-            "principal": "User:alice", "operation": "READ", "host": "10.0.0.1", "resource": "TOPIC:LITERAL:orders",
+            "principal": "User:alice",
+            "operation": "READ",
+            "host": "10.0.0.1",
+            "resource": "TOPIC:LITERAL:orders",
             "rule": "DefaultDeny",
-        }  # fmt: skip
+        }
         ask(authorizer, "orders")
         ask(authorizer, "orders", log_denial=False)
         assert len(caplog.records) == 1, "the same again, and a look-up that only filters"

@@ -94,8 +94,10 @@ def test_logins_denials_and_changes(tmp_path: Path) -> None:
     assert logins == [("User:admin", "PLAIN", "127.0.0.1", True), ("User:alice", "PLAIN", "127.0.0.1", True)]
     first, again = named(found, "LoginFailed")
     assert (first["claimed"], first["allowed"], first["reason"]) == (
-        "mallory", False, "Authentication failed: Invalid username or password"
-    )  # fmt: skip
+        "mallory",
+        False,
+        "Authentication failed: Invalid username or password",
+    )
     assert again["times"] == 1 and again["claimed"] == "mallory"
     denied = {
         (each["principal"], each["operation"], each["resource"]): each["rule"] for each in named(found, "AccessDenied")
@@ -187,13 +189,19 @@ def test_a_change_through_another_broker_names_the_client(tmp_path: Path) -> Non
     held = reserve(0)
     port = held.getsockname()[1]
     common = {
-        "ottla.audit.topic": "audit", "default.replication.factor": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{port}", "controller.listener.names": "CONTROLLER",
-        "ottla.cluster.id": "Jk3UMx2zQ0y8oVh1mE5cRw", "ottla.audit.directory": str(tmp_path / "audit"),
-    }  # fmt: skip
+        "ottla.audit.topic": "audit",
+        "default.replication.factor": "1",
+        "controller.quorum.voters": f"1@127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
+        "ottla.cluster.id": "Jk3UMx2zQ0y8oVh1mE5cRw",
+        "ottla.audit.directory": str(tmp_path / "audit"),
+    }
     controller = {
-        **common, "process.roles": "controller", "node.id": "1", "listeners": f"CONTROLLER://127.0.0.1:{port}",
-    }  # fmt: skip
+        **common,
+        "process.roles": "controller",
+        "node.id": "1",
+        "listeners": f"CONTROLLER://127.0.0.1:{port}",
+    }
     broker = {**common, "process.roles": "broker", "node.id": "2"}
 
     async def test() -> None:

@@ -254,9 +254,12 @@ def test_a_failure_is_answered_late_and_then_closed(tmp_path: Path, token: bytes
 def upsertion(name: str, mechanism: scram.ScramMechanism, password: str, iterations: int = 4096) -> dict[str, Any]:
     salted = scram.salted_password(mechanism, password, b"salt", iterations)
     return {
-        "name": name, "mechanism": mechanism.number, "iterations": iterations, "salt": b"salt",
+        "name": name,
+        "mechanism": mechanism.number,
+        "iterations": iterations,
+        "salt": b"salt",
         "salted_password": salted,
-    }  # fmt: skip
+    }
 
 
 async def alter(client: Client, *, deletions: Any = (), upsertions: Any = ()) -> dict[str, int]:
@@ -313,14 +316,29 @@ def test_credentials_are_altered_and_described_as_by_kafka(tmp_path: Path) -> No
             await log_in(admin, "admin", "admin-secret")
             one, two = scram.SHA_256, scram.SHA_512
             many = [
-                upsertion("a", one, "x"), upsertion("b", one, "x"), upsertion("b", two, "x"), upsertion("", one, "x"),
-                upsertion("c", one, "x", 4095), upsertion("d", one, "x", 16_385), upsertion("e", two, "x", 16_384),
-                {**upsertion("f", one, "x"), "mechanism": 3}, {**upsertion("g", one, "x"), "salted_password": b""},
-            ]  # fmt: skip
+                upsertion("a", one, "x"),
+                upsertion("b", one, "x"),
+                upsertion("b", two, "x"),
+                upsertion("", one, "x"),
+                upsertion("c", one, "x", 4095),
+                upsertion("d", one, "x", 16_385),
+                upsertion("e", two, "x", 16_384),
+                {**upsertion("f", one, "x"), "mechanism": 3},
+                {**upsertion("g", one, "x"), "salted_password": b""},
+            ]
             gone = [{"name": "h", "mechanism": 1}, {"name": "i", "mechanism": 0}]
             assert await alter(admin, deletions=gone, upsertions=many) == {
-                "a": 0, "b": 92, "": 93, "c": 93, "d": 93, "e": 0, "f": 33, "g": 93, "h": 91, "i": 33,
-            }  # fmt: skip
+                "a": 0,
+                "b": 92,
+                "": 93,
+                "c": 93,
+                "d": 93,
+                "e": 0,
+                "f": 33,
+                "g": 93,
+                "h": 91,
+                "i": 33,
+            }
 
             async def described(*names: str) -> Any:
                 users = [{"name": each} for each in names] or None
@@ -546,9 +564,12 @@ def test_quotas_are_those_of_the_user(tmp_path: Path) -> None:
             admin = await connect(node)
             await log_in(admin, "admin", "admin-secret")
             entries = [
-                {"entity": [{"entity_type": "user", "entity_name": name}], "ops": [{"key": "request_percentage",
-                 "value": value, "remove": False}]} for name, value in (("ANONYMOUS", 0.0001), ("alice", 1000.0))
-            ]  # fmt: skip
+                {
+                    "entity": [{"entity_type": "user", "entity_name": name}],
+                    "ops": [{"key": "request_percentage", "value": value, "remove": False}],
+                }
+                for name, value in (("ANONYMOUS", 0.0001), ("alice", 1000.0))
+            ]
             answer = await admin.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, {"entries": entries, "validate_only": False})
             assert not any(each["error_code"] for each in answer["entries"])
             client = await connect(node)
@@ -694,8 +715,10 @@ def test_frames_of_any_kind_before_the_login_end_nothing_but_their_connection(tm
         messages.encode_request(ApiKey.SASL_AUTHENTICATE, 0, 1, "t", {"auth_bytes": b"c=biws,r=abc,p=AAAA"}),
         messages.encode_request(ApiKey.API_VERSIONS, 0, 1, "t", {}),
         messages.encode_request(ApiKey.METADATA, 9, 1, "t", {"topics": []}),
-        b"\0alice\0wrong", b"", b"\0",
-    ]  # fmt: skip
+        b"\0alice\0wrong",
+        b"",
+        b"\0",
+    ]
 
     def mutated() -> bytes:
         data = bytearray(chance.choice(seeds))

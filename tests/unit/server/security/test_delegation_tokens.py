@@ -50,10 +50,14 @@ USERS = (
 @asynccontextmanager
 async def with_tokens(directory: Path, more: Mapping[str, str] | None = None) -> AsyncIterator[Node]:
     settings = {
-        **SETTINGS, "delegation.token.secret.key": SECRET, f"{PREFIX}plain.sasl.jaas.config": USERS,
-        "listeners": f"{NAME}://127.0.0.1:0,CONTROLLER://127.0.0.1:0", "controller.listener.names": "CONTROLLER",
-        "listener.security.protocol.map": f"{NAME}:{NAME},CONTROLLER:PLAINTEXT", **(more or {}),
-    }  # fmt: skip
+        **SETTINGS,
+        "delegation.token.secret.key": SECRET,
+        f"{PREFIX}plain.sasl.jaas.config": USERS,
+        "listeners": f"{NAME}://127.0.0.1:0,CONTROLLER://127.0.0.1:0",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": f"{NAME}:{NAME},CONTROLLER:PLAINTEXT",
+        **(more or {}),
+    }
     async with running(str(directory), settings) as node:
         yield node
 
@@ -151,9 +155,11 @@ def test_periods(tmp_path: Path) -> None:
 
             made = await create(alice)
             for key, field, asked, expected in (
-                (RENEW, "renew_period", 1000, 1000), (RENEW, "renew_period", -1, HOUR_MS),
-                (EXPIRE, "expiry_time_period", 3 * HOUR_MS, 2 * HOUR_MS), (EXPIRE, "expiry_time_period", 5000, 5000),
-            ):  # fmt: skip
+                (RENEW, "renew_period", 1000, 1000),
+                (RENEW, "renew_period", -1, HOUR_MS),
+                (EXPIRE, "expiry_time_period", 3 * HOUR_MS, 2 * HOUR_MS),
+                (EXPIRE, "expiry_time_period", 5000, 5000),
+            ):
                 before = node.clock.now_ms()
                 answer = await alice.ask(key, 2, {"hmac": made["hmac"], field: asked})
                 assert answer["error_code"] == 0
@@ -303,9 +309,11 @@ def test_a_login_with_a_token(tmp_path: Path, mechanism: scram.ScramMechanism) -
             )
             assert (await converse(client, again, mechanism))["error_code"] == 0, "renewed in place (KIP-368)"
             for name, secret in (
-                (made["token_id"], password(made)[:-4] + "abc="), (made["token_id"], "alice-secret"),
-                ("alice", "alice-secret"), ("AAAAAAAAAAAAAAAAAAAAAA", password(made)),
-            ):  # fmt: skip
+                (made["token_id"], password(made)[:-4] + "abc="),
+                (made["token_id"], "alice-secret"),
+                ("alice", "alice-secret"),
+                ("AAAAAAAAAAAAAAAAAAAAAA", password(made)),
+            ):
                 client, answer = await login(node, name, secret, mechanism)
                 assert answer["error_code"] == 58 and made["token_id"] not in answer["error_message"]
                 assert await closed(client) == b""

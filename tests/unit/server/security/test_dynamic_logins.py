@@ -63,9 +63,10 @@ def test_users_come_and_go(tmp_path: Path) -> None:
             await metadata(alice)  # who is logged in stays so, as in Kafka
             asked = {"resource_type": 4, "resource_name": "1", "configuration_keys": [JAAS]}
             shown = await client.ask(
-                ApiKey.DESCRIBE_CONFIGS, 4,
+                ApiKey.DESCRIBE_CONFIGS,
+                4,
                 {"resources": [asked], "include_synonyms": True, "include_documentation": False},
-            )  # fmt: skip
+            )
             assert "cAnArY" not in str(shown) and "cAnArY" not in repr(node.config)
             assert await alter(client, {JAAS: None}) == (0, "")
             assert await logged_in(node, "alice", "alice-secret") is not None

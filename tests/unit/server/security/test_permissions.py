@@ -76,9 +76,12 @@ async def with_coordinators(client: Client) -> None:
 def commit(group: str) -> dict[str, Any]:
     rows = [{"partition_index": 0, "committed_offset": 3, "committed_leader_epoch": -1, "committed_metadata": ""}]
     return {
-        "group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None,
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
         "topics": [{"name": "t", "partitions": rows}],
-    }  # fmt: skip
+    }
 
 
 def refused_rows(answer: Any) -> list[ErrorCode]:
@@ -242,16 +245,27 @@ def test_no_shortcut_answers_by_rules_that_have_changed(tmp_path: Path) -> None:
         rules = rule(node, everything)
         offsets = {"groups": [{"group_id": "g", "topics": [{"name": "t", "partition_indexes": [0]}]}]}
         join = {
-            "group_id": "j", "session_timeout": 30_000, "rebalance_timeout": 1000, "member_id": "",
-            "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}],
-        }  # fmt: skip
+            "group_id": "j",
+            "session_timeout": 30_000,
+            "rebalance_timeout": 1000,
+            "member_id": "",
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+        }
         joined = await client.ask(ApiKey.JOIN_GROUP, 3, join)
         member = {"group_id": "j", "generation_id": joined["generation_id"], "member_id": joined["member_id"]}
         await client.ask(ApiKey.SYNC_GROUP, 2, {**member, "assignments": []})
         consumer = {
-            "group_id": "k", "member_id": "m", "member_epoch": 0, "instance_id": None, "rack_id": None,
-            "rebalance_timeout": 1000, "subscribed_topic_names": ["t"], "server_assignor": None, "topic_partitions": [],
-        }  # fmt: skip
+            "group_id": "k",
+            "member_id": "m",
+            "member_epoch": 0,
+            "instance_id": None,
+            "rack_id": None,
+            "rebalance_timeout": 1000,
+            "subscribed_topic_names": ["t"],
+            "server_assignor": None,
+            "topic_partitions": [],
+        }
         epoch = (await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, consumer))["member_epoch"]
         beat = {**consumer, "member_epoch": epoch, "rebalance_timeout": -1, "subscribed_topic_names": None}
         beat["topic_partitions"] = None
@@ -282,13 +296,23 @@ def test_no_shortcut_answers_by_rules_that_have_changed(tmp_path: Path) -> None:
 def test_an_acl_counts_from_the_next_request_on(tmp_path: Path) -> None:
     """The real authorizer: a DENY that is created on one connection refuses what another one repeats."""
     deny = {
-        "resource_type": TOPIC, "resource_name": "t", "resource_pattern_type": 3, "principal": "User:ANONYMOUS",
-        "host": "*", "operation": WRITE, "permission_type": 2,
-    }  # fmt: skip
+        "resource_type": TOPIC,
+        "resource_name": "t",
+        "resource_pattern_type": 3,
+        "principal": "User:ANONYMOUS",
+        "host": "*",
+        "operation": WRITE,
+        "permission_type": 2,
+    }
     found = {
-        "resource_type_filter": TOPIC, "resource_name_filter": "t", "pattern_type_filter": 3, "principal_filter": None,
-        "host_filter": None, "operation": 1, "permission_type": 1,
-    }  # fmt: skip
+        "resource_type_filter": TOPIC,
+        "resource_name_filter": "t",
+        "pattern_type_filter": 3,
+        "principal_filter": None,
+        "host_filter": None,
+        "operation": 1,
+        "permission_type": 1,
+    }
 
     async def test(node: Any, client: Client) -> None:
         other = await Client.connect(node)
@@ -416,9 +440,17 @@ def test_share_consumers_read_and_acknowledge_what_they_may(tmp_path: Path) -> N
         where = {"partition_index": 0, "acknowledgement_batches": []}
         topics = [{"topic_id": id_of(node), "partitions": [where]}]
         fetch = {
-            "group_id": "s", "member_id": "m", "share_session_epoch": 0, "max_wait": 0, "min_bytes": 0,
-            "max_bytes": 1 << 20, "max_records": 10, "batch_size": 10, "topics": topics, "forgotten_topics_data": [],
-        }  # fmt: skip
+            "group_id": "s",
+            "member_id": "m",
+            "share_session_epoch": 0,
+            "max_wait": 0,
+            "min_bytes": 0,
+            "max_bytes": 1 << 20,
+            "max_records": 10,
+            "batch_size": 10,
+            "topics": topics,
+            "forgotten_topics_data": [],
+        }
         denied = {ErrorCode.topic_authorization_failed}
         assert refusals(await client.ask(ApiKey.SHARE_FETCH, 1, fetch)) == denied
         done = [{"first_offset": 0, "last_offset": 0, "acknowledge_types": [1]}]
@@ -542,9 +574,16 @@ def test_members_of_groups_with_hidden_topics_are_hidden(tmp_path: Path) -> None
     async def test(node: Any, client: Client) -> None:
         await with_coordinators(client)
         consumer = {
-            "group_id": "k", "member_id": "m", "member_epoch": 0, "instance_id": None, "rack_id": None,
-            "rebalance_timeout": 1000, "subscribed_topic_names": ["t"], "server_assignor": None, "topic_partitions": [],
-        }  # fmt: skip
+            "group_id": "k",
+            "member_id": "m",
+            "member_epoch": 0,
+            "instance_id": None,
+            "rack_id": None,
+            "rebalance_timeout": 1000,
+            "subscribed_topic_names": ["t"],
+            "server_assignor": None,
+            "topic_partitions": [],
+        }
         assert not (await client.ask(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, consumer))["error_code"]
         asked = {"group_ids": ["k"], "include_authorized_operations": True}
         rules = rule(node, lambda operation, kind, name: kind == GROUP and operation == DESCRIBE)
@@ -574,9 +613,13 @@ def test_topics_are_deleted_by_who_may_and_hidden_from_who_may_not(tmp_path: Pat
         rows = {row["name"] or row["topic_id"]: row["error_code"] for row in answer["responses"]}
         denied = ErrorCode.topic_authorization_failed
         assert rows == {
-            "t": denied, "u": denied, "missing": denied, "none": ErrorCode.unknown_topic_or_partition,
-            ids["v"]: denied, UUID(int=9): ErrorCode.unknown_topic_id,
-        }  # fmt: skip
+            "t": denied,
+            "u": denied,
+            "missing": denied,
+            "none": ErrorCode.unknown_topic_or_partition,
+            ids["v"]: denied,
+            UUID(int=9): ErrorCode.unknown_topic_id,
+        }
         assert len(node.image.topics_by_name) == 3
         rules.allows = lambda operation, kind, name: (operation, kind) == (DELETE, CLUSTER)
         answer = await client.ask(ApiKey.DELETE_TOPICS, 1, {"topic_names": ["t"], "timeout": 1000})
@@ -643,8 +686,9 @@ def test_a_refused_search_for_coordinators_creates_no_topic(tmp_path: Path) -> N
 def enveloped(key: ApiKey, version: int, values: Any, principal: str, host: bytes) -> dict[str, Any]:
     return {
         "request_data": bytes(messages.encode_request(key, version, 1, "inside", values)),
-        "request_principal": encode_principal(principal), "client_host_address": host,
-    }  # fmt: skip
+        "request_principal": encode_principal(principal),
+        "client_host_address": host,
+    }
 
 
 def test_an_envelope_needs_the_broker_s_permission_and_that_of_its_client(tmp_path: Path) -> None:

@@ -28,13 +28,16 @@ def config_of(directory: Path) -> ServerConfig:
     authority = Authority()
     tls = ssl_settings(directory / "tls", authority, authority.issue("node"))
     lines = {
-        **SETTINGS, **tls, f"{PREFIX}plain.sasl.jaas.config": f'{jaas} username="${{env:NODE_USER}}" password="x";',
-        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:${env:NODE_PORT}", "log.dirs": f"{directory}/data",
+        **SETTINGS,
+        **tls,
+        f"{PREFIX}plain.sasl.jaas.config": f'{jaas} username="${{env:NODE_USER}}" password="x";',
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0,SSL://127.0.0.1:${env:NODE_PORT}",
+        "log.dirs": f"{directory}/data",
         "config.providers": "file,env",
         "config.providers.file.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
         "config.providers.file.param.allowed.paths": str(directory),
         "config.providers.env.class": "org.apache.kafka.common.config.provider.EnvVarConfigProvider",
-    }  # fmt: skip
+    }
     (directory / "secrets").write_text(f"pw={CANARY}\n")
     data = "\n".join(f"{name}={text}" for name, text in lines.items()).encode()
     environ = {"NODE_USER": "alice", "NODE_PORT": "0"}
@@ -71,10 +74,19 @@ def test_a_node(tmp_path: Path) -> None:
             assert answer["responses"][0]["error_code"] == 42 and CANARY not in str(answer), "no such file"
             await client.create("orders", {"leader.replication.throttled.replicas": "0:1"})
             refused = await client.ask(
-                ApiKey.INCREMENTAL_ALTER_CONFIGS, 1,
-                {"resources": [{"resource_type": 2, "resource_name": "orders", "configs": [
-                    {"name": "retention.ms", "config_operation": 0, "value": text}]}], "validate_only": False},
-            )  # fmt: skip
+                ApiKey.INCREMENTAL_ALTER_CONFIGS,
+                1,
+                {
+                    "resources": [
+                        {
+                            "resource_type": 2,
+                            "resource_name": "orders",
+                            "configs": [{"name": "retention.ms", "config_operation": 0, "value": text}],
+                        }
+                    ],
+                    "validate_only": False,
+                },
+            )
             assert refused["responses"][0]["error_code"] == 40 and CANARY not in str(refused)
             client.close()
         finally:

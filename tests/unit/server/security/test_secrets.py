@@ -74,18 +74,29 @@ def test_each_reaches_code_as_a_secret_and_is_shown_nowhere(name: str) -> None:
     by_option = ServerConfig.load(None, {name: text}, {})
     dynamic = EffectiveConfig({}, {name: text}, {f"listener.name.external.{name}": text})
     found = [
-        config[name], by_variable[name], by_option[name], of_listener(config, "EXTERNAL", name),
-        of_mechanism(config, "EXTERNAL", "SCRAM-SHA-512", name), in_file(config, "EXTERNAL", "SCRAM-SHA-512", name),
-    ]  # fmt: skip
+        config[name],
+        by_variable[name],
+        by_option[name],
+        of_listener(config, "EXTERNAL", name),
+        of_mechanism(config, "EXTERNAL", "SCRAM-SHA-512", name),
+        in_file(config, "EXTERNAL", "SCRAM-SHA-512", name),
+    ]
     assert [type(each) for each in found] == [Secret] * 6 and {each.reveal() for each in found} == {text}
     assert all(type(config.static[each]) is Secret for each in everywhere(name))
     login = jaas_of(config, "EXTERNAL", "SCRAM-SHA-512") if name == "sasl.jaas.config" else None
     entries = [*broker_entries(config.effective), *broker_entries(dynamic), *cluster_entries(dynamic)]
     shown = [
-        repr(found), f"{found[0]} {found[3]}", str(dict(config)), repr(config.static), repr(login), str(entries),
-        str(config.text(name)), str(config.without_effect), repr(config.effective.parsed),
+        repr(found),
+        f"{found[0]} {found[3]}",
+        str(dict(config)),
+        repr(config.static),
+        repr(login),
+        str(entries),
+        str(config.text(name)),
+        str(config.without_effect),
+        repr(config.effective.parsed),
         repr(ConfigRecord(4, "1", f"listener.name.external.{name}", text)),
-    ]  # fmt: skip
+    ]
     assert CANARY not in "\n".join(shown)
 
 
@@ -99,10 +110,12 @@ def test_a_dump_of_the_metadata_hides_it(name: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        f"ssl.keystore.pasword={CANARY}", f"listener.name.external.ssl.key.pasword={CANARY}",
-        f"sasl.jaas.config=org.example.Login required password=\"{CANARY}\";", f"num.io.threads={CANARY}x",
+        f"ssl.keystore.pasword={CANARY}",
+        f"listener.name.external.ssl.key.pasword={CANARY}",
+        f'sasl.jaas.config=org.example.Login required password="{CANARY}";',
+        f"num.io.threads={CANARY}x",
     ],
-)  # fmt: skip
+)
 def test_errors_of_passwords_name_the_setting_alone(line: str) -> None:
     """A mistyped name is the likeliest mistake; what is no password by its name may be shown."""
     try:
@@ -129,9 +142,11 @@ def test_a_running_node_shows_none(tmp_path: Path) -> None:
     logging.getLogger("ottla").setLevel(logging.DEBUG)
     settings = {
         f"{PREFIX}plain.sasl.jaas.config": JAAS.replace(";", f' user_admin="{CANARY}" user_alice="{CANARY}";'),
-        "delegation.token.secret.key": CANARY, "sasl.oauthbearer.client.credentials.client.secret": CANARY,
-        "ssl.keystore.password": CANARY, "ottla.http.listener": "127.0.0.1:0",
-    }  # fmt: skip
+        "delegation.token.secret.key": CANARY,
+        "sasl.oauthbearer.client.credentials.client.secret": CANARY,
+        "ssl.keystore.password": CANARY,
+        "ottla.http.listener": "127.0.0.1:0",
+    }
 
     async def test() -> None:
         async with audited(tmp_path, settings) as node:

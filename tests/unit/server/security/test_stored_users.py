@@ -66,10 +66,15 @@ def test_a_stored_credential_lets_its_user_in_and_bad_rows_stand_alone(tmp_path:
                 kept = node.image.scram_credentials["carol", mechanism.number]
                 assert (kept.salt, kept.stored_key) == (b"salt", both[mechanism.number - 1]["stored_key"])
             wrong = [
-                (row(""), bad), (row("d", number=3), unknown), (row("d", iterations=4095), bad),
-                (row("d", iterations=16_385), bad), (row("d", salt=b""), bad), (row("d", stored_key=b"x" * 31), bad),
-                (row("d", server_key=b"x" * 64), bad), (row("d", number=2, stored_key=b"x" * 32), bad),
-            ]  # fmt: skip
+                (row(""), bad),
+                (row("d", number=3), unknown),
+                (row("d", iterations=4095), bad),
+                (row("d", iterations=16_385), bad),
+                (row("d", salt=b""), bad),
+                (row("d", stored_key=b"x" * 31), bad),
+                (row("d", server_key=b"x" * 64), bad),
+                (row("d", number=2, stored_key=b"x" * 32), bad),
+            ]
             for each, code in wrong:
                 assert await stored(admin, each, row("good")) == [code, 0], each["name"]
             twice = ErrorCode.duplicate_resource
@@ -114,13 +119,18 @@ def test_a_broker_forwards_it_and_the_audit_log_has_no_key(tmp_path: Path) -> No
     held = reserve(0)
     port = held.getsockname()[1]
     common = {
-        "controller.quorum.voters": f"1@127.0.0.1:{port}", "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@127.0.0.1:{port}",
+        "controller.listener.names": "CONTROLLER",
         "listener.security.protocol.map": f"{NAME}:{NAME},CONTROLLER:PLAINTEXT",
-        "ottla.cluster.id": "Jk3UMx2zQ0y8oVh1mE5cRw", "ottla.audit.directory": str(tmp_path / "audit"),
-    }  # fmt: skip
+        "ottla.cluster.id": "Jk3UMx2zQ0y8oVh1mE5cRw",
+        "ottla.audit.directory": str(tmp_path / "audit"),
+    }
     controller = {
-        **common, "process.roles": "controller", "node.id": "1", "listeners": f"CONTROLLER://127.0.0.1:{port}",
-    }  # fmt: skip
+        **common,
+        "process.roles": "controller",
+        "node.id": "1",
+        "listeners": f"CONTROLLER://127.0.0.1:{port}",
+    }
     broker = {**SETTINGS, **common, "process.roles": "broker", "node.id": "2"}
 
     async def test() -> None:

@@ -24,8 +24,10 @@ def test_only_the_latest_record_of_a_key_stays_at_its_offset() -> None:
     log.log.roll()
     assert log.clean()
     assert [(each.offset, each.key, each.value, each.timestamp) for each in log.records()] == [
-        (1, b"b", b"1", NOW + 1), (2, b"a", b"2", NOW), (3, b"c", b"1", NOW + 1),
-    ]  # fmt: skip
+        (1, b"b", b"1", NOW + 1),
+        (2, b"a", b"2", NOW),
+        (3, b"c", b"1", NOW + 1),
+    ]
     assert log.log.cleaned_offset == 4
     assert log.fs.read_bytes(f"{ROOT}/cleaner-offset-checkpoint") == b"0\n1\nt 0 4\n"
     assert not log.clean()
@@ -46,8 +48,11 @@ def test_a_batch_keeps_its_place_producer_and_codec(codec: Codec) -> None:
     log = Compaction()
     log.put(
         [(b"a", b"1"), (b"b", b"x" * 100), (b"c", b"y" * 100), (b"d", b"1")],
-        producer_id=5, producer_epoch=2, base_sequence=0, codec=codec,
-    )  # fmt: skip
+        producer_id=5,
+        producer_epoch=2,
+        base_sequence=0,
+        codec=codec,
+    )
     (before,) = log.headers()
     log.put([(b"a", b"2"), (b"d", b"2")])
     log.log.roll()
@@ -70,8 +75,9 @@ def test_headers_and_append_times_stay() -> None:
     log.clean()
     (header, kept), _ = batches(log.log)
     assert [(each.offset, each.timestamp, each.headers) for each in kept] == [
-        (1, NOW, (("h", b"1"), ("n", None))), (2, NOW, (("h", b"1"), ("n", None))),
-    ]  # fmt: skip
+        (1, NOW, (("h", b"1"), ("n", None))),
+        (2, NOW, (("h", b"1"), ("n", None))),
+    ]
     assert (header.base_timestamp, header.max_timestamp, header.timestamp_type) == (NOW, NOW, 1)
 
 
@@ -187,8 +193,9 @@ def test_the_dirtiest_of_several_logs_comes_first() -> None:
     assert chosen is not None and chosen[0] is other and chosen[1].ratio == 1.0
     assert log.clean_all() == 2
     assert read_offset_checkpoint(log.fs, f"{ROOT}/cleaner-offset-checkpoint") == {
-        KEY: 2, KEY._replace(partition=1): 1,
-    }  # fmt: skip
+        KEY: 2,
+        KEY._replace(partition=1): 1,
+    }
 
 
 @pytest.mark.parametrize("checkpoint", [b"0\n1\nt 0 99\n", b"0\n1\nt 0 0\n", b"nonsense"])

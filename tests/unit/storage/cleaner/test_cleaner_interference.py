@@ -165,8 +165,9 @@ def test_a_cleaning_is_logged_and_counted(caplog: pytest.LogCaptureFixture) -> N
     with caplog.at_level(logging.INFO, "ottla.cleaner"):
         assert log.clean()
     assert [each.message.split(" records=")[0] for each in caplog.records] == [
-        "compacted", "records without a key were removed",
-    ]  # fmt: skip
+        "compacted",
+        "records without a key were removed",
+    ]
     totals, last = log.cleaner.totals, log.cleaner.last
     assert last is not None and last.records_read == 7 and last.records_kept == 1
     assert totals.cleanings == 1 and totals.bytes_written == last.bytes_written

@@ -26,9 +26,13 @@ def deletable(config: LogConfig, *newest: int, high_watermark: int = 1000, log_s
     """Deletable segments among segments of 100 bytes and ten offsets each."""
     segments = [Facts(10 * number, 100, each) for number, each in enumerate(newest)]
     return count_deletable(
-        segments, config, log_start_offset=log_start, high_watermark=high_watermark, log_end_offset=10 * len(segments),
+        segments,
+        config,
+        log_start_offset=log_start,
+        high_watermark=high_watermark,
+        log_end_offset=10 * len(segments),
         now_ms=NOW,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("age_ms", "expected"), [(4999, 0), (5000, 0), (5001, 1)])

@@ -256,8 +256,9 @@ def test_coordinators_may_write_control_records_and_several_batches() -> None:
     control = build_batch(some(1), control=True, producer_id=3, producer_epoch=0, transactional=True)
     found = append(control + GOOD, ValidationPolicy(codec=Codec.ZSTD), origin=COORDINATOR)
     assert [(header.base_offset, header.is_control, header.codec) for header in found.headers] == [
-        (100, True, Codec.NONE), (101, False, Codec.ZSTD)
-    ]  # fmt: skip
+        (100, True, Codec.NONE),
+        (101, False, Codec.ZSTD),
+    ]
     assert (found.first_offset, found.last_offset) == (100, 103)
 
 

@@ -304,10 +304,17 @@ def test_an_open_transaction_survives_a_crash_and_a_clean_stop() -> None:
             fs.fsync_all()
             fs.restart(power_loss=True)
         log = load_log(
-            fs, DIRECTORY, KEY, None, LogConfig(), now_ms=NOW + 10_000, clean_shutdown=is_clean,
-            recovery_point=3 if is_clean else 0, random=log._random,
+            fs,
+            DIRECTORY,
+            KEY,
+            None,
+            LogConfig(),
+            now_ms=NOW + 10_000,
+            clean_shutdown=is_clean,
+            recovery_point=3 if is_clean else 0,
+            random=log._random,
             producers=ProducerSettings(1000, verifies_transactions=True),
-        )  # fmt: skip
+        )
         log.high_watermark = log.log_end_offset
         assert (log.log_end_offset, log.last_stable_offset) == (3, 0)
         log.producer_state.remove_expired(NOW + 1_000_000)

@@ -34,8 +34,15 @@ def filled(*, close: bool, producer: int = -1) -> SimulatedFileSystem:
     log = load(fs, SMALL)
     for number in range(COUNT):
         sequence = number if producer >= 0 else -1
-        append(log, 1, size=300, timestamp=NOW + number, producer_id=producer, producer_epoch=min(producer, 0),
-               base_sequence=sequence)  # fmt: skip
+        append(
+            log,
+            1,
+            size=300,
+            timestamp=NOW + number,
+            producer_id=producer,
+            producer_epoch=min(producer, 0),
+            base_sequence=sequence,
+        )
     if close:
         log.close()
     assert [segment.base_offset for segment in log.segments] == BASES

@@ -36,9 +36,15 @@ def reconciled(
         return topic is not None and topic.name in topics
 
     return Reconciliation(
-        member, epoch, target, subscribed, group.partition_epoch, owned, subscription_changed=changed,
+        member,
+        epoch,
+        target,
+        subscribed,
+        group.partition_epoch,
+        owned,
+        subscription_changed=changed,
         reads_nothing=not topics,
-    ).next()  # fmt: skip
+    ).next()
 
 
 class Reconciliation:

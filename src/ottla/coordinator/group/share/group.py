@@ -118,9 +118,12 @@ class ShareGroup:
             self.deadlines.pop(member_id, None)
             return
         self.members[member_id] = replace(
-            self.members.get(member_id) or ShareMember(member_id), rack_id=value.rack_id,
-            client_id=value.client_id, client_host=value.client_host, topics=tuple(value.subscribed_topic_names),
-        )  # fmt: skip
+            self.members.get(member_id) or ShareMember(member_id),
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topics=tuple(value.subscribed_topic_names),
+        )
 
     def _replay_group(self, _: str, value: ShareGroupMetadataValue | None) -> None:
         self.epoch = NEW_EPOCH if value is None else value.epoch
@@ -143,9 +146,11 @@ class ShareGroup:
                 self.members[member_id] = replace(known, epoch=0, previous_epoch=0, assigned={})
             return
         self.members[member_id] = replace(
-            known or ShareMember(member_id), epoch=value.member_epoch, previous_epoch=value.previous_member_epoch,
+            known or ShareMember(member_id),
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
             assigned=_partitions(value.assigned_partitions),
-        )  # fmt: skip
+        )
 
     def _replay_states(self, _: str, value: ShareGroupStatePartitionMetadataValue | None) -> None:
         value = value or ShareGroupStatePartitionMetadataValue((), (), ())

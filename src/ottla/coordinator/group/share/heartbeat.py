@@ -82,9 +82,13 @@ def find(state: GroupState, group_id: str) -> ShareGroup:
 
 
 def heartbeat(
-    state: GroupState, token: Token, request: ShareHeartbeat, image: MetadataImage, config: ShareGroupConfig,
+    state: GroupState,
+    token: Token,
+    request: ShareHeartbeat,
+    image: MetadataImage,
+    config: ShareGroupConfig,
     initialize: Initialize,
-) -> None:  # fmt: skip
+) -> None:
     """Replies {"member_id", "member_epoch", "heartbeat_interval", "assignment"}, the last None where it is as it was.
 
     Raises INVALID_REQUEST, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED.
@@ -123,14 +127,17 @@ def heartbeat(
             initialize(group.group_id, group.epoch, {topic_id: each.partitions for topic_id, each in change.items()})
 
     write(state, group, decision.records, committed)
-    state.reply(token, {
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "member_id": member.member_id,
-        "member_epoch": member.epoch,
-        "heartbeat_interval": config.heartbeat_interval_ms,
-        "assignment": member.assigned if tell else None,
-    })  # fmt: skip
+    state.reply(
+        token,
+        {
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "member_id": member.member_id,
+            "member_epoch": member.epoch,
+            "heartbeat_interval": config.heartbeat_interval_ms,
+            "assignment": member.assigned if tell else None,
+        },
+    )
 
 
 def _check(request: ShareHeartbeat) -> None:
@@ -174,10 +181,12 @@ class _Decision:
         """The member as it is then."""
         group = self._group
         member = replace(
-            before, rack_id=before.rack_id if request.rack_id is None else request.rack_id,
-            client_id=request.client_id, client_host=request.client_host,
+            before,
+            rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
             topics=before.topics if request.topics is None else tuple(sorted({*request.topics})),
-        )  # fmt: skip
+        )
         if member != before or is_new:
             value = ShareGroupMemberMetadataValue(member.rack_id, member.client_id, member.client_host, member.topics)
             self.records.append(group.record(SHARE.member, value, member.member_id))
@@ -218,9 +227,11 @@ class _Decision:
         shared = assign(
             {each: [ids[name] for name in row.topics if name in ids] for each, row in members.items()},
             {topic_id: sorted(found.partitions) for topic_id, found in group.initialized.items()},
-            {each: [(topic_id, number) for topic_id, some in found.items() for number in some]
-             for each, found in group.target.items()},
-        )  # fmt: skip
+            {
+                each: [(topic_id, number) for topic_id, some in found.items() for number in some]
+                for each, found in group.target.items()
+            },
+        )
         for each, partitions in shared.items():
             target: dict[UUID, set[int]] = {}
             for topic_id, number in partitions:
@@ -279,10 +290,17 @@ def _leave(state: GroupState, token: Token, request: ShareHeartbeat, image: Meta
         raise KafkaError(ErrorCode.unknown_member_id, sentence)
     group.image = image
     remove(state, group, [request.member_id])
-    state.reply(token, {
-        "error_code": ErrorCode.none, "error_message": None, "member_id": request.member_id,
-        "member_epoch": request.member_epoch, "heartbeat_interval": 0, "assignment": None,
-    })  # fmt: skip
+    state.reply(
+        token,
+        {
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "member_id": request.member_id,
+            "member_epoch": request.member_epoch,
+            "heartbeat_interval": 0,
+            "assignment": None,
+        },
+    )
 
 
 def remove(state: GroupState, group: ShareGroup, member_ids: Iterable[str]) -> None:

@@ -51,9 +51,11 @@ class SubtopologySize(NamedTuple):
 
 
 def assign_tasks(
-    members: Mapping[str, TaskMember], subtopologies: Mapping[str, SubtopologySize], standby_replicas: int,
+    members: Mapping[str, TaskMember],
+    subtopologies: Mapping[str, SubtopologySize],
+    standby_replicas: int,
     tags: Sequence[str] = (),
-) -> dict[str, MemberTasks]:  # fmt: skip
+) -> dict[str, MemberTasks]:
     """What each of `members` is given. Each task has one active member and up to `standby_replicas` standbys, all in
     different processes, and as far apart by `tags` as can be; fewer where there are fewer processes. Raises
     TaskAssignorError where there are tasks and no members."""

@@ -138,9 +138,13 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
     ) -> GroupRecord:
         rows = tuple(LastAssignmentConfig(*each) for each in sorted(configs.items()))
         value = StreamsGroupMetadataValue(
-            epoch, metadata_hash, validated_topology_epoch, rows, self.stored_description_epoch,
+            epoch,
+            metadata_hash,
+            validated_topology_epoch,
+            rows,
+            self.stored_description_epoch,
             self.failed_description_epoch,
-        )  # fmt: skip
+        )
         return GroupRecord(self.key(METADATA), value)
 
     def described_record(self, *, stored: int = -2, failed: int = -1) -> GroupRecord:

@@ -57,9 +57,11 @@ def check(request: StreamsHeartbeat) -> None:
         has_pattern = any(each.source_topic_regex for each in topology.subtopologies)
         _require(not has_pattern, "Regular expressions for source topics are not supported yet.")
     for what, text in (
-        ("MemberId", request.member_id), ("GroupId", request.group_id), ("InstanceId", request.instance_id),
+        ("MemberId", request.member_id),
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
-    ):  # fmt: skip
+    ):
         _require(text is None or text.strip(), f"{what} can't be empty.")
     if epoch == 0:
         _require(request.rebalance_timeout_ms != -1, "RebalanceTimeoutMs must be provided in first request.")
@@ -145,9 +147,16 @@ class _Heartbeat:
         if group.is_empty and self._config.initial_rebalance_delay_ms > 0:
             timers.start_initial(state, request.group_id, self._config.initial_rebalance_delay_ms)
         goal = target.update(
-            state, group, self._epoch, new, configured, self._configs(), self._records, replaced=self._gone_id(),
+            state,
+            group,
+            self._epoch,
+            new,
+            configured,
+            self._configs(),
+            self._records,
+            replaced=self._gone_id(),
             only_refined=self._only_refined,
-        )  # fmt: skip
+        )
         if goal.delayed is not None:
             self._statuses.append((ASSIGNMENT_DELAYED, goal.delayed))
         self._refine(group, new, goal, configured)
@@ -491,8 +500,11 @@ def would_grow(group: StreamsGroup, member_id: str, instance_id: str | None) -> 
 def _concerns_group(old: StreamsMember, new: StreamsMember) -> bool:
     """Whether a static member has changed in what assignments depend on: a restart alone moves no tasks."""
     return (old.topology_epoch, old.rack_id, old.client_tags, old.process_id) != (
-        new.topology_epoch, new.rack_id, new.client_tags, new.process_id,
-    )  # fmt: skip
+        new.topology_epoch,
+        new.rack_id,
+        new.client_tags,
+        new.process_id,
+    )
 
 
 def _offsets(rows: TaskOffsets) -> Offsets:
@@ -533,9 +545,19 @@ def _leave(state: GroupState, token: Token, request: StreamsHeartbeat) -> None:
     else:
         fence(state, group, member, f"{member.member_id} leaves")
     response: dict[str, Any] = {
-        "error_code": ErrorCode.none, "error_message": None, "member_id": request.member_id,
-        "member_epoch": request.member_epoch, "heartbeat_interval": 0, "acceptable_recovery_lag": -1,
-        "task_offset_interval": 0, "status": (), "active_tasks": None, "standby_tasks": None,
-        "warmup_tasks": None, "partitions_by_user_endpoint": None, "endpoint_information_epoch": 0, "creatable": {},
-    }  # fmt: skip
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "member_id": request.member_id,
+        "member_epoch": request.member_epoch,
+        "heartbeat_interval": 0,
+        "acceptable_recovery_lag": -1,
+        "task_offset_interval": 0,
+        "status": (),
+        "active_tasks": None,
+        "standby_tasks": None,
+        "warmup_tasks": None,
+        "partitions_by_user_endpoint": None,
+        "endpoint_information_epoch": 0,
+        "creatable": {},
+    }
     state.reply(token, response)

@@ -61,9 +61,13 @@ class _Difference(NamedTuple):
 
 class _Step:
     def __init__(
-        self, group: StreamsGroup, member: StreamsMember, target_epoch: int, target: MemberTasks,
+        self,
+        group: StreamsGroup,
+        member: StreamsMember,
+        target_epoch: int,
+        target: MemberTasks,
         owned: MemberTasks | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._group = group
         self._member = member
         self._target_epoch = target_epoch
@@ -94,9 +98,13 @@ class _Step:
         kept = {name: {number: has.active[name][number] for number in found} for name, found in active.kept.items()}
         if waits:
             return replace(
-                member, state=MemberState.UNREVOKED_TASKS, epoch=epoch, previous_epoch=member.epoch,
-                assigned=HeldTasks(kept, _frozen(standby.kept), _frozen(warmup.kept)), revoking=revoking,
-            )  # fmt: skip
+                member,
+                state=MemberState.UNREVOKED_TASKS,
+                epoch=epoch,
+                previous_epoch=member.epoch,
+                assigned=HeldTasks(kept, _frozen(standby.kept), _frozen(warmup.kept)),
+                revoking=revoking,
+            )
         for name, found in active.free.items():
             kept.setdefault(name, {}).update(dict.fromkeys(sorted(found), self._target_epoch))
         unreleased = active.has_unreleased or standby.has_unreleased or warmup.has_unreleased
@@ -139,9 +147,10 @@ class _Step:
 
 
 def _compare(
-    has: Mapping[str, Mapping[int, Any] | Set[int]], to_have: Mapping[str, frozenset[int]],
+    has: Mapping[str, Mapping[int, Any] | Set[int]],
+    to_have: Mapping[str, frozenset[int]],
     is_free: Callable[[str, int], bool],
-) -> _Difference:  # fmt: skip
+) -> _Difference:
     found = _Difference({}, {}, {}, False)
     has_unreleased = False
     for each in {**to_have, **has}:

@@ -98,9 +98,12 @@ def _metadata(group: StreamsGroup, epoch: int, timestamp_ms: Millis) -> GroupRec
 
 
 def _assigned(
-    group: StreamsGroup, members: Mapping[str, StreamsMember], topology: ConfiguredTopology,
-    configs: Mapping[str, str], epoch: int,
-) -> dict[str, MemberTasks]:  # fmt: skip
+    group: StreamsGroup,
+    members: Mapping[str, StreamsMember],
+    topology: ConfiguredTopology,
+    configs: Mapping[str, str],
+    epoch: int,
+) -> dict[str, MemberTasks]:
     """The assignment; empty for all members while topics are missing."""
     if not topology.is_ready or topology.subtopologies is None:
         return {}

@@ -98,9 +98,13 @@ class _Waiting(NamedTuple):
 
 class _Refining:
     def __init__(
-        self, members: Mapping[str, StreamsMember], targets: Mapping[str, MemberTasks],
-        reports: Mapping[str, Reported], limits: Limits, is_refined: bool,
-    ) -> None:  # fmt: skip
+        self,
+        members: Mapping[str, StreamsMember],
+        targets: Mapping[str, MemberTasks],
+        reports: Mapping[str, Reported],
+        limits: Limits,
+        is_refined: bool,
+    ) -> None:
         self._members, self._targets = members, targets
         self._reports, self._limits = reports, limits
         self._is_refined = is_refined

@@ -62,9 +62,11 @@ def _described(context: RequestContext, request: DescribeQuorumRequest) -> Descr
         return _answer(_unknown(asked))
     if not node.metadata.quorum.is_leader:
         refused: DescribeQuorumResponsePartitionData = {
-            "partition_index": 0, "error_code": ErrorCode.not_leader_or_follower, "error_message": NOT_LEADER,
+            "partition_index": 0,
+            "error_code": ErrorCode.not_leader_or_follower,
+            "error_message": NOT_LEADER,
             **NOTHING_KNOWN,
-        }  # fmt: skip
+        }
         return _answer([{"topic_name": METADATA_TOPIC, "partitions": [refused]}])
     info = node.metadata.quorum.info()
     partition: DescribeQuorumResponsePartitionData = {

@@ -80,7 +80,13 @@ def check_topics(context: RequestContext, names: Iterable[str], message: str) ->
 
 def _failed(group_id: str, error: KafkaError) -> ConsumerGroupDescribeResponseDescribedGroup:
     return {
-        "error_code": error.code, "error_message": error.message, "group_id": group_id, "group_state": "",
-        "group_epoch": 0, "assignment_epoch": 0, "assignor_name": "", "members": (),
+        "error_code": error.code,
+        "error_message": error.message,
+        "group_id": group_id,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": (),
         "authorized_operations": NOT_ASKED,
-    }  # fmt: skip
+    }

@@ -61,9 +61,13 @@ def on_error(
     context: RequestContext, request: ConsumerGroupHeartbeatRequest, error: KafkaError
 ) -> ConsumerGroupHeartbeatResponse:
     return {
-        "error_code": error.code, "error_message": error.message, "member_id": None, "member_epoch": 0,
-        "heartbeat_interval": 0, "assignment": None,
-    }  # fmt: skip
+        "error_code": error.code,
+        "error_message": error.message,
+        "member_id": None,
+        "member_epoch": 0,
+        "heartbeat_interval": 0,
+        "assignment": None,
+    }
 
 
 class _Beat(Known):
@@ -128,9 +132,13 @@ class _Beats:
     def learn(self, frame: memoryview, place: int, heard: PlainHeartbeat) -> None:
         version = self._context.api_version
         response = {
-            "error_code": ErrorCode.none, "error_message": None, "member_id": heard.member_id,
-            "member_epoch": 0, "heartbeat_interval": 0, "assignment": None,
-        }  # fmt: skip
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "member_id": heard.member_id,
+            "member_epoch": 0,
+            "heartbeat_interval": 0,
+            "assignment": None,
+        }
         header = response_header(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 0)
         answer = encode_consumer_heartbeat(version, response, header[4:])
         self.known.learn(frame, _Beat(place, self._context, heard, answer[: -_EPOCH_AND_REST.size]))

@@ -65,9 +65,12 @@ async def handle(context: RequestContext, request: FindCoordinatorRequest) -> Fi
     if context.api_version < 4:
         row = _find(context, key_type, visible, "NONE", "The coordinator is not available.", request.key)
         return {
-            "error_code": row["error_code"], "error_message": row["error_message"], "node_id": row["node_id"],
-            "host": row["host"], "port": row["port"],
-        }  # fmt: skip
+            "error_code": row["error_code"],
+            "error_message": row["error_message"],
+            "node_id": row["node_id"],
+            "host": row["host"],
+            "port": row["port"],
+        }
     found = await run_yielding(in_steps(keys, partial(_find, context, key_type, visible, "", "")))
     return {"coordinators": found}
 

@@ -95,9 +95,13 @@ def _description(context: RequestContext, group_id: str) -> StreamsGroupDescribe
 
 def _node(node: TopologyNode) -> TopologyDescriptionNode:
     return {
-        "name": node.name, "node_type": node.node_type, "source_topics": node.source_topics,
-        "sink_topic": node.sink_topic, "stores": node.stores, "successors": node.successors,
-    }  # fmt: skip
+        "name": node.name,
+        "node_type": node.node_type,
+        "source_topics": node.source_topics,
+        "sink_topic": node.sink_topic,
+        "stores": node.stores,
+        "successors": node.successors,
+    }
 
 
 def _topics(topology: StreamsGroupDescribeResponseTopology | None) -> Iterable[str]:
@@ -111,7 +115,13 @@ def _topics(topology: StreamsGroupDescribeResponseTopology | None) -> Iterable[s
 
 def _failed(group_id: str, error: KafkaError) -> StreamsGroupDescribeResponseDescribedGroup:
     return {
-        "error_code": error.code, "error_message": error.message, "group_id": group_id, "group_state": "",
-        "group_epoch": 0, "assignment_epoch": 0, "topology": None, "members": (),
+        "error_code": error.code,
+        "error_message": error.message,
+        "group_id": group_id,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "topology": None,
+        "members": (),
         "authorized_operations": NOT_ASKED,
-    }  # fmt: skip
+    }

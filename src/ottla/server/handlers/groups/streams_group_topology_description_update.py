@@ -101,9 +101,13 @@ def _node(node: received.TopologyDescriptionNode) -> TopologyNode:
     if kind not in (SOURCE, PROCESSOR, SINK):
         raise _Wrong(f"Unknown topology node type: {kind}")
     return TopologyNode(
-        node.name, kind, _once(node.source_topics if kind == SOURCE else ()), node.sink_topic if kind == SINK else None,
-        _once(node.stores if kind == PROCESSOR else ()), _once(node.successors),
-    )  # fmt: skip
+        node.name,
+        kind,
+        _once(node.source_topics if kind == SOURCE else ()),
+        node.sink_topic if kind == SINK else None,
+        _once(node.stores if kind == PROCESSOR else ()),
+        _once(node.successors),
+    )
 
 
 def _once(names: Sequence[str]) -> tuple[str, ...]:

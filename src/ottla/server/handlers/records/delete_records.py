@@ -45,8 +45,10 @@ def handle(
     for topic in request.topics:
         for asked in topic.partitions:
             row: DeleteRecordsPartitionResult = {
-                "partition_index": asked.partition_index, "low_watermark": -1, "error_code": ErrorCode.none,
-            }  # fmt: skip
+                "partition_index": asked.partition_index,
+                "low_watermark": -1,
+                "error_code": ErrorCode.none,
+            }
             before: Offset | None = None
             try:
                 if topic.name not in deletable:

@@ -118,9 +118,15 @@ def learn(context: RequestContext, request: FetchRequest, frame: memoryview) -> 
 
 
 @api(
-    ApiKey.FETCH, versions=(4, 18), needs=NEEDS, decode=fetch.decode_in_steps, decode_plain=decode_plain,
-    on_error=refuse, cost_shift=RECORDS_COST_SHIFT, learn=learn,
-)  # fmt: skip
+    ApiKey.FETCH,
+    versions=(4, 18),
+    needs=NEEDS,
+    decode=fetch.decode_in_steps,
+    decode_plain=decode_plain,
+    on_error=refuse,
+    cost_shift=RECORDS_COST_SHIFT,
+    learn=learn,
+)
 def handle(context: RequestContext, request: FetchRequest) -> Response | Deferred | Handling[Response | Deferred]:
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         raise KafkaError(ErrorCode.invalid_request)

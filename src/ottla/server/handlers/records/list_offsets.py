@@ -66,9 +66,12 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> Handling[Lis
                 error = refused.code
                 timestamp, offset, epoch = NOTHING
             topics.setdefault(topic.name, {})[number] = {
-                "partition_index": number, "error_code": error, "timestamp": timestamp, "offset": offset,
+                "partition_index": number,
+                "error_code": error,
+                "timestamp": timestamp,
+                "offset": offset,
                 "leader_epoch": epoch,
-            }  # fmt: skip
+            }
             yield ROW_COST
     found: list[ListOffsetsTopicResponse] = [
         {"name": name, "partitions": list(answers.values())} for name, answers in topics.items()
@@ -79,9 +82,12 @@ def handle(context: RequestContext, request: ListOffsetsRequest) -> Handling[Lis
 def _denied(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
     timestamp, offset, epoch = NOTHING
     return {
-        "partition_index": asked.partition_index, "error_code": ErrorCode.topic_authorization_failed,
-        "timestamp": timestamp, "offset": offset, "leader_epoch": epoch,
-    }  # fmt: skip
+        "partition_index": asked.partition_index,
+        "error_code": ErrorCode.topic_authorization_failed,
+        "timestamp": timestamp,
+        "offset": offset,
+        "leader_epoch": epoch,
+    }
 
 
 def _look_up(context: RequestContext, topic: str, asked: ListOffsetsPartition, isolation: int) -> Handling[Found]:

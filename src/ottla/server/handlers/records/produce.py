@@ -176,9 +176,14 @@ class ProduceShortcut:
             return b""
         if version >= 5:
             answer = envelope.layout(
-                envelope.size, correlation_id, envelope.prefix, info.first_offset, info.log_append_time_ms,
-                info.log_start_offset, envelope.suffix,
-            )  # fmt: skip
+                envelope.size,
+                correlation_id,
+                envelope.prefix,
+                info.first_offset,
+                info.log_append_time_ms,
+                info.log_start_offset,
+                envelope.suffix,
+            )
         else:
             answer = envelope.layout(
                 envelope.size, correlation_id, envelope.prefix, info.first_offset, info.log_append_time_ms,

@@ -40,12 +40,15 @@ def _on_error(
     versions=(1, 3),
     needs=(
         Need(
-            Operation.CREATE_TOKENS, ResourceType.USER, "owner_principal_name", versions=(3, 3),
+            Operation.CREATE_TOKENS,
+            ResourceType.USER,
+            "owner_principal_name",
+            versions=(3, 3),
             when="for another owner than oneself",
         ),
     ),
     on_error=_on_error,
-)  # fmt: skip
+)
 async def handle(
     context: RequestContext, request: received.CreateDelegationTokenRequest
 ) -> sent.CreateDelegationTokenResponse:

@@ -30,9 +30,14 @@ def _on_error(context: RequestContext, request: DescribeAclsRequest, error: Kafk
 def handle(context: RequestContext, request: DescribeAclsRequest) -> Handling[DescribeAclsResponse]:
     check_enabled(context, "No Authorizer is configured on the broker")
     wanted = AclFilter(
-        request.resource_type_filter, request.resource_name_filter, request.pattern_type_filter,
-        request.principal_filter, request.host_filter, request.operation, request.permission_type,
-    )  # fmt: skip
+        request.resource_type_filter,
+        request.resource_name_filter,
+        request.pattern_type_filter,
+        request.principal_filter,
+        request.host_filter,
+        request.operation,
+        request.permission_type,
+    )
     if wanted.unknown_part is not None:
         raise KafkaError(ErrorCode.invalid_request, f"Unknown {wanted.unknown_part}.")
     found: dict[tuple[int, str, int], list[AclDescription]] = {}
@@ -40,10 +45,12 @@ def handle(context: RequestContext, request: DescribeAclsRequest) -> Handling[De
         if wanted.matches(acl):
             found.setdefault((acl.resource_type, acl.resource_name, acl.pattern_type), []).append(
                 {
-                    "principal": acl.principal, "host": acl.host, "operation": acl.operation,
+                    "principal": acl.principal,
+                    "host": acl.host,
+                    "operation": acl.operation,
                     "permission_type": acl.permission_type,
                 }
-            )  # fmt: skip
+            )
         if number % LOOKED_AT_ONCE == 0:
             yield LOOKED_AT_ONCE * LOOK_COST
     rows: list[DescribeAclsResource] = []

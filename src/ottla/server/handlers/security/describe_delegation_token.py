@@ -37,16 +37,22 @@ def _on_error(
     versions=(1, 3),
     needs=(
         Need(
-            Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, "tokens", refused=Refused.OMITTED,
+            Operation.DESCRIBE,
+            ResourceType.DELEGATION_TOKEN,
+            "tokens",
+            refused=Refused.OMITTED,
             when="tokens that one neither owns, asked for nor may renew",
         ),
         Need(
-            Operation.DESCRIBE_TOKENS, ResourceType.USER, "tokens", refused=Refused.OMITTED,
+            Operation.DESCRIBE_TOKENS,
+            ResourceType.USER,
+            "tokens",
+            refused=Refused.OMITTED,
             when="in place of DESCRIBE on the token",
         ),
     ),
     on_error=_on_error,
-)  # fmt: skip
+)
 def handle(
     context: RequestContext, request: DescribeDelegationTokenRequest
 ) -> Handling[DescribeDelegationTokenResponse]:

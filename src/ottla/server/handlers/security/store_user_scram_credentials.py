@@ -35,8 +35,11 @@ def _on_error(
 ) -> StoreUserScramCredentialsResponse:
     def row(asked: StoredScramCredential) -> StoreUserScramCredentialsResult:
         return {
-            "user": asked.name, "mechanism": asked.mechanism, "error_code": error.code, "error_message": error.message,
-        }  # fmt: skip
+            "user": asked.name,
+            "mechanism": asked.mechanism,
+            "error_code": error.code,
+            "error_message": error.message,
+        }
 
     return {"results": RowsOf(request.credentials, row)}
 

@@ -51,5 +51,8 @@ async def handle(context: RequestContext, request: DeleteShareGroupOffsetsReques
 def _refused(context: RequestContext, name: str) -> DeleteShareGroupOffsetsResponseTopic:
     error = refusal(context, Operation.READ, ResourceType.TOPIC, name)
     return {
-        "topic_name": name, "topic_id": ZERO_UUID, "error_code": error.code, "error_message": error.message,
-    }  # fmt: skip
+        "topic_name": name,
+        "topic_id": ZERO_UUID,
+        "error_code": error.code,
+        "error_message": error.message,
+    }

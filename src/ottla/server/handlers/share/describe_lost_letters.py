@@ -26,12 +26,13 @@ ROW_COST = 5
 
 
 @api(
-    ApiKey.DESCRIBE_LOST_LETTERS, versions=(0, 0),
+    ApiKey.DESCRIBE_LOST_LETTERS,
+    versions=(0, 0),
     needs=(
         of_groups(Operation.DESCRIBE, "groups", refused=Refused.OMITTED),
         of_topics(Operation.DESCRIBE, "groups.topic", refused=Refused.OMITTED),
     ),
-)  # fmt: skip
+)
 def handle(context: RequestContext, request: DescribeLostLettersRequest) -> Handling[DescribeLostLettersResponse]:
     node = context.node
     visible = allowed(context, Operation.DESCRIBE, ResourceType.GROUP, log_denial=False)
@@ -47,9 +48,13 @@ def handle(context: RequestContext, request: DescribeLostLettersRequest) -> Hand
                 continue
             rows.append(
                 {
-                    "group_id": group_id, "topic": topic, "partition": partition, "first_offset": found.first_offset,
-                    "timestamp_ms": found.timestamp_ms, "message": found.why,
+                    "group_id": group_id,
+                    "topic": topic,
+                    "partition": partition,
+                    "first_offset": found.first_offset,
+                    "timestamp_ms": found.timestamp_ms,
+                    "message": found.why,
                 }
-            )  # fmt: skip
+            )
             yield ROW_COST
     return {"error_code": ErrorCode.none, "error_message": None, "node_id": node.node_id, "groups": rows}

@@ -26,12 +26,13 @@ BATCH_COST = 5
 
 
 @api(
-    ApiKey.DESCRIBE_SHARE_PARTITIONS, versions=(0, 0),
+    ApiKey.DESCRIBE_SHARE_PARTITIONS,
+    versions=(0, 0),
     needs=(
         of_groups(Operation.DESCRIBE, "groups", refused=Refused.OMITTED),
         of_topics(Operation.DESCRIBE, "partitions.topic", refused=Refused.OMITTED),
     ),
-)  # fmt: skip
+)
 def handle(
     context: RequestContext, request: DescribeSharePartitionsRequest
 ) -> Handling[DescribeSharePartitionsResponse]:
@@ -49,12 +50,15 @@ def handle(
         acquired, redelivered = core.window.held()
         rows.append(
             {
-                "group_id": led.key.group_id, "topic": topic, "partition": number,
-                "start_offset": core.window.start_offset, "acquired_records": acquired,
+                "group_id": led.key.group_id,
+                "topic": topic,
+                "partition": number,
+                "start_offset": core.window.start_offset,
+                "acquired_records": acquired,
                 "redelivered_records": redelivered,
                 "waiting_records": 0 if core.selection is None else core.selection.waiting(),
                 "archived_records": led.metrics.archived,
             }
-        )  # fmt: skip
+        )
         yield LOOK_COST + BATCH_COST * len(core.window.batches)
     return {"error_code": ErrorCode.none, "error_message": None, "node_id": node.node_id, "partitions": rows}

@@ -28,9 +28,11 @@ def _on_error(
 
 
 @api(
-    ApiKey.CREATE_PARTITIONS, versions=(0, 3), on_error=_on_error,
+    ApiKey.CREATE_PARTITIONS,
+    versions=(0, 3),
+    on_error=_on_error,
     needs=(of_topics(Operation.ALTER, "topics.name", at_controller=True),),
-)  # fmt: skip
+)
 async def handle(context: RequestContext, request: received.CreatePartitionsRequest) -> sent.CreatePartitionsResponse:
     asked: list[sent.CreatePartitionsRequest] = [await run_yielding(plain_in_steps(request))]
     refused = await run_yielding(_unauthorized(context, asked[0]))

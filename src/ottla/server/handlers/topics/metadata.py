@@ -87,9 +87,14 @@ def on_error(context: RequestContext, request: MetadataRequest, error: KafkaErro
     asked = request.topics or ()
     topics = (_failed(each.name or "", error.code, each.topic_id) for each in asked)
     return _encoded(
-        context, brokers=(), cluster_id=None, controller_id=NO_CONTROLLER, topics=Topics(topics, len(asked)),
-        cluster_authorized_operations=OPERATIONS_NOT_ASKED, error_code=error.code,
-    )  # fmt: skip
+        context,
+        brokers=(),
+        cluster_id=None,
+        controller_id=NO_CONTROLLER,
+        topics=Topics(topics, len(asked)),
+        cluster_authorized_operations=OPERATIONS_NOT_ASKED,
+        error_code=error.code,
+    )
 
 
 def _encoded(context: RequestContext, **values: object) -> Generator[int, None, EncodedResponse]:

@@ -89,10 +89,14 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Handling
             else:
                 offsets.append(
                     OffsetToCommit(
-                        name, row.partition_index, row.committed_offset,
-                        row.committed_leader_epoch, row.committed_metadata or "", topic.id,
+                        name,
+                        row.partition_index,
+                        row.committed_offset,
+                        row.committed_leader_epoch,
+                        row.committed_metadata or "",
+                        topic.id,
                     )
-                )  # fmt: skip
+                )
             yield 2
     if not offsets:
         return (yield from answer.of(refused))

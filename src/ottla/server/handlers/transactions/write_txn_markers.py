@@ -90,9 +90,13 @@ def _write(
     context: RequestContext, marker: WritableTxnMarker, partitions: list[TopicPartition], answer: _Answer
 ) -> None:
     asked = Marker(
-        marker.producer_id, marker.producer_epoch, marker.transaction_result, marker.coordinator_epoch,
-        marker.transaction_version, partitions,
-    )  # fmt: skip
+        marker.producer_id,
+        marker.producer_epoch,
+        marker.transaction_result,
+        marker.coordinator_epoch,
+        marker.transaction_version,
+        partitions,
+    )
     write_marker(context.node, asked, answer.expect(marker.producer_id))
 
 
