@@ -37,7 +37,9 @@ from bench.tables import Section
 from ottla.pipelines.lake import spark_settings
 from ottla.pipelines.runner import Job, Options, Pipeline
 from ottla.pipelines.runner.job import Started
+from ottla.pipelines.runner.progress import Watch
 from ottla.pipelines.runner.session import prepare
+from ottla.pipelines.runner.state import QueryStatus
 
 KAFKA, OTTLA = "Spark's connector", "ottla, exactly-once"
 PARTITIONS = 3
@@ -61,9 +63,9 @@ def lake_session() -> SparkSession:
 class ByConnector(Job):
     """A job whose topics are read and written by Spark's Kafka connector."""
 
-    def read(
+    def _source(
         self,
-        setting: str,
+        topics: tuple[str, ...],
         schema: str | None = None,
         *,
         format: str | None = None,
@@ -72,7 +74,7 @@ class ByConnector(Job):
         dead_letters: bool = True,
         **options: str,
     ) -> DataFrame:
-        chosen = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic(setting), **options}
+        chosen = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": ",".join(topics), **options}
         chosen |= {"startingOffsets": "earliest", "maxOffsetsPerTrigger": str(BATCH_RECORDS)}
         frame = self.spark.readStream.format("kafka").options(**chosen).load()
         if key_format == "string":
@@ -156,7 +158,7 @@ class Bench:
             broker, spark, began = brokers.cpu_seconds(self.broker.pid), self._tree.cpu_seconds(), time.monotonic()
             with sampled(self._tree) as memory_mb:
                 pipeline.build(job)
-                progress = {started.name: ended(started, again=bool(job.feedback)) for started in job.queries}
+                progress = {started.name: ended(started, job) for started in job.queries}
             cost = Cost(
                 time.monotonic() - began,
                 self._tree.cpu_seconds() - spark,
@@ -176,16 +178,26 @@ def outputs(pipeline: Pipeline, load: Load) -> list[str]:
     return [name for name in of_topics if name not in load.inputs]
 
 
-def ended(started: Started, *, again: bool) -> list[Any]:
-    """The progress of a query until its end, or until it reads nothing when it is started again."""
+def ended(started: Started, job: Job) -> list[Any]:
+    """The progress of a query until its end. One that reads what it writes is started again while there is more, as
+    by `ottla pipeline run --once`."""
     found: list[Any] = []
-    while True:
-        assert started.query.awaitTermination(STOP_S), f"{started.name} has not ended"
-        progress = [each for each in started.query.recentProgress if each["numInputRows"]]
-        found += progress
-        if not again or not progress:
-            return found
-        started.query = started.start()
+    topics = job.topics()
+    watch = Watch(topics)
+    try:
+        while True:
+            assert started.query.awaitTermination(STOP_S), f"{started.name} has not ended"
+            found += [each for each in started.query.recentProgress if each["numInputRows"]]
+            if not job.feedback:
+                return found
+            watch.look(started, QueryStatus(started.name))
+            while watch.has_open_transaction(job.feedback):
+                time.sleep(0.01)
+            if not watch.is_behind(started.name, job.feedback):
+                return found
+            started.query = started.start()
+    finally:
+        topics.close()
 
 
 def state(progress: Mapping[str, list[Any]], events: int, memory_mb: list[float]) -> dict[str, float]:

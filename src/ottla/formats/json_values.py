@@ -19,10 +19,9 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ottla.formats.errors import SchemaError
-from ottla.formats.nested import Bad, Build, array, integer, mapping, rows_of, scalars, struct, utf8
+from ottla.formats.nested import Bad, Build, array, integer, mapping, scalars, struct, utf8
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -61,10 +60,9 @@ class JsonValues:
 
     def encode(self, column: pa.Array) -> pa.Array:
         """JSON bytes of each row; null stays null."""
-        from orjson import OPT_NON_STR_KEYS, dumps
+        from ottla.formats.json_texts import texts  # what only reads does without pyarrow.compute
 
-        rows = _plain(column)
-        return pa.array([None if row is None else dumps(row, option=OPT_NON_STR_KEYS) for row in rows], pa.binary())
+        return texts(column).cast(pa.binary())
 
 
 def _loader(kind: pa.DataType) -> Callable[[bytes], Any]:
@@ -164,48 +162,3 @@ def _timestamp(value: Any, local: bool) -> int:
     if local and moment.tzinfo is not None:
         raise ValueError("expected a time without a zone")
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
-
-
-def _plain(column: pa.Array) -> list[Any]:
-    """Values that orjson accepts, one per row."""
-    types, kind = pa.types, column.type
-    if types.is_struct(kind):
-        names = [each.name for each in kind]
-        children = [_plain(each) for each in column.flatten()]
-        rows = zip(*children, strict=True) if children else [()] * len(column)
-        found = [{name: item for name, item in zip(names, row, strict=True) if item is not None} for row in rows]
-        return [row if there else None for row, there in zip(found, column.is_valid().to_pylist(), strict=True)]
-    if types.is_list(kind) or types.is_large_list(kind):
-        offsets, there = rows_of(column)
-        items = _plain(column.values)
-        return [items[offsets[at] : offsets[at + 1]] if there[at] else None for at in range(len(column))]
-    if types.is_map(kind):
-        offsets, there = rows_of(column)
-        pairs = list(zip(_keys(column.keys), _plain(column.items), strict=True))
-        return [dict(pairs[offsets[at] : offsets[at + 1]]) if there[at] else None for at in range(len(column))]
-    if types.is_floating(kind):
-        finite = pc.all(pc.is_finite(column)).as_py() is not False
-        return column.to_pylist() if finite else [_number(value) for value in column.to_pylist()]
-    if types.is_binary(kind) or types.is_large_binary(kind):
-        return [None if value is None else base64.b64encode(value).decode() for value in column.to_pylist()]
-    if types.is_timestamp(kind):
-        zone = "" if kind.tz is None else "Z"
-        texts = pc.strftime(column.cast(pa.timestamp("us", kind.tz and "UTC")), "%Y-%m-%dT%H:%M:%S")
-        return [None if text is None else text + zone for text in texts.to_pylist()]
-    if types.is_decimal(kind):
-        from orjson import Fragment
-
-        return [None if value is None else Fragment(f"{value:f}") for value in column.to_pylist()]
-    if types.is_integer(kind) or types.is_boolean(kind) or types.is_string(kind) or types.is_large_string(kind):
-        return column.to_pylist()  # type: ignore[no-any-return]
-    return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
-
-
-def _keys(column: pa.Array) -> list[str]:
-    return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
-
-
-def _number(value: float | None) -> float | str | None:
-    if value is None or value - value == 0:
-        return value
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"

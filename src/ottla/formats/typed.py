@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from ottla.formats.avro_values import AvroValues
 from ottla.formats.ddl import type_of_ddl
 from ottla.formats.errors import SchemaError
 from ottla.formats.json_values import JsonValues
@@ -81,6 +80,8 @@ class GivenSchemas:
         if writer is not None and kind != "avro":
             raise SchemaError(f"{part}.writer.schema needs {part}.format=avro")
         if kind == "avro":
+            from ottla.formats.avro_values import AvroValues
+
             return AvroValues(schema or "", writer)
         if kind == "json":
             return JsonValues(type_of_ddl(schema or ""))

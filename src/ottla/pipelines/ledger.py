@@ -57,8 +57,10 @@ def build(job: Job) -> None:
     topics = {name: job.topic(name) for name in ("entries", "credits", "refused")}
     topics["balances"] = job.topic("balances", cleanup_policy="compact")
     job.feeds_back("credits")
-    transactions = job.read("input", TRANSACTION).where("not value.kind <=> 'credit'")
-    done = transactions.unionByName(job.read("credits", TRANSACTION)).where("value.account is not null")
+    transactions = job.read_together("entries", ("input", "credits"), TRANSACTION)
+    # Only a transfer gives credits.
+    is_allowed = (F.col("topic") == topics["credits"]) | ~F.col("value.kind").eqNullSafe("credit")
+    done = transactions.where(is_allowed).where("value.account is not null")
     done = done.withColumn("at_us", F.unix_micros("value.at")).select("*", "value.*")
     # PySpark takes rows apart cell by cell, which costs more than the accounts do: as JSON they are one cell each.
     text = F.to_json(F.struct(*Transaction._fields), {"ignoreNullFields": "false"}).alias("transaction")

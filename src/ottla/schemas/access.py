@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla.client import http, stores, tls
+from ottla.client import stores, tls
 from ottla.client.properties import read_file, replaced, settings_of
 from ottla.client.security import Security, SecurityFailure, Store, Tls
 from ottla.client.security_settings import SECURITY_SETTINGS, WrongSecurity, is_security, normalized, security_of
@@ -109,6 +109,8 @@ def tls_of(options: Mapping[str, str]) -> Tls | None:
 
 
 def _login(urls: str, security: Security) -> dict[str, str]:
+    from ottla.client import http  # each planner of Spark imports this module, and few have a login for HTTP
+
     login = security.login
     if login is None or not (login.username or login.endpoint or login.kerberos):
         raise SchemaError(f"{SOURCE}: {INHERITED}, and this client has no login (sasl.mechanism)")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ottla.pipelines.ledger import balances
+from ottla.pipelines.runner.checkpoint import sources
 from tests.spark.pipelines.pipelines import feed, names, rows, run_once
 
 TOPICS = ("input", "credits", "entries", "balances", "refused", "report")
@@ -154,3 +155,21 @@ def test_thousands_of_ids_come_again(spark: Any, bootstrap: str, tmp_path: Path)
     assert Counter(row["id"] for row in entries) == Counter(each["id"] for each in events)
     assert by_account(rows(bootstrap, settings["balances"]))["ada"]["balance"] == 3000
     assert rows(bootstrap, settings["refused"]) == []
+
+
+def test_a_checkpoint_with_a_source_for_each_topic(
+    spark: Any, bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Earlier builds read the topics by two sources: their balances and ids are kept."""
+    settings = names(*TOPICS)
+    feed(bootstrap, settings["input"], [event(1, "deposit", "ada", 100), event(2, "transfer", "ada", 30, "ben")])
+    with monkeypatch.context() as earlier:
+        earlier.setattr("ottla.pipelines.runner.checkpoint.sources", lambda spark, checkpoint: 2)
+        run_once(spark, "ledger", bootstrap, tmp_path, settings)
+    written = f"{tmp_path}/ledger/checkpoints/entries"
+    assert sources(spark, written) == 2 and sources(spark, f"{tmp_path}/none") is None
+    feed(bootstrap, settings["input"], [event(2, "transfer", "ada", 30, "ben"), event(3, "transfer", "ben", 10, "ada")])
+    run_once(spark, "ledger", bootstrap, tmp_path, settings)
+    assert sources(spark, written) == 2
+    newest = by_account(rows(bootstrap, settings["balances"]))
+    assert {account: row["balance"] for account, row in newest.items()} == {"ada": 80, "ben": 20}

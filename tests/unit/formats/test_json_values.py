@@ -6,6 +6,7 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -207,3 +208,53 @@ def test_hostile_texts() -> None:
         column.validate(full=True)
         assert sorted(bad.reasons)[:3] == [0, 1, 2]
         assert {4, 5, 6, 7} <= set(bad.reasons)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.text('ab"\\\x00\n\x1f\x7f')
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.none()
+        | st.tuples(
+            st.none() | st.integers(-(1 << 63), (1 << 63) - 1),
+            st.none() | TEXTS,
+            st.none() | st.floats(allow_nan=False, allow_infinity=False),
+            st.none() | st.booleans(),
+            st.none() | st.dictionaries(st.just("x"), st.none() | TEXTS, min_size=1),
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 3),
+)
+def test_texts_are_those_of_orjson(rows: list[Any], start: int) -> None:
+    kind = type_of_ddl('a BIGINT, `b"é` STRING, c DOUBLE, d BOOLEAN, e STRUCT<x: STRING>')
+    dicts = [None if row is None else dict(zip(["a", 'b"é', "c", "d", "e"], row, strict=True)) for row in rows]
+    wanted = [None if row is None else orjson.dumps(without_nulls(row)) for row in dicts]
+    assert JsonValues(kind).encode(pa.array(dicts, kind).slice(start)).to_pylist() == wanted[start:]
+
+
+def without_nulls(row: dict[str, Any]) -> dict[str, Any]:
+    found = {name: value for name, value in row.items() if value is not None}
+    return {name: without_nulls(value) if isinstance(value, dict) else value for name, value in found.items()}
+
+
+def test_what_is_no_utf8_is_not_written() -> None:
+    broken = pa.array([b"\xc3", b"\xa9"]).cast(pa.string(), safe=False)
+    with pytest.raises(ValueError, match="utf-8"):
+        JsonValues(pa.string()).encode(broken)
+
+
+def test_moments_of_all_units_and_zones() -> None:
+    for unit, digits in (("s", "000000"), ("ms", "001000"), ("us", "000001")):
+        for zone in (None, "UTC", "Europe/Paris"):
+            moment = int(digits) // {"s": 1, "ms": 1000, "us": 1}[unit]
+            column = pa.array([moment, None, -62_167_219_200 * {"s": 1, "ms": 1000, "us": 10**6}[unit]])
+            written = JsonValues(pa.timestamp(unit, zone)).encode(column.cast(pa.timestamp(unit, zone)))
+            end = "Z" if zone else ""
+            assert written.to_pylist() == [
+                f'"1970-01-01T00:00:00.{digits}{end}"'.encode(),
+                None,
+                f'"0000-01-01T00:00:00.000000{end}"'.encode(),
+            ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ottla.client.security import PLAINTEXT, Security
+from ottla.pipelines.runner import checkpoint
 from ottla.pipelines.runner.errors import PipelineError, Value
 from ottla.pipelines.runner.registry import FORMATS, fitted, format_of
 from ottla.pipelines.runner.topics import Topics
@@ -154,12 +156,45 @@ class Job:
         which is added to that name, and `dead_letters=False`: what cannot be read is only left out. `options` are
         further ones of the source, `_` for `.`: `includeHeaders="true"`.
         """
-        topic = self.topic(setting)
-        registered = self._registered(topic, format)
+        return self._source(
+            (self.topic(setting),),
+            schema,
+            format=format,
+            key_format=key_format,
+            group=group,
+            dead_letters=dead_letters,
+            **options,
+        )
+
+    def read_together(self, query: str, settings: tuple[str, ...], schema: str) -> DataFrame:
+        """A stream of several topics that have the same schema, as `read` gives it of one, for a query with this name.
+
+        A source costs a Python process for each start of a query, and each batch asks it in turn: the topics are one
+        source. With a schema registry each topic has a schema, and thus a source, of its own; so it is under a
+        checkpoint of an earlier build, which has the offsets of as many sources.
+        """
+        topics = tuple(self.topic(setting) for setting in settings)
+        if self.registry is None and checkpoint.sources(self.spark, self._checkpoint(query)) in (None, 1):
+            return self._source(topics, schema)
+        return reduce(lambda frame, other: frame.unionByName(other), [self._source((each,), schema) for each in topics])
+
+    def _source(
+        self,
+        topics: tuple[str, ...],
+        schema: str | None = None,
+        *,
+        format: str | None = None,
+        key_format: str = "string",
+        group: str | None = None,
+        dead_letters: bool = True,
+        **options: str,
+    ) -> DataFrame:
+        """Several topics have no registry: their schemas may differ there."""
+        registered = self._registered(topics[0], format)
         format = registered or format or ("json" if schema is not None else "binary")
         chosen = {
             **self.client,
-            "subscribe": topic,
+            "subscribe": ",".join(topics),
             "startingOffsets": "earliest",
             "kafka.isolation.level": "read_committed",
             "commit.group": f"ottla-{self.pipeline.name}" + (f"-{group}" if group else ""),
@@ -288,13 +323,16 @@ class Job:
         if any(started.name == query for started in self.queries):
             raise PipelineError(f"{self.pipeline.name} has two queries {query}")
         writer = writer.queryName(f"{self.pipeline.name}.{query}")
-        writer = writer.option("checkpointLocation", f"{self.checkpoints.rstrip('/')}/{query}")
+        writer = writer.option("checkpointLocation", self._checkpoint(query))
         if self.is_once:
             writer = writer.trigger(availableNow=True)
         elif self.options.every:
             writer = writer.trigger(processingTime=self.options.every)
         groups = groups_of(writer._df)
         self.queries.append(Started(query, writer.start, writer.start(), groups))
+
+    def _checkpoint(self, query: str) -> str:
+        return f"{self.checkpoints.rstrip('/')}/{query}"
 
     def step(
         self,
