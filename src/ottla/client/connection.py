@@ -249,10 +249,13 @@ class Connection:
 
     def _fill(self, view: memoryview) -> None:
         while view:
-            count = self._socket.recv_into(view)
+            count = self._read(view)
             if not count:
                 raise _Closed("the connection was closed")
             view = view[count:]
+
+    def _read(self, view: memoryview) -> int:
+        return self._socket.recv_into(view)
 
     def _decoded(self, api_key: int, version: int, frame: memoryview) -> dict[str, Any]:
         try:

@@ -7,6 +7,7 @@ following ones nothing (`hung.py`); what no page waits for, and what changes the
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -118,6 +119,17 @@ _RESOURCES: Final = {
 T = TypeVar("T")
 _NO_TOPICS: Final[Mapping[str, Any]] = {"topics": [], "allow_auto_topic_creation": False}
 _IS_PATIENT: Final = ContextVar("is_patient", default=False)
+
+
+PIECE_BYTES: Final = 64 * 1024
+"""What is read or looked through before the processor is offered to those that wait for one, such as a broker on the
+same machine: Linux lets them wait until a system call is over, and longer."""
+
+
+class _Polite(Connection):
+    def _read(self, view: memoryview) -> int:
+        os.sched_yield()
+        return super()._read(view[:PIECE_BYTES])
 
 
 @dataclass
@@ -450,7 +462,7 @@ class Brokers:
                 if _is_late(error) or self._is_closed:
                     raise  # it was no old connection, but a broker that does not answer
         try:
-            opened = Connection(*at, self._quick, meant=meant)
+            opened = _Polite(*at, self._quick, meant=meant)
         except OtherNode:
             self.learn((), None)
             raise

@@ -17,7 +17,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from ottla.console.brokers import Brokers, failure
+from ottla.console.brokers import PIECE_BYTES, Brokers, failure
 from ottla.console.cluster import Cluster, Topic, leader_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Buffer, TopicPartition
@@ -36,9 +36,6 @@ KEPT_MAX: Final = 4 * 1024 * 1024
 """Bytes of memory that a thread of a search keeps for its following answers."""
 BESIDE_BYTES: Final = 4096
 """More than an answer has beside its records, but for one with many aborted transactions."""
-PIECE_BYTES: Final = 64 * 1024
-"""What a search looks through before it offers its processor to those that wait for one, such as a broker on the same
-machine: Linux lets them wait for milliseconds otherwise."""
 WAIT_MS: Final = 100
 WINDOW_MAX: Final = 20_000
 """Offsets that are gone through at once when reading backward."""

@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from ottla.console.brokers import PIECE_BYTES
 from ottla.console.cluster import Cluster, Partition, Topic
-from ottla.console.reading import PIECE_BYTES, Limits, Match, Part, Reader, Record, Turns, merged
+from ottla.console.reading import Limits, Match, Part, Reader, Record, Turns, merged
 from ottla.protocol.fetch import FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from tests.unit.console.fake_cluster import ID, FakeBrokers
