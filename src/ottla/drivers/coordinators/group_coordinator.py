@@ -280,7 +280,8 @@ class GroupCoordinatorDriver:
         coordinate the group then and have newer offsets, from which a transactional copier would copy twice; here
         Kafka answers with those that it has."""
         shard = self._shard_of(group_id)
-        if not shard.partition.is_followed(self._now().timer_ms):
+        partition = shard.partition
+        if partition.others and not partition.is_followed(self._now().timer_ms):
             raise KafkaError(ErrorCode.not_coordinator)
         found = None if shard.pending else look(shard.core.state, group_id, *args, **kwargs)
         self._shards.answers.send()
