@@ -19,8 +19,11 @@ from ottla import arrow
 from ottla.pipelines.runner import Options, PipelineError, Run, load
 from ottla.schemas.options import typed_of
 from ottla.testing import Registry
-from tests.spark.pipelines.pipelines import feed, names, run_once
+from tests.spark.pipelines.pipelines import feed, names, rows, run_once
 from tests.spark.pipelines.test_pipeline_activity import VIEWS, view
+from tests.spark.pipelines.test_pipeline_ledger import TOPICS as LEDGER_TOPICS
+from tests.spark.pipelines.test_pipeline_ledger import by_account
+from tests.spark.pipelines.test_pipeline_ledger import event as transaction
 
 PATIENCE_S = 90.0
 VIEW = [
@@ -49,6 +52,23 @@ def serialized(client: SchemaRegistryClient, topic: str, text: str) -> Callable[
         return write({**row, "at": datetime.fromisoformat(row["at"])}, context) or b""
 
     return one
+
+
+def test_a_ledger_takes_transactions_in_avro(spark: Any, bootstrap: str, tmp_path: Path, registry: Registry) -> None:
+    """Its results go to several topics by one query, and what it writes to one of them it reads again."""
+    fields = [{"name": name, "type": ["null", "string"]} for name in ("id", "kind", "account", "to")]
+    fields += [
+        {"name": "amount", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ]
+    settings = names(*LEDGER_TOPICS)
+    write = serialized(SchemaRegistryClient({"url": registry.url}), settings["input"], schema(*fields))
+    given = [transaction(1, "deposit", "ada", 100), transaction(2, "transfer", "ada", 30, "ben")]
+    feed(bootstrap, settings["input"], [*map(write, given), b"no schema"])
+    status = run_once(spark, "ledger", bootstrap, tmp_path, settings, registry=registry.url)
+    newest = by_account(rows(bootstrap, settings["balances"]))
+    assert {account: row["balance"] for account, row in newest.items()} == {"ada": 70, "ben": 30}
+    assert status.dead_letters == 1
 
 
 @pytest.mark.parametrize("format", ["avro", "protobuf"])

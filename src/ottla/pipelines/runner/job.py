@@ -282,7 +282,8 @@ class Job:
         **options: str,
     ) -> None:
         """The same where the column `topic` says for each row where it goes; `topic` has made those that are missing.
-        A batch is one transaction, whatever it writes to."""
+        A batch is one transaction, whatever it writes to. With a schema registry the schema is registered under
+        `value_subject`; without that, values are as the format alone has them."""
         frame = _no_null_headers(frame)
         chosen = {
             **self.client,
@@ -290,7 +291,7 @@ class Job:
             "value.format": format,
             "kafka.compression.type": "lz4",
         }
-        if self.registry is not None and format in FORMATS:
+        if self.registry is not None and format in FORMATS and "value_subject" in options:
             chosen["schema.registry.url"] = self.registry
         chosen |= {name.replace("_", "."): value for name, value in options.items()}
         if mode == "append":
