@@ -521,11 +521,11 @@ class Partition:
         ]
         return tuple(each for each in self.isr if each not in lagging) if lagging else None
 
-    def is_followed(self, now_ms: Millis) -> bool:
+    def is_followed(self, now_ms: Millis, within_ms: Millis = FOLLOWED_MS) -> bool:
         """Whether one of the others in sync has fetched lately, if there are any: one that does not may have another
         leader, of which this node has not heard. By the time of `on_follower_fetch`."""
         others = [replica for replica_id, replica in self.others.items() if replica_id in self.isr]
-        return not others or any(now_ms - replica.fetched_ms < FOLLOWED_MS for replica in others)
+        return not others or any(now_ms - replica.fetched_ms < within_ms for replica in others)
 
     # Following a leader.
 

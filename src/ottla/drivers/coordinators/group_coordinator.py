@@ -276,12 +276,13 @@ class GroupCoordinatorDriver:
         self, look: Callable[Concatenate[GroupState, str, P], T], group_id: str, *args: P.args, **kwargs: P.kwargs
     ) -> T | None:
         """The same; None while something of the shard that the group belongs to is being written: ask for
-        OffsetsCommitted. Raises KafkaError: NOT_COORDINATOR too where no follower was heard of lately. Another node may
-        coordinate the group then and have newer offsets, from which a transactional copier would copy twice; here
-        Kafka answers with those that it has."""
+        OffsetsCommitted. Raises KafkaError: NOT_COORDINATOR too where no follower was heard of for half a broker's
+        session. When that is over, another node may coordinate the group and have newer offsets: a transactional
+        copier would copy twice from those here, with which Kafka answers."""
         shard = self._shard_of(group_id)
         partition = shard.partition
-        if partition.others and not partition.is_followed(self._now().timer_ms):
+        silent_ms = self._node.config.broker_session_timeout_ms // 2
+        if partition.others and not partition.is_followed(self._now().timer_ms, silent_ms):
             raise KafkaError(ErrorCode.not_coordinator)
         found = None if shard.pending else look(shard.core.state, group_id, *args, **kwargs)
         self._shards.answers.send()

@@ -14,7 +14,7 @@ from ottla.metadata.image import PartitionRegistration
 from ottla.model import OFFSETS_TOPIC
 from ottla.network import SocketSender
 from ottla.protocol.messages import ApiKey
-from ottla.replication.partition import FOLLOWED_MS, Partition
+from ottla.replication.partition import Partition
 from ottla.server import dispatch
 from ottla.server.node import Node
 from tests.unit.server import stub
@@ -363,12 +363,13 @@ def test_a_coordinator_that_no_follower_asks_does_not_say_that_offsets_are_stabl
 
     async def scene(node: Node, client: Client) -> None:
         partition = await commits_ready(node, client)
-        for ago_ms, expected in ((0, (0, 1)), (FOLLOWED_MS, (ErrorCode.not_coordinator,)), (0, (0, 1))):
+        silent_ms = node.config.broker_session_timeout_ms // 2
+        for ago_ms, expected in ((silent_ms - 1000, (0, 1)), (silent_ms, (ErrorCode.not_coordinator,)), (0, (0, 1))):
             catch_up(partition, ago_ms=ago_ms)
             for _ in range(2):  # the second is answered by what was learned of the first
                 client.send(ApiKey.OFFSET_FETCH, 8, stable_values())
                 assert await fetched(client) == expected
-        catch_up(partition, ago_ms=FOLLOWED_MS)
+        catch_up(partition, ago_ms=silent_ms)
         assert await offset_of(node) == 1, "others are answered"
 
     play(tmp_path, scene, GROUPS)
