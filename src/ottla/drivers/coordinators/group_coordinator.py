@@ -281,9 +281,10 @@ class GroupCoordinatorDriver:
         copier would copy twice from those here, with which Kafka answers."""
         shard = self._shard_of(group_id)
         partition = shard.partition
-        silent_ms = self._node.config.broker_session_timeout_ms // 2
-        if partition.others and not partition.is_followed(self._now().timer_ms, silent_ms):
-            raise KafkaError(ErrorCode.not_coordinator)
+        if partition.others:
+            silent_ms = self._node.config.broker_session_timeout_ms // 2
+            if not partition.is_followed(self._now().timer_ms, silent_ms):
+                raise KafkaError(ErrorCode.not_coordinator)
         found = None if shard.pending else look(shard.core.state, group_id, *args, **kwargs)
         self._shards.answers.send()
         return found
