@@ -291,7 +291,8 @@ class Job:
             "value.format": format,
             "kafka.compression.type": "lz4",
         }
-        if self.registry is not None and format in FORMATS and "value_subject" in options:
+        has_subject = "topic" in options or "value_subject" in options
+        if self.registry is not None and format in FORMATS and has_subject:
             chosen["schema.registry.url"] = self.registry
         chosen |= {name.replace("_", "."): value for name, value in options.items()}
         if mode == "append":
