@@ -8,7 +8,7 @@ beside it, and is named at the end: it passes, but not on every machine, and is 
 are no accident; a test of any other directory, whose result hangs on nothing but the code, is never asked again; nor
 is one whose failure speaks of lost records.
 
-A process that its parent leaves behind becomes a child of this one, which so knows what the run cost in all.
+A process that its parent leaves behind becomes a child of this one, so that this one knows what the run cost in all.
 """
 
 from __future__ import annotations

@@ -204,6 +204,13 @@ MUTATIONS = (
              "in self._completed.items() if last < offset]", "in self._completed.items() if last + 1 < offset]"),
     Mutation("open-transactions-are-shown", "transactions", "ottla.storage.log.log",
              "        return max(unstable, state.log_start)\n", "        return state.high_watermark\n"),
+    Mutation("completion-given-up-on-a-full-disk", "transactions", "ottla.coordinator.transaction.ending",
+             '        state.schedule(("complete", transactional_id), RETRY_MS)\n',
+             '        if error is not ErrorCode.not_coordinator:\n'
+             '            state.schedule(("complete", transactional_id), RETRY_MS)\n', 1, 6145),
+    Mutation("offsets-of-a-coordinator-that-is-cut-off", "transactions", "ottla.drivers.coordinators.group_coordinator",
+             "            if not partition.is_followed(self._now().timer_ms, silent_ms):\n",
+             "            if silent_ms < 0:\n", 1, 6017),
     Mutation("no-transaction-times-out", "transactions", "ottla.coordinator.transaction.sweeps",
              "    if now.timeout_ms == NO_TIMEOUT or", "    if now.timeout_ms != NO_TIMEOUT or"),
     # Of consumer groups (KIP-848) and share groups (KIP-932).

@@ -127,6 +127,8 @@ same machine: Linux lets them wait until a system call is over, and longer."""
 
 
 class _Polite(Connection):
+    """Reads a large answer in pieces, and offers the processor before each."""
+
     def _read(self, view: memoryview) -> int:
         os.sched_yield()
         return super()._read(view[:PIECE_BYTES])

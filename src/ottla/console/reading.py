@@ -275,7 +275,6 @@ class Reader:
             raise failure(ApiKey.FETCH, row.error_code, self.topic.name)
         if self.turns is not None:
             _kept.make_room(records_length(row.records))
-            os.sched_yield()
         return row
 
 

@@ -121,9 +121,7 @@ def _play(seed: int, chosen: str) -> Outcome:
         digest, lines = world.digest(), world.lines
         world.close()
         failures += world.violations
-        met_little = not failures and bool(missed := play.missed())
-        if met_little:
-            failures += missed
+        missed = [] if failures else play.missed()
     counts = play.counts()
     return Outcome(
         seed,
@@ -133,9 +131,9 @@ def _play(seed: int, chosen: str) -> Outcome:
         digest,
         lines,
         counts,
-        failures,
+        failures + missed,
         world.time.now_s,
         steps=world.time.steps,
         crashed_at=frozenset(world.crashed_at),
-        met_little=met_little,
+        met_little=bool(missed),
     )

@@ -26,6 +26,11 @@ def test_the_pages_have_the_figures_of_the_results(path: Path, results: Results)
     assert page == render.page_with(page, results), AGAIN
 
 
+@pytest.mark.parametrize("path", render.pages(), ids=lambda path: path.name)
+def test_no_section_is_empty(path: Path) -> None:
+    assert re.findall(r"<!-- bench: ([\w-]+) -->\s*<!-- end -->", path.read_text()) == []
+
+
 def test_every_section_has_its_place(results: Results) -> None:
     keys = {key for step in STEPS for key in step.keys}
     assert set(results.sections) - keys == set(), "no step of `python -m bench page` makes these"

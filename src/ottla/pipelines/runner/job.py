@@ -282,8 +282,8 @@ class Job:
         **options: str,
     ) -> None:
         """The same where the column `topic` says for each row where it goes; `topic` has made those that are missing.
-        A batch is one transaction, whatever it writes to. With a schema registry the schema is registered under
-        `value_subject`; without that, values are as the format alone has them."""
+        A batch is one transaction, whatever it writes to. A schema is registered for one `topic`, or under
+        `value_subject`; without either, values are as the format alone has them."""
         frame = _no_null_headers(frame)
         chosen = {
             **self.client,
