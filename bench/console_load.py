@@ -36,12 +36,12 @@ LIMIT_S = 60.0
 
 
 @contextlib.contextmanager
-def console(bootstrap: str) -> Iterator[tuple[str, int]]:
-    """Address and process of a console."""
+def console(bootstrap: str, log_dir: Path | None = None) -> Iterator[tuple[str, int]]:
+    """Address and process of a console; `log_dir` is the node's, where it is beside one."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-    options = json.dumps({"bootstrap": bootstrap, "port": port})
+    options = json.dumps({"bootstrap": bootstrap, "port": port, "log_dirs": [] if log_dir is None else [str(log_dir)]})
     command = [sys.executable, "-m", "ottla.console", options]  # as a node starts it
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"http://127.0.0.1:{port}"
@@ -91,7 +91,7 @@ def search(megabytes: int = 1_000) -> None:
     with Broker(topics={"large": PARTITIONS}) as broker:
         count = fill(broker.bootstrap, "large", megabytes)
         print(f"{count:,} records, {count * RECORD_BYTES / 1e6:,.0f} MB in {PARTITIONS} partitions")
-        with console(broker.bootstrap) as (url, pid):
+        with console(broker.bootstrap, broker.directory) as (url, pid):
             for text in (*(f"one-in-{each}-marked" for each in RARE), "nowhere"):
                 for begin in ("end", "begin"):
                     _search(url, pid, broker.pid, text, begin)
@@ -192,7 +192,7 @@ def load(seconds: int = 4, rounds: int = 6) -> None:
     found = {case: Usage() for case in CASES}
     with Broker(topics={"large": PARTITIONS, "probed": 1, "idle": 1}) as broker:
         fill(broker.bootstrap, "large", 300)
-        with console(broker.bootstrap) as (url, pid), _probing(broker.bootstrap) as probe:
+        with console(broker.bootstrap, broker.directory) as (url, pid), _probing(broker.bootstrap) as probe:
             probe(1)
             for number in range(rounds):
                 # The other way around in each second round, so that no case always follows the same one.

@@ -13,6 +13,7 @@ from ottla.console.server import Console, Options, registry_options
 from ottla.registry.child import Served, main
 
 _PATHS: Final = ("masks", "roles", "oidc", "pipelines")
+_TUPLES: Final = ("host_names", "log_dirs")
 NICENESS: Final = 19
 """Beside a node the console gets the processor that the node leaves."""
 
@@ -29,11 +30,11 @@ def _run(
 def options_of(given: Mapping[str, Any], security: Security, http: Mapping[str, str]) -> Options:
     """The options of a console that were sent as JSON. Raises OttlaError."""
     url = given.get("registry")
-    known = {name: value for name, value in given.items() if name not in (*_PATHS, "registry", "host_names")}
+    known = {name: value for name, value in given.items() if name not in (*_PATHS, *_TUPLES, "registry")}
     known |= {name: Path(given[name]) for name in _PATHS if given.get(name) is not None}
+    known |= {name: tuple(given.get(name, ())) for name in _TUPLES}
     return Options(
         **known,
-        host_names=tuple(given.get("host_names", ())),
         security=security,
         http=http,
         registry={} if not url else registry_options(url, security),

@@ -19,7 +19,7 @@ from ottla.console.brokers import Brokers, NodeAway, Refused, patiently
 from ottla.console.cluster import Cluster, read_cluster
 from ottla.console.feeds import Feeds
 from ottla.console.groups import Groups, Progress
-from ottla.console.searches import Searches
+from ottla.console.records.searches import Searches
 from ottla.console.snapshots import Snapshot, Snapshots, Threads
 from ottla.console.tokens import Tokens
 from ottla.console.trends import Trends

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from ottla.console.reading import Limits, Match, Part, Record
+from ottla.console.records.reading import Limits, Match, Part, Record
 from ottla.errors import KafkaError
 
 FRESH_S: Final = 0.4

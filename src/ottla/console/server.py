@@ -19,8 +19,8 @@ from ottla.console.access.rule_files import RuleFiles, roles_of_file
 from ottla.console.asking import Asking, Site, User
 from ottla.console.brokers import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, Brokers
 from ottla.console.masks import Masks, read_masks
+from ottla.console.records.searches import Searches
 from ottla.console.sampling import Sampler, sample
-from ottla.console.searches import Searches
 from ottla.console.snapshots import Snapshots
 from ottla.errors import KafkaError
 from ottla.logs import fields
@@ -76,6 +76,8 @@ class Options:
     """Whether nothing can be changed."""
     pipelines: Path | None = None
     """Where pipelines of this machine keep their status; None for their default."""
+    log_dirs: tuple[str, ...] = ()
+    """Log directories of nodes on this machine, which searches read in place of Fetches."""
 
     @property
     def asks_for_login(self) -> bool:
@@ -295,7 +297,7 @@ def registry_options(url: str, security: Security) -> Mapping[str, str]:
 def _site(options: Options, masks: Masks) -> Site:
     site = Site(
         masks,
-        searches=Searches(),
+        searches=Searches(options.log_dirs),
         is_read_only=options.is_read_only,
         bootstrap=options.bootstrap,
         pipelines=options.pipelines,

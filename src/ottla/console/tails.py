@@ -16,7 +16,7 @@ from ottla.console.asking import Asking, Problem, problem_of
 from ottla.console.brokers import NodeAway, Refused
 from ottla.console.cluster import EARLIEST, LATEST, read_offsets
 from ottla.console.feeds import Ends, Failure, Feed, Look, Span
-from ottla.console.reading import Limits, Match, Part, Reader, Record, merged
+from ottla.console.records.reading import Limits, Match, Part, Reader, Record, merged
 from ottla.console.views.messages import (
     Message,
     decode_of,

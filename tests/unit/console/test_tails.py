@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from ottla.console import feeds, live, reading
+from ottla.console import feeds, live
 from ottla.console.app import Application
 from ottla.console.asking import Asking, Site
 from ottla.console.brokers import failure
 from ottla.console.masks import Masks, parse_masks
-from ottla.console.reading import Limits
+from ottla.console.records import reading
+from ottla.console.records.reading import Limits
+from ottla.console.records.searches import Searches
 from ottla.console.routes import EVENTS
-from ottla.console.searches import Searches
 from ottla.console.tails import FAILURES_MAX, ROWS_MAX, SEARCH_MAX, Tail
 from ottla.errors import ErrorCode
 from ottla.protocol.fetch import FetchRequest, FetchResponse

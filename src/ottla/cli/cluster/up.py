@@ -183,7 +183,8 @@ def _console(
 
     for each in configs:
         ensure_other(host, port, CONSOLE, each)
-    planned = console_at(host, port, of_node(configs[0]), file)
+    log_dirs = [path for each in configs for path in each.log_dirs]
+    planned = console_at(host, port, of_node(configs[0]), file, log_dirs)
 
     def run() -> None:
         import asyncio

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -72,7 +72,7 @@ def planned(listens: Mapping[Program, str], config: ServerConfig, console_config
     for program, listen in listens.items():
         host, port = address(listen, program.option, program.example)
         if program is CONSOLE:
-            found.append(console_at(host, port, http, console_config))
+            found.append(console_at(host, port, http, console_config, config.log_dirs))
         else:
             try:
                 refuse_open(config, host)
@@ -93,11 +93,13 @@ def planned(listens: Mapping[Program, str], config: ServerConfig, console_config
     ]
 
 
-def console_at(host: str, port: int, http: Mapping[str, str], file: Path | None) -> Beside:
-    """A console beside a node, with the options of `--console-config`. `http` is the node's own port, whose TLS the
-    console has where the file names no other. Raises CommandFailed for one that would not start, or would be open to
-    strangers."""
-    options: dict[str, Any] = {}
+def console_at(
+    host: str, port: int, http: Mapping[str, str], file: Path | None, log_dirs: Iterable[str] = ()
+) -> Beside:
+    """A console beside nodes with these log directories, with the options of `--console-config`. `http` is the node's
+    own port, whose TLS the console has where the file names no other. Raises CommandFailed for one that would not
+    start, or would be open to strangers."""
+    options: dict[str, Any] = {"log_dirs": [os.path.abspath(each) for each in log_dirs]}
     if directory := os.environ.get("OTTLA_PIPELINES"):
         options["pipelines"] = os.path.abspath(directory)
     if file is not None:

@@ -14,7 +14,7 @@ from ottla.console.acts.topics import TIMEOUT_MS, TOPIC
 from ottla.console.asking import Asking, Invalid, NotFound, now_ms
 from ottla.console.brokers import failure
 from ottla.console.cluster import Cluster, Topic, leader_of
-from ottla.console.reading import Limits, Reader, Record
+from ottla.console.records.reading import Limits, Reader, Record
 from ottla.console.views.messages import log_reading, moment_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition

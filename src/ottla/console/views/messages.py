@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -15,7 +15,7 @@ from ottla.console.asking import Asking, Invalid, NotFound
 from ottla.console.cluster import EARLIEST, LATEST, Topic, read_offsets
 from ottla.console.decoding import Decode, Shown, for_a_page, shown
 from ottla.console.masks import NOTHING_HIDDEN, TopicMask
-from ottla.console.reading import Limits, Match, Part, Reader, Record, merged
+from ottla.console.records.reading import Limits, Match, Part, Reader, Record, merged
 from ottla.console.views.topic import found_topic
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
@@ -87,16 +87,17 @@ def messages(asking: Asking) -> Messages:
     limits = Limits(time.monotonic() + asking.number("seconds"), SCANNED_MAX, BYTES_MAX, asking.halt.is_set)
     committed = asking.text("isolation") != "uncommitted"
     reader = Reader(
-        asking.brokers,
-        asking.cluster(),
-        topic,
-        limits,
-        match_of(asking, mask, decode),
-        committed,
-        asking.site.searches.turns if asking.text("q") else None,
-        sieve_of(asking, mask, decode),
-        asking.site.searches.threads if asking.text("q") else None,
+        asking.brokers, asking.cluster(), topic, limits, match_of(asking, mask, decode), is_committed=committed
     )
+    if asking.text("q"):
+        searches = asking.site.searches
+        reader = replace(
+            reader,
+            turns=searches.turns,
+            sieve=sieve_of(asking, mask, decode),
+            files=searches.files.reading(reader.cluster, topic, is_committed=committed),
+            threads=searches.threads,
+        )
     how = asking.text("format")
 
     def show(record: Record) -> Message:

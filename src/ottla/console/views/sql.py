@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.console.asking import Asking, Invalid, NotFound, Problem
-from ottla.console.reading import Limits
+from ottla.console.records.reading import Limits
 from ottla.console.views.messages import Content, moment_of
 from ottla.console.views.plots import Plot, plotted
 from ottla.sql import queries

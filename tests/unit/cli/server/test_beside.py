@@ -124,11 +124,19 @@ def test_the_console_gets_the_address_of_the_registry() -> None:
         port = found.getsockname()[1]
     plans = planned({REGISTRY: f"127.0.0.1:{port}", CONSOLE: "127.0.0.1:0"}, config())
     assert [each.program for each in plans] == [REGISTRY, CONSOLE]
-    assert plans[1].options == {"registry": f"http://127.0.0.1:{port}"}
+    assert plans[1].options["registry"] == f"http://127.0.0.1:{port}"
+
     # A port that is chosen later is not known yet.
     plans = planned({REGISTRY: "127.0.0.1:0", CONSOLE: "127.0.0.1:0"}, config())
-    assert plans[1].options == {}
+    assert "registry" not in plans[1].options
     assert client_security.current() == PLAINTEXT
+
+
+def test_the_console_reads_the_nodes_log_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By absolute paths: its working directory may be another."""
+    monkeypatch.chdir(tmp_path)
+    (plan,) = planned({CONSOLE: "127.0.0.1:0"}, config(**{"log.dirs": "one,/two"}))
+    assert plan.options["log_dirs"] == [str(tmp_path / "one"), "/two"]
 
 
 def test_the_first_pause_before_a_restart_is_the_shortest(

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.console.brokers import PIECE_BYTES, Brokers, failure
 from ottla.console.cluster import Cluster, Topic, leader_of
+from ottla.console.records.local_logs import LocalReading
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Buffer, TopicPartition
 from ottla.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic, records_length
@@ -29,6 +30,8 @@ from ottla.protocol.records.record_batch import iterate_batches, iterate_records
 FETCH_BYTES: Final = 1024 * 1024
 SEARCH_FETCH_BYTES: Final = 64 * 1024
 """A broker is kept by each Fetch of a search for as long as it takes to send so much."""
+FILE_BYTES: Final = 256 * 1024
+"""A search reads so much of a file at once, or one batch where that is larger."""
 PAUSE_PART: Final = 4.0
 """Pause after a Fetch of a search, as a part of the time that it took."""
 PAUSE_MAX_S: Final = 0.05
@@ -154,6 +157,8 @@ class Reader:
     """Turns of searches at brokers. None: it waits for none."""
     sieve: bytes = b""
     """Every record that matches has these bytes: batches without them are passed over. Empty for none."""
+    files: LocalReading | None = None
+    """Files of logs on this machine, which a search reads in place of Fetches; None: it fetches all."""
     threads: Callable[[], Executor] | None = None
     """Makes the threads that read partitions; None: those of all pages' requests read."""
 
@@ -225,8 +230,8 @@ class Reader:
             part.reached = part.found[-1].offset
 
     def _fetch(self, part: Part, stop: int) -> Iterable[Record]:
-        """The records of one Fetch from `part.reached` on, which moves behind them."""
-        row = self._row(part)
+        """The records of one Fetch, or of one piece of a file, from `part.reached` on, which moves behind them."""
+        row = self._of_files(part, stop) or self._row(part)
         data = memoryview(row.records) if row.records else memoryview(b"")  # type: ignore[arg-type]
         aborted = Aborted(row.aborted_transactions) if self.is_committed else None
         found: list[Record] = []
@@ -275,7 +280,17 @@ class Reader:
             raise failure(ApiKey.FETCH, row.error_code, self.topic.name)
         if self.turns is not None:
             _kept.make_room(records_length(row.records))
+        if self.files is not None and not response.throttle_time_ms:
+            self.files.learn(leader, row)
         return row
+
+    def _of_files(self, part: Part, stop: int) -> FetchedPartition | None:
+        """What a Fetch would bring, from files; None where it has to be asked for."""
+        if self.files is None or self.turns is None:
+            return None
+        _kept.make_room(FILE_BYTES)
+        found = self.files.read(part.number, part.reached, stop, _kept.memory)
+        return None if found is None else FetchedPartition(part.number, records=found)
 
 
 class _Kept(threading.local):

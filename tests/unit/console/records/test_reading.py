@@ -10,7 +10,8 @@ import pytest
 
 from ottla.console.brokers import PIECE_BYTES
 from ottla.console.cluster import Cluster, Partition, Topic
-from ottla.console.reading import Limits, Match, Part, Reader, Record, Turns, merged
+from ottla.console.records import reading
+from ottla.console.records.reading import Limits, Match, Part, Reader, Record, Turns, merged
 from ottla.protocol.fetch import FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from tests.unit.console.fake_cluster import ID, FakeBrokers
@@ -129,7 +130,7 @@ def test_time_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log(10_000)
     read = reader(log, lambda record: False)
     ticks = itertools.count()
-    monkeypatch.setattr("ottla.console.reading.time.monotonic", lambda: next(ticks) * 10.0)
+    monkeypatch.setattr("ottla.console.records.reading.time.monotonic", lambda: next(ticks) * 10.0)
     read.limits.deadline = 100.0
     (part,) = read.forward({0: (0, 10_000)}, 5)
     assert part.stopped == "time"
@@ -173,8 +174,9 @@ def test_what_is_sought_may_lie_in_two_pieces(begin: int) -> None:
     assert [each.value for each in part.found] == [value]
 
 
-def test_a_search_reads_its_answers_into_the_same_memory() -> None:
+def test_a_search_reads_its_answers_into_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was found stays as it was when the next answer comes."""
+    monkeypatch.setattr(reading, "_kept", reading._Kept())  # a thread that has not searched yet
     used: list[bytearray] = []
 
     class Kept(Log):

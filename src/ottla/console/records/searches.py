@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ottla.console.reading import Limits, Record, Turns
+from ottla.console.records.local_logs import LocalLogs
+from ottla.console.records.reading import Limits, Record, Turns
 
 READS_AT_ONCE: Final = 8
 """Partitions that one search reads at the same time; the others wait."""
@@ -49,7 +50,9 @@ class Running:
 class Searches:
     """The readings of all users; from any thread. A user finds those of that user only."""
 
-    def __init__(self) -> None:
+    def __init__(self, log_dirs: Sequence[str] = ()) -> None:
+        """`log_dirs` are log directories of nodes on this machine."""
+        self.files = LocalLogs(log_dirs)
         self._lock = threading.Lock()
         self.turns = Turns()
         self.rounds = ThreadPoolExecutor(ROUNDS_AT_ONCE, "console tail")
