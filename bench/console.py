@@ -1,4 +1,4 @@
-"""What the console costs: `python -m bench.console [pages [TOPICS GROUPS] | search [MB] | load [SECONDS]]`.
+"""What the console costs: `python -m bench.console [pages [TOPICS GROUPS] | search [MB] | load [ROUNDS]]`.
 
 Without arguments it runs all three:
 

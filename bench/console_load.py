@@ -1,6 +1,6 @@
 """Searches over a large topic, and what tails and searches of a console cost the broker's producers.
 
-`python -m bench.console search [MB]` and `python -m bench.console load [SECONDS]` run it. The console and the producer
+`python -m bench.console search [MB]` and `python -m bench.console load [ROUNDS]` run it. The console and the producer
 that is measured are processes of their own, as they are beside a real cluster.
 """
 
@@ -8,56 +8,74 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
-import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlencode
 
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
-from ottla.testing import Broker
+from peers.kafka import free_port
 
 RECORD_BYTES = 1_000
 PARTITIONS = 4
 RARE = (1_000, 10_000, 100_000)
 """One record in so many has the text that is searched for."""
 TAILS, SEARCHES = 20, 5
-PROBES_PER_S = 100
+PROBES_PER_S = 200
+SECONDS = 4
+"""How long a case is measured in each round."""
 LIMIT_S = 60.0
 
 
+class Beside(NamedTuple):
+    """A node with a console beside it."""
+
+    bootstrap: str
+    url: str
+    node: int
+    """Process id."""
+    console: int
+
+
 @contextlib.contextmanager
-def console(bootstrap: str, log_dir: Path | None = None) -> Iterator[tuple[str, int]]:
-    """Address and process of a console; `log_dir` is the node's, where it is beside one."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    options = json.dumps({"bootstrap": bootstrap, "port": port, "log_dirs": [] if log_dir is None else [str(log_dir)]})
-    command = [sys.executable, "-m", "ottla.console", options]  # as a node starts it
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
-    try:
-        until = time.monotonic() + LIMIT_S
-        while True:
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(f"{url}/").read()
-                break
-            assert process.poll() is None, "the console has ended"
-            assert time.monotonic() < until, "the console does not listen"
-            time.sleep(0.05)
-        yield url, process.pid
-    finally:
-        process.terminate()
-        process.wait(LIMIT_S)
+def beside(topics: Mapping[str, int]) -> Iterator[Beside]:
+    """Started as a user does, with topics of so many partitions. They have this program's session: so the console's
+    niceness counts among them, and that of the browsers."""
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-") as base:
+        bootstrap, url = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        options = [f"{base}/data", "--listen", bootstrap, "--console", url]
+        command = [sys.executable, "-m", "ottla.cli.main", "server", "start", *options]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            until = time.monotonic() + LIMIT_S
+            while True:
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(f"http://{url}/").read()
+                    break
+                assert process.poll() is None, "the node has ended"
+                assert time.monotonic() < until, "the console does not listen"
+                time.sleep(0.05)
+            admin = AdminClient({"bootstrap.servers": bootstrap})
+            wanted = [NewTopic(name, partitions, 1) for name, partitions in topics.items()]
+            for each in admin.create_topics(wanted).values():
+                each.result()
+            (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            yield Beside(bootstrap, f"http://{url}", process.pid, int(child))
+        finally:
+            process.terminate()
+            process.wait(LIMIT_S)
 
 
 def cpu_s(pid: int) -> float:
@@ -88,13 +106,12 @@ def fill(bootstrap: str, topic: str, megabytes: int) -> int:
 
 def search(megabytes: int = 1_000) -> None:
     """First match on the page while a search is read, its whole answer, and how fast it reads."""
-    with Broker(topics={"large": PARTITIONS}) as broker:
-        count = fill(broker.bootstrap, "large", megabytes)
+    with beside({"large": PARTITIONS}) as at:
+        count = fill(at.bootstrap, "large", megabytes)
         print(f"{count:,} records, {count * RECORD_BYTES / 1e6:,.0f} MB in {PARTITIONS} partitions")
-        with console(broker.bootstrap, broker.directory) as (url, pid):
-            for text in (*(f"one-in-{each}-marked" for each in RARE), "nowhere"):
-                for begin in ("end", "begin"):
-                    _search(url, pid, broker.pid, text, begin)
+        for text in (*(f"one-in-{each}-marked" for each in RARE), "nowhere"):
+            for begin in ("end", "begin"):
+                _search(at.url, at.console, at.node, text, begin)
 
 
 def _search(url: str, pid: int, broker: int, text: str, begin: str) -> None:
@@ -156,17 +173,15 @@ for line in sys.stdin:
 
 @dataclass
 class Usage:
-    """What processes used while something was measured; longer and longer by `add`."""
+    """What processes used while something was measured."""
 
     seconds: float = 0.0
     console: float = 0.0
     node: float = 0.0
-    switches: int = 0
-    """How often the node's threads were given a processor."""
-    waited: float = 0.0
-    """Seconds in which the node's thread of the event loop was ready and had no processor."""
-    taken: list[list[float]] = field(default_factory=list)
-    """Milliseconds of each record, by round."""
+    quiet: int = 0
+    """Seconds in which the host took no processor away."""
+    taken: list[float] = field(default_factory=list)
+    """Milliseconds of each record of those."""
 
 
 class Case(NamedTuple):
@@ -186,63 +201,49 @@ CASES = (
 )
 
 
-def load(seconds: int = 4, rounds: int = 6) -> None:
+def load(rounds: int = 8) -> None:
     """Milliseconds that a producer waits for its acknowledgements while nobody looks and while many do, in turn: the
-    machine is not the same all the time."""
+    machine is not the same all the time. A second in which the host took a processor away is left out: it delays
+    records by milliseconds, whoever looks."""
     found = {case: Usage() for case in CASES}
-    with Broker(topics={"large": PARTITIONS, "probed": 1, "idle": 1}) as broker:
-        fill(broker.bootstrap, "large", 300)
-        with console(broker.bootstrap, broker.directory) as (url, pid), _probing(broker.bootstrap) as probe:
-            probe(1)
-            for number in range(rounds):
-                # The other way around in each second round, so that no case always follows the same one.
-                for case in CASES if number % 2 == 0 else CASES[::-1]:
-                    with _watching(url.removeprefix("http://"), case):
-                        _measure(found[case], pid, broker.pid, lambda: probe(seconds))
-    # Hosts of virtual machines take processors away for milliseconds: a median of rounds says more than all together.
-    quiet = [*map(_p99, found[CASES[0]].taken)]
-    print(f"{'':28} {'records':>8} {'p50 ms':>7} {'p99 ms':>7} {'moved':>6}   node CPU  console CPU  switches  waited")
+    with beside({"large": PARTITIONS, "probed": 1, "idle": 1}) as at, _probing(at.bootstrap) as probe:
+        fill(at.bootstrap, "large", 300)
+        probe(1)
+        for number in range(rounds):
+            # The other way around in each second round, so that no case always follows the same one.
+            for case in CASES if number % 2 == 0 else CASES[::-1]:
+                with _watching(at.url.removeprefix("http://"), case):
+                    for _ in range(SECONDS):
+                        _measure(found[case], at, lambda: probe(1))
+    print(f"{'':28} {'seconds':>8} {'p50 ms':>7} {'p95 ms':>7} {'p99 ms':>7} {'moved':>6}   node CPU  console CPU")
+    quiet = _percentile(found[CASES[0]].taken, 99)
     for case, usage in found.items():
-        p99s, per = [*map(_p99, usage.taken)], 1 / usage.seconds
-        moved = statistics.median(p99 / alone - 1 for p99, alone in zip(p99s, quiet, strict=True))
-        every = [each for some in usage.taken for each in some]
+        p50, p95, p99 = (_percentile(usage.taken, each) for each in (50, 95, 99))
         print(
-            f"{case.name:28} {len(every):8,} {statistics.median(every):7.2f} {statistics.median(p99s):7.2f} "
-            f"{moved * 100:+5.0f}% {usage.node * per * 100:8.1f} % {usage.console * per * 100:10.1f} % "
-            f"{usage.switches * per:7.0f}/s {usage.waited * per * 1000:5.2f} ms/s"
+            f"{case.name:28} {usage.quiet:3} of {rounds * SECONDS:2} {p50:7.2f} {p95:7.2f} {p99:7.2f} "
+            f"{(p99 / quiet - 1) * 100:+5.0f}% {usage.node / usage.seconds * 100:8.1f} % "
+            f"{usage.console / usage.seconds * 100:10.1f} %"
         )
 
 
-def _p99(taken: Sequence[float]) -> float:
-    return statistics.quantiles(taken, n=100)[98]
+def _percentile(taken: Sequence[float], percent: int) -> float:
+    return statistics.quantiles(taken, n=100)[percent - 1] if len(taken) > 1 else math.nan
 
 
-def _measure(usage: Usage, pid: int, node: int, probe: Callable[[], list[float]]) -> None:
-    began, at_console, at_node, switches, waited = (
-        time.monotonic(),
-        cpu_s(pid),
-        cpu_s(node),
-        _switches(node),
-        _waited_s(node),
-    )
-    usage.taken.append(probe())
+def _measure(usage: Usage, at: Beside, probe: Callable[[], list[float]]) -> None:
+    began, at_console, at_node, stolen = time.monotonic(), cpu_s(at.console), cpu_s(at.node), _stolen()
+    taken = probe()
+    if _stolen() == stolen:
+        usage.taken += taken
+        usage.quiet += 1
     usage.seconds += time.monotonic() - began
-    usage.console += cpu_s(pid) - at_console
-    usage.node += cpu_s(node) - at_node
-    usage.switches += _switches(node) - switches
-    usage.waited += _waited_s(node) - waited
+    usage.console += cpu_s(at.console) - at_console
+    usage.node += cpu_s(at.node) - at_node
 
 
-def _switches(pid: int) -> int:
-    found = 0
-    for status in Path(f"/proc/{pid}/task").glob("*/status"):
-        with contextlib.suppress(OSError):  # a thread that has ended
-            found += sum(int(line.split()[1]) for line in status.read_text().splitlines() if "ctxt_switches" in line)
-    return found
-
-
-def _waited_s(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+def _stolen() -> int:
+    """Ticks in which the host had a processor of this machine at work elsewhere."""
+    return int(Path("/proc/stat").read_text().split(maxsplit=9)[8])
 
 
 @contextlib.contextmanager

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ottla.schemas.client import Registry
 
 CLUSTER_FRESH_S: Final = 5.0
+MISSED_S: Final = 0.5
+"""Age of the cluster with which a topic that it lacks is not sought again."""
 GROUPS_FRESH_S: Final = 5.0
 PROGRESS_FRESH_S: Final = 15.0
 """Lag of all groups: the largest thing that pages ask for."""
@@ -193,6 +195,11 @@ class Asking:
                 return read_cluster(self.brokers)
 
         return self._shown(self.user.snapshots.get("cluster", CLUSTER_FRESH_S, read))
+
+    def newest_cluster(self) -> Cluster:
+        """For what `cluster` has not: it may be new. Raises OSError, KafkaError."""
+        self.user.snapshots.drop_older("cluster", MISSED_S)
+        return self.cluster()
 
     def groups(self) -> Groups:
         cluster = self.cluster()

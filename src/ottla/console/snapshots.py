@@ -91,6 +91,13 @@ class Snapshots:
             self._failed.clear()
             self._reading = {}
 
+    def drop_older(self, key: Any, age_s: float) -> None:
+        """A snapshot that is older is not shown again: something was missing in it."""
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is not None and kept.age_s > age_s:
+                del self._kept[key]
+
     def get(
         self, key: Any, fresh_s: float, read: Callable[[], T], is_whole: Callable[[T], bool] = _always
     ) -> Snapshot[T]:

@@ -104,7 +104,7 @@ def run(query: Query, halt: threading.Event, progress: Callable[[int], None] = l
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         bufsize=0,
-        start_new_session=True,
+        process_group=0,  # not a session, in which the niceness of the console would not count
     )
     assert process.stdin is not None and process.stdout is not None
     try:

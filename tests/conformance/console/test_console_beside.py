@@ -66,6 +66,18 @@ def test_beside_a_node(tmp_path: Path, number: int) -> None:
         eventually(lambda: is_gone(url))
 
 
+def test_the_console_leaves_the_processor_to_the_node(tmp_path: Path) -> None:
+    """Its niceness counts in the node's session only, where Linux has autogroups; Ctrl-C is for the node."""
+    node = ("server", "start", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
+    with started(*node, "--console", "127.0.0.1:0") as (process, _):
+        (console,) = [
+            int(each) for each in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        ]
+        assert os.getpriority(os.PRIO_PROCESS, console) == 19
+        assert os.getsid(console) == os.getsid(process.pid)
+        assert os.getpgid(console) == console
+
+
 def test_beside_a_cluster(tmp_path: Path) -> None:
     directory = str(tmp_path / "cluster")
     with started("cluster", "up", "2", directory, "--port", "0", "--console", "0") as (cluster, url):

@@ -9,7 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ottla.console import snapshots as module
+from ottla.console.asking import MISSED_S, Asking, NotFound, Site
+from ottla.console.masks import Masks
 from ottla.console.snapshots import KEPT_MAX, Snapshots
+from ottla.console.views.topic import found_topic
+from tests.unit.console.fake_cluster import FakeBrokers, user
 
 
 class Clock:
@@ -140,3 +144,24 @@ def test_only_so_many_are_kept() -> None:
             kept.get(number, 60, lambda number=number: number)  # type: ignore[misc]
         assert kept.get(0, 60, lambda: "read again").value == "read again"
         assert kept.get(KEPT_MAX, 60, lambda: "read again").value == KEPT_MAX
+
+
+def test_a_topic_that_is_new_is_found_at_once(clock: Clock) -> None:
+    """Not only when the cluster is read again; what is missing is asked for twice a second at most."""
+    brokers = FakeBrokers(["old"])
+    asking = Asking(user(brokers), Site(masks=Masks()), {"topic": "new"})
+    for age_s, is_found in ((0.0, False), (MISSED_S, False), (MISSED_S + 0.1, True)):
+        clock.now = 100.0
+        asking.user.snapshots.drop()
+        assert list(asking.cluster().topics) == ["old"]
+        brokers.topics, clock.now = ["old", "new"], clock.now + age_s
+        if is_found:
+            assert found_topic(asking).name == "new"
+        else:
+            with pytest.raises(NotFound):
+                found_topic(asking)
+        brokers.topics = ["old"]
+    asked = len(brokers.asked)
+    with pytest.raises(NotFound):
+        found_topic(Asking(asking.user, asking.site, {"topic": "none"}))
+    assert len(brokers.asked) == asked

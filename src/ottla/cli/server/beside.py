@@ -247,37 +247,60 @@ async def keep_running(
     loop, pause_s = asyncio.get_running_loop(), RESTART_S
     while not stop.is_set():
         began = loop.time()
-        # Its standard input is its sign of life: it ends when this process is gone.
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-m",
-            program.module,
-            json.dumps({**options, "http": True}),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=None if ready is None else asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
-        assert process.stdin is not None
-        process.stdin.write(f"{json.dumps(dict(http or {}))}\n".encode())
-        ended, stopping = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stop.wait())
         try:
-            if ready is not None:
-                await _announced(program, process, stopping, options, ready)
-            await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-            await _stopped(process, ended)
+            process = await _launched(program, {**options, "http": True}, is_heard=ready is not None)
+        except OSError as error:  # the machine is out of processes or of memory
+            why: dict[str, Any] = {"error": str(error)}
+        else:
+            await _attended(program, process, options, stop, ready, http)
+            why = {"status": process.returncode}
         if not stop.is_set():
             if loop.time() - began > RESTART_S_MAX:
                 pause_s = RESTART_S
             _LOG.error(
                 "a program beside the node ended and is restarted",
-                extra=fields(program=program.what, status=process.returncode, pause_s=pause_s),
+                extra=fields(program=program.what, **why, pause_s=pause_s),
             )
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause_s)
             pause_s = min(2 * pause_s, RESTART_S_MAX)
+
+
+async def _launched(program: Program, options: Mapping[str, Any], *, is_heard: bool) -> asyncio.subprocess.Process:
+    """Its standard input is its sign of life: it ends when this process is gone. Raises OSError."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        program.module,
+        json.dumps(options),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE if is_heard else None,
+        # A group of its own: Ctrl-C is for the node. No session of its own: where Linux has autogroups, niceness counts
+        # among the processes of one session only (sched(7)). uvloop knows no `process_group`.
+        preexec_fn=os.setpgrp,
+    )
+
+
+async def _attended(
+    program: Program,
+    process: asyncio.subprocess.Process,
+    options: dict[str, Any],
+    stop: asyncio.Event,
+    ready: asyncio.Future[str] | None,
+    http: Mapping[str, str] | None,
+) -> None:
+    """Until the program has ended."""
+    assert process.stdin is not None
+    process.stdin.write(f"{json.dumps(dict(http or {}))}\n".encode())
+    ended, stopping = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stop.wait())
+    try:
+        if ready is not None:
+            await _announced(program, process, stopping, options, ready)
+        await asyncio.wait([ended, stopping], return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        await _stopped(process, ended)
 
 
 async def _announced(

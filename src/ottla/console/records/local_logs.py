@@ -1,8 +1,9 @@
 """Logs of nodes on the console's own machine: searches read them from the files, and the node has no work with it.
 
-The node still decides. A search fetches each partition from it first, as its user, and again every ASKED_S: so rights,
-quotas, the leader and where the log begins are those of any client, and files are read only below the offset that the
-node last called committed. Whatever files do not tell, such as which transactions were aborted, is fetched as well.
+The node still decides. A search sends it a Fetch of each partition first, as its user, and again every ASKED_S: from
+the end that the search has, where little or nothing is to be sent. So rights, quotas, the leader and where the log
+begins are those of any client, and files are read only below the offset that the node last called committed. Whatever
+files do not tell, such as which transactions were aborted, is fetched.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from itertools import islice
 from typing import Final
 
 from ottla.console.brokers import PIECE_BYTES
-from ottla.console.cluster import Cluster, Topic
+from ottla.console.cluster import Cluster, Topic, leader_of
 from ottla.errors import KafkaError
 from ottla.filesystem import FileSystem, OsFileSystem
 from ottla.model import Offset, TopicPartition
@@ -52,6 +53,8 @@ class LocalLog:
         """The offset that comes at the position."""
         self._index: tuple[Offset, OffsetIndex] | None = None
         """Base offset and index of the segment in which an offset was sought last."""
+        self.piece_bytes = 0
+        """Size of what was read last, and about that of what is read next."""
 
     def read(self, offset: Offset, end: Offset, memory: bytearray, *, is_committed: bool) -> memoryview:
         """Whole batches, of which the first has `offset` or is the first behind it and all begin below `end`, in
@@ -107,14 +110,13 @@ class LocalLog:
 
 @dataclass
 class _Known:
-    """What the node said last of a partition."""
+    """What is known of a partition whose files are here."""
 
-    leader: int
-    until: float
-    """When it has to be asked again, by the monotonic clock."""
-    begin: Offset
-    end: Offset
     log: LocalLog
+    until: float = 0.0
+    """When the node has to be asked, by the monotonic clock."""
+    begin: Offset = 0
+    end: Offset = 0
 
 
 @dataclass
@@ -125,37 +127,44 @@ class LocalReading:
     cluster: Cluster
     topic: Topic
     is_committed: bool
-    _known: dict[int, _Known] = field(default_factory=dict)
+    _known: dict[int, _Known | None] = field(default_factory=dict)
+    """None for a partition that has no files here, or none that can be read."""
 
-    def learn(self, leader: int, row: FetchedPartition) -> None:
-        """What the leader of a partition has answered to this search."""
-        end = row.last_stable_offset if self.is_committed else row.high_watermark
-        known = self._known.pop(row.partition_index, None)
-        log = known.log if known is not None and known.leader == leader else self._log(leader, row.partition_index)
-        if log is not None:
-            until = time.monotonic() + ASKED_S
-            self._known[row.partition_index] = _Known(leader, until, row.log_start_offset, end, log)
+    def is_due(self, number: int) -> bool:
+        """Whether the partition's leader has to be asked before its files are read, or read on."""
+        if number not in self._known:
+            log = self.logs.find(self.cluster, self.topic, number)
+            self._known[number] = None if log is None else _Known(log)
+        known = self._known[number]
+        return known is not None and time.monotonic() >= known.until
+
+    def learn(self, number: int, row: FetchedPartition | None) -> None:
+        """What the leader of a partition has answered; None for what does not allow to read files."""
+        known = self._known[number]
+        assert known is not None
+        known.until = time.monotonic() + ASKED_S
+        known.begin = known.end = 0
+        if row is not None:
+            known.begin = row.log_start_offset
+            known.end = row.last_stable_offset if self.is_committed else row.high_watermark
 
     def read(self, number: int, offset: Offset, stop: Offset, memory: bytearray) -> memoryview | None:
         """Batches as `LocalLog.read` finds them; None where they have to be fetched."""
-        known = self._known.get(number)
-        if known is None or time.monotonic() >= known.until or not known.begin <= offset < known.end:
+        known = self._known[number]
+        if known is None or not known.begin <= offset < known.end:
             return None
-        self.logs.pace.wait()
+        self.logs.pace.take(known.log.piece_bytes)
         try:
             found = known.log.read(offset, min(stop, known.end), memory, is_committed=self.is_committed)
         except (OSError, KafkaError):  # deleted or moved meanwhile, or damaged: the node knows
-            del self._known[number]
+            self._known[number] = None
             return None
-        self.logs.pace.use(len(found))
+        known.log.piece_bytes = len(found)
         return found or None
-
-    def _log(self, leader: int, number: int) -> LocalLog | None:
-        return self.logs.find(self.cluster.id, leader, TopicPartition(self.topic.name, number), self.topic)
 
 
 class Pace:
-    """Makes threads wait so that all together use so many bytes per second."""
+    """Threads that together use so many bytes per second, one after the other and not in bursts."""
 
     def __init__(self, bytes_per_s: float) -> None:
         self._bytes_per_s = bytes_per_s
@@ -163,14 +172,13 @@ class Pace:
         self._free = 0.0
         """When the next may begin, by the monotonic clock."""
 
-    def wait(self) -> None:
-        """Until what was used before is paid for."""
-        while (left := self._free - time.monotonic()) > 0:
-            time.sleep(left)
-
-    def use(self, size: int) -> None:
+    def take(self, size: int) -> None:
+        """Wait for the turn of this thread, and use so many bytes of it."""
+        now = time.monotonic()
         with self._lock:
-            self._free = max(self._free, time.monotonic()) + size / self._bytes_per_s
+            mine = max(self._free, now)
+            self._free = mine + size / self._bytes_per_s
+        time.sleep(mine - now)
 
 
 class LocalLogs:
@@ -185,14 +193,16 @@ class LocalLogs:
         """For one search. None where there are no directories."""
         return LocalReading(self, cluster, topic, is_committed) if self._directories else None
 
-    def find(self, cluster_id: str | None, node: int, key: TopicPartition, topic: Topic) -> LocalLog | None:
-        """The log of a partition on a node; None where it is not on this machine or cannot be read."""
+    def find(self, cluster: Cluster, topic: Topic, number: int) -> LocalLog | None:
+        """The log of a partition on its leader; None where it is not on this machine or cannot be read."""
+        key = TopicPartition(topic.name, number)
+        leader = leader_of(cluster, key)
         for each in self._directories:
             directory = f"{each}/{key}"
             with suppress(OSError, CorruptFile):
                 path = meta_properties_path(each)
                 owner = decode_meta_properties(path, self._fs.read_bytes(path))
-                if (owner.cluster_id, owner.node_id) != (cluster_id, node) or not self._fs.is_dir(directory):
+                if (owner.cluster_id, owner.node_id) != (cluster.id, leader) or not self._fs.is_dir(directory):
                     continue
                 if read_partition_metadata(self._fs, directory) == topic.id:
                     return LocalLog(self._fs, directory)

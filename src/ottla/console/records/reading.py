@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
@@ -258,39 +258,48 @@ class Reader:
         self.limits.use(seen, len(data), passed, passed_size)
         return found
 
+    def _of_files(self, part: Part, stop: int) -> FetchedPartition | None:
+        """What a Fetch would bring, from files; None where it has to be asked for. Raises OSError."""
+        if self.files is None:
+            return None
+        if self.files.is_due(part.number):
+            row = None
+            with suppress(KafkaError):  # the Fetch of records will have it too
+                row, is_throttled = self._asked(part.number, stop, 1, 0)
+                row = None if is_throttled else row
+            self.files.learn(part.number, row)
+        _kept.make_room(FILE_BYTES)
+        found = self.files.read(part.number, part.reached, stop, _kept.memory)
+        return None if found is None else FetchedPartition(part.number, records=found)
+
     def _row(self, part: Part) -> FetchedPartition:
         """Raises KafkaError, OSError."""
-        at = TopicPartition(self.topic.name, part.number)
+        size = FETCH_BYTES if self.turns is None else SEARCH_FETCH_BYTES
+        row, _ = self._asked(part.number, part.reached, size, WAIT_MS)
+        if self.turns is not None:
+            _kept.make_room(records_length(row.records))
+        return row
+
+    def _asked(self, number: int, offset: int, size: int, wait_ms: int) -> tuple[FetchedPartition, bool]:
+        """The answer to a Fetch, and whether the user is throttled. Raises KafkaError, OSError."""
+        at = TopicPartition(self.topic.name, number)
         leader = leader_of(self.cluster, at)
         if leader < 0:
             raise KafkaError(ErrorCode.leader_not_available, f"{at.topic}-{at.partition} has no leader")
-        size = FETCH_BYTES if self.turns is None else SEARCH_FETCH_BYTES
-        rows = [FetchPartition(part.number, part.reached, size)]
+        rows = [FetchPartition(number, offset, size)]
         request = FetchRequest(
-            WAIT_MS, 1, size, [FetchTopic(self.topic.name, self.topic.id, rows)], int(self.is_committed)
+            wait_ms, min(1, wait_ms), size, [FetchTopic(self.topic.name, self.topic.id, rows)], int(self.is_committed)
         )
         with nullcontext() if self.turns is None else self.turns.turn():
             response = self.brokers.fetch(leader, request, None if self.turns is None else _kept.memory)
         if response.error_code:
             raise failure(ApiKey.FETCH, response.error_code, self.topic.name)
         if not response.topics or not response.topics[0].partitions:
-            return FetchedPartition(part.number)
+            return FetchedPartition(number), False
         row = response.topics[0].partitions[0]
         if row.error_code:
             raise failure(ApiKey.FETCH, row.error_code, self.topic.name)
-        if self.turns is not None:
-            _kept.make_room(records_length(row.records))
-        if self.files is not None and not response.throttle_time_ms:
-            self.files.learn(leader, row)
-        return row
-
-    def _of_files(self, part: Part, stop: int) -> FetchedPartition | None:
-        """What a Fetch would bring, from files; None where it has to be asked for."""
-        if self.files is None or self.turns is None:
-            return None
-        _kept.make_room(FILE_BYTES)
-        found = self.files.read(part.number, part.reached, stop, _kept.memory)
-        return None if found is None else FetchedPartition(part.number, records=found)
+        return row, response.throttle_time_ms > 0
 
 
 class _Kept(threading.local):

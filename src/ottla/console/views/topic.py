@@ -109,7 +109,7 @@ class TopicPage:
 def found_topic(asking: Asking) -> Topic:
     """The topic that the request names. Raises NotFound."""
     name = asking.text("topic")
-    topic = asking.cluster().topics.get(name)
+    topic = asking.cluster().topics.get(name) or asking.newest_cluster().topics.get(name)
     if topic is None:
         raise NotFound(f"There is no topic {name}, or you may not see it (Describe on Topic {name}).")
     return topic

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -157,3 +158,31 @@ def test_the_first_pause_before_a_restart_is_the_shortest(
         return [vars(each)["ottla_fields"]["pause_s"] for each in caplog.records[:2]]
 
     assert asyncio.run(test()) == [0.01, 0.02]
+
+
+def test_a_program_that_cannot_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A machine out of processes: it was never started then, and no line said so."""
+    monkeypatch.setattr(beside, "RESTART_S", 0.01)
+    launch, refusals = asyncio.create_subprocess_exec, [OSError(11, "Resource temporarily unavailable")] * 2
+
+    async def scarce(*command: Any, **options: Any) -> asyncio.subprocess.Process:
+        if refusals:
+            raise refusals.pop()
+        return await launch(*command, **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", scarce)
+
+    async def test() -> list[object]:
+        stop = asyncio.Event()
+        running = asyncio.ensure_future(keep_running(Program("nothing", "ottla.version", "--nothing", ""), {}, stop))
+        while len(caplog.records) < 3:
+            assert not running.done()
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running
+        fields = [vars(each)["ottla_fields"] for each in caplog.records[:3]]
+        return [each.get("error", each.get("status")) for each in fields]
+
+    assert asyncio.run(test()) == ["[Errno 11] Resource temporarily unavailable"] * 2 + [0]
