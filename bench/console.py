@@ -1,6 +1,7 @@
-"""What the console costs: `python -m bench.console [pages [TOPICS GROUPS] | search [MB] | load [ROUNDS]]`.
+"""What the console costs: `python -m bench.console [PART]`, where PART is `pages [TOPICS GROUPS]`, `search [MB]`,
+`load [ROUNDS]` or `apart [ROUNDS]`.
 
-Without arguments it runs all three:
+Without arguments it runs all four:
 
 - pages: the first page is asked for as soon as the console listens. Every other one is asked for afterwards: the first
   time, and the median of several. The goals are 200 ms for the first page and 500 ms for every page, with 10,000 topics
@@ -8,6 +9,7 @@ Without arguments it runs all three:
 - search: when the first match of a search over 1 GB is on the page, and how long all of it takes. The goal is a second.
 - load: how long a producer waits while 20 tails are open and 5 searches read. The goal is a p99 that moves by no more
   than 10 %.
+- apart: the same where the node has a core for itself, and console and browsers the other one.
 
 A busy machine shows by the clock, less by the processor's time; the load average is printed for that.
 """
@@ -22,7 +24,7 @@ import time
 import urllib.request
 from typing import NamedTuple
 
-from bench.console_load import cpu_s, load, search
+from bench.console_load import apart, cpu_s, load, search
 from ottla.client.cluster import Cluster
 from ottla.client.config import ClientConfig
 from ottla.console.server import Console, Options
@@ -92,7 +94,7 @@ def pages(topics: int = 10_000, groups: int = 10_000) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    parts = {"pages": pages, "search": search, "load": load}
+    parts = {"pages": pages, "search": search, "load": load, "apart": apart}
     chosen = arguments[:1] or list(parts)
     for name in chosen:
         if name not in parts:

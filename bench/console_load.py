@@ -1,7 +1,7 @@
 """Searches over a large topic, and what tails and searches of a console cost the broker's producers.
 
-`python -m bench.console search [MB]` and `python -m bench.console load [ROUNDS]` run it. The console and the producer
-that is measured are processes of their own, as they are beside a real cluster.
+`python -m bench.console search [MB]`, `load [ROUNDS]` and `apart [ROUNDS]` run them. The console and the producer that
+is measured are processes of their own, as they are beside a real cluster.
 """
 
 from __future__ import annotations
@@ -201,18 +201,26 @@ CASES = (
 )
 
 
-def load(rounds: int = 8) -> None:
+def apart(rounds: int = 8) -> None:
+    """`load` where the node has a core for itself, and console and browsers the other one."""
+    load(rounds, is_apart=True)
+
+
+def load(rounds: int = 8, *, is_apart: bool = False) -> None:
     """Milliseconds that a producer waits for its acknowledgements while nobody looks and while many do, in turn: the
     machine is not the same all the time. A second in which the host took a processor away is left out: it delays
     records by milliseconds, whoever looks."""
     found = {case: Usage() for case in CASES}
     with beside({"large": PARTITIONS, "probed": 1, "idle": 1}) as at, _probing(at.bootstrap) as probe:
         fill(at.bootstrap, "large", 300)
+        if is_apart:
+            _pin(at.node, 0)
+            _pin(at.console, 1)
         probe(1)
         for number in range(rounds):
             # The other way around in each second round, so that no case always follows the same one.
             for case in CASES if number % 2 == 0 else CASES[::-1]:
-                with _watching(at.url.removeprefix("http://"), case):
+                with _watching(at.url.removeprefix("http://"), case, is_apart=is_apart):
                     for _ in range(SECONDS):
                         _measure(found[case], at, lambda: probe(1))
     print(f"{'':28} {'seconds':>8} {'p50 ms':>7} {'p95 ms':>7} {'p99 ms':>7} {'moved':>6}   node CPU  console CPU")
@@ -241,6 +249,13 @@ def _measure(usage: Usage, at: Beside, probe: Callable[[], list[float]]) -> None
     usage.node += cpu_s(at.node) - at_node
 
 
+def _pin(pid: int, core: int) -> None:
+    """A process to a core, with the threads that it has and will have."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # one that has ended
+            os.sched_setaffinity(int(thread.name), {core})
+
+
 def _stolen() -> int:
     """Ticks in which the host had a processor of this machine at work elsewhere."""
     return int(Path("/proc/stat").read_text().split(maxsplit=9)[8])
@@ -265,7 +280,7 @@ def _probing(bootstrap: str) -> Iterator[Callable[[float], list[float]]]:
 
 
 @contextlib.contextmanager
-def _watching(address: str, case: Case) -> Iterator[None]:
+def _watching(address: str, case: Case, *, is_apart: bool) -> Iterator[None]:
     """Browsers that look as the case says, in a process of their own, which like those on other machines takes no
     processor from the node."""
     if not (case.tails or case.searches):
@@ -276,6 +291,8 @@ def _watching(address: str, case: Case) -> Iterator[None]:
     watcher = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert watcher.stdin is not None and watcher.stdout is not None
     try:
+        if is_apart:
+            _pin(watcher.pid, 1)
         assert watcher.stdout.readline(), "the browsers have ended"
         time.sleep(0.5)  # the first rounds are over
         yield

@@ -166,14 +166,17 @@ class View:
 
     def __init__(self, how: Sequence[Any]) -> None:
         self.how = how
+        self._lock = threading.Lock()
         self._rows: dict[Record, Any] = {}
 
     def row(self, record: Record, make: Callable[[Record], Any]) -> Any:
         found = self._rows.get(record)
         if found is None:
-            found = self._rows[record] = make(record)
-            while len(self._rows) > ROWS_KEPT:
-                self._rows.pop(next(iter(self._rows)), None)
+            found = make(record)
+            with self._lock:
+                self._rows[record] = found
+                while len(self._rows) > ROWS_KEPT:
+                    del self._rows[next(iter(self._rows))]
         return found
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -533,3 +535,21 @@ def test_searches_are_of_their_user() -> None:
     for run in ("", "short", "x" * 65, "a/../../b", "é" * 10):
         with searches.running("ann", run, limits, halt):
             assert searches.find("ann", run) is None
+
+
+def test_rows_are_made_for_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads that dropped the oldest row at one moment ended a tail."""
+    monkeypatch.setattr(feeds, "ROWS_KEPT", 2)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        view = feeds.View(())
+        records = [feeds.Record(0, offset, 0, None, None, ()) for offset in range(3_000)]
+        with ThreadPoolExecutor(8) as executor:
+            every = [
+                executor.submit(lambda: [view.row(each, lambda made: made.offset) for each in records])
+                for _ in range(8)
+            ]
+            assert all(each.result() == list(range(3_000)) for each in every)
+    finally:
+        sys.setswitchinterval(interval)
