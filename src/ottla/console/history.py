@@ -5,6 +5,7 @@ A sample is one array of numbers for all names, so that ten minutes of 10,000 to
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -125,27 +126,29 @@ class Written(NamedTuple):
 
 
 class Paces:
-    """Records per second of producers, from one look of a user to the next."""
+    """Records per second of producers, from one look of a user to the next; from any thread."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._seen: dict[tuple[str, int, int, int], tuple[float, int, float | None]] = {}
         """When a sequence was seen, which, and the rate until then."""
 
     def look(self, at: float, topic: str, rows: Iterable[Written]) -> dict[Written, float]:
         """The rates that are known at a moment of the monotonic clock; the next look measures from here."""
         found = dict[Written, float]()
-        for row in rows:
-            key = topic, row.partition, row.producer_id, row.epoch
-            began, sequence, rate = self._seen.pop(key, (at, row.sequence, None))
-            passed_s = at - began
-            if passed_s > RATE_S_MAX:
-                began, sequence, rate = at, row.sequence, None
-            elif passed_s >= RATE_S_MIN:
-                rate = (row.sequence - sequence) % _SEQUENCES / passed_s
-                began, sequence = at, row.sequence
-            self._seen[key] = began, sequence, rate
-            if rate is not None:
-                found[row] = rate
-        while len(self._seen) > SEEN_MAX:
-            del self._seen[next(iter(self._seen))]
+        with self._lock:
+            for row in rows:
+                key = topic, row.partition, row.producer_id, row.epoch
+                began, sequence, rate = self._seen.pop(key, (at, row.sequence, None))
+                passed_s = at - began
+                if passed_s > RATE_S_MAX:
+                    began, sequence, rate = at, row.sequence, None
+                elif passed_s >= RATE_S_MIN:
+                    rate = (row.sequence - sequence) % _SEQUENCES / passed_s
+                    began, sequence = at, row.sequence
+                self._seen[key] = began, sequence, rate
+                if rate is not None:
+                    found[row] = rate
+            while len(self._seen) > SEEN_MAX:
+                del self._seen[next(iter(self._seen))]
         return found

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from ottla.console import history as history_module
 from ottla.console import trends as module
 from ottla.console.asking import Site
 from ottla.console.history import RATE_S_MAX, SAMPLES_MAX, SEEN_MAX, History, Paces, Trend, Written
@@ -127,3 +130,18 @@ def test_a_pace_is_from_one_look_to_the_next() -> None:
     paces.look(now, "u", [Written(number, 1, 0, 0) for number in range(SEEN_MAX)])
     now += 10
     assert look(6_000) is None  # dropped: what is kept is bounded
+
+
+def test_two_pages_may_look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both drop what was seen long ago."""
+    monkeypatch.setattr(history_module, "SEEN_MAX", 2)
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        paces = Paces()
+        rows = [Written(0, producer, 0, 1) for producer in range(50)]
+        with ThreadPoolExecutor(8) as executor:
+            every = [executor.submit(lambda: [paces.look(1.0, "t", rows) for _ in range(100)]) for _ in range(8)]
+            assert all(each.result() == [{}] * 100 for each in every)
+    finally:
+        sys.setswitchinterval(interval)
