@@ -24,7 +24,8 @@ def answered(ask: Callable[[], httpx.Response], *silent: str) -> httpx.Response:
 
 
 def test_every_page_of_apache_kafka(oracle: str) -> None:
-    AdminClient({"bootstrap.servers": oracle}).create_topics([NewTopic("orders", 3)])["orders"].exception(60)
+    admin = AdminClient({"bootstrap.servers": oracle})  # an answer that comes after its end is lost
+    admin.create_topics([NewTopic("orders", 3)])["orders"].exception(60)
     producer = Producer({"bootstrap.servers": oracle, "transactional.id": "console"})
     producer.init_transactions()
     producer.begin_transaction()

@@ -44,6 +44,14 @@ def rows(bootstrap: str, topic: str) -> list[dict[str, Any]]:
     return [json.loads(value) for value in values]
 
 
+def dead_letters(bootstrap: str, pipeline: str, topic: str) -> list[bytes]:
+    """Those of a pipeline that come from a topic: other tests on the same broker have theirs in the same place."""
+    columns = ["value", "headers"]
+    found = arrow.read(f"{pipeline}-dead-letters", bootstrap, columns=columns, headers=True).read_all().to_pylist()
+    origin = {"key": "__connect.errors.topic", "value": topic.encode()}
+    return [each["value"] for each in found if origin in each["headers"]]
+
+
 def wait_for(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not is_so():

@@ -19,7 +19,7 @@ from ottla import arrow
 from ottla.pipelines.runner import Options, PipelineError, Run, load
 from ottla.schemas.options import typed_of
 from ottla.testing import Registry
-from tests.spark.pipelines.pipelines import feed, names, rows, run_once
+from tests.spark.pipelines.pipelines import dead_letters, feed, names, rows, run_once
 from tests.spark.pipelines.test_pipeline_activity import VIEWS, view
 from tests.spark.pipelines.test_pipeline_ledger import TOPICS as LEDGER_TOPICS
 from tests.spark.pipelines.test_pipeline_ledger import by_account
@@ -68,7 +68,8 @@ def test_a_ledger_takes_transactions_in_avro(spark: Any, bootstrap: str, tmp_pat
     status = run_once(spark, "ledger", bootstrap, tmp_path, settings, registry=registry.url)
     newest = by_account(rows(bootstrap, settings["balances"]))
     assert {account: row["balance"] for account, row in newest.items()} == {"ada": 70, "ben": 30}
-    assert status.dead_letters == 1
+    assert status.dead_letters >= 1
+    assert dead_letters(bootstrap, "ledger", settings["input"]) == [b"no schema"]
 
 
 @pytest.mark.parametrize("format", ["avro", "protobuf"])
@@ -80,9 +81,8 @@ def test_views_in_avro(spark: Any, bootstrap: str, tmp_path: Path, registry: Reg
     values = [old(each) for each in VIEWS[:4]] + [new({**each, "agent": "x"}) for each in VIEWS[4:]]
     feed(bootstrap, topic, [*values, b"no schema", new({**view("dan", "/", "23:00:00"), "agent": "x"})])
     status = run_once(spark, "activity", bootstrap, tmp_path, settings, registry=registry.url, format=format)
-    assert status.dead_letters  # in a topic that other tests have, too
-    letters = arrow.read("activity-dead-letters", bootstrap, columns=["value"]).read_all().column("value").to_pylist()
-    assert b"no schema" in letters
+    assert status.dead_letters >= 1
+    assert dead_letters(bootstrap, "activity", topic) == [b"no schema"]
     assert client.get_latest_version(f"{settings['sessions']}-value").schema.schema_type == format.upper()
     options = {"value.format": format, "schema.registry.url": registry.url}
     table = arrow.read(settings["sessions"], bootstrap, columns=["value"]).read_all()
