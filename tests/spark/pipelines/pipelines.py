@@ -45,7 +45,7 @@ def rows(bootstrap: str, topic: str) -> list[dict[str, Any]]:
 
 
 def dead_letters(bootstrap: str, pipeline: str, topic: str) -> list[bytes]:
-    """Those of a pipeline that come from a topic: other tests on the same broker have theirs in the same place."""
+    """Values of a pipeline's dead letters of one topic: other tests on the same broker have theirs beside them."""
     columns = ["value", "headers"]
     found = arrow.read(f"{pipeline}-dead-letters", bootstrap, columns=columns, headers=True).read_all().to_pylist()
     origin = {"key": "__connect.errors.topic", "value": topic.encode()}
