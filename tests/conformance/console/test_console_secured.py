@@ -31,8 +31,10 @@ from confluent_kafka.admin import (
 from ottla.cli.security import secured
 from ottla.client.properties import read_file
 from ottla.client.security_settings import parse_security
+from ottla.console.brokers import Brokers
 from ottla.console.routes import API, DOWNLOAD, PAGES
 from ottla.console.server import Console, Options
+from ottla.protocol.fetch import FetchRequest, FetchResponse
 from tests.conformance.security.test_secured_node import SecuredNode
 
 PASSWORD = "cAnArY-of-everybody"
@@ -89,7 +91,8 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredNode]:
 
 @pytest.fixture(scope="module")
 def url(node: SecuredNode) -> Iterator[str]:
-    made = Console(Options(node.bootstrap, port=0, security=parse_security(read_file(node.client))))
+    security = parse_security(read_file(node.client))
+    made = Console(Options(node.bootstrap, port=0, security=security, log_dirs=(str(node.data),)))
     thread = threading.Thread(target=made.serve, daemon=True)
     thread.start()
     yield made.url
@@ -183,6 +186,32 @@ def test_no_page_shows_what_the_protocol_would_not(url: str, node: SecuredNode, 
         assert (answer.status_code == 200) == (name == "reader")
         rows = asked(client, "/topics")[1]["data"]["rows"]
         assert {row["name"] for row in rows} == may_see
+
+
+@pytest.mark.parametrize("name", ["nobody", "lister", "reader"])
+def test_a_search_in_files_reads_as_its_user(
+    url: str, node: SecuredNode, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The console can read the log files of every topic; the node says who may."""
+    asked_for: list[int] = []
+    ask = Brokers.fetch
+
+    def counted(self: Brokers, node_id: int, request: FetchRequest, into: bytearray | None = None) -> FetchResponse:
+        asked_for.append(request.topics[0].partitions[0].partition_max_bytes)
+        return ask(self, node_id, request, into)
+
+    monkeypatch.setattr(Brokers, "fetch", counted)
+    with logged_in(url, name) as client:
+        for topic in ("orders", "concealed"):
+            asked_for.clear()
+            answer = client.get(f"{API}/topics/{topic}/messages", params={"q": SECRET})
+            is_read = name == "reader" and topic == "orders"
+            rows = answer.json()["data"]["rows"] if answer.status_code == 200 else []
+            assert [row["value"]["text"] for row in rows] == [SECRET] * is_read, answer.text
+            if is_read:
+                assert asked_for == [1]  # only whether it may
+            elif name == "lister" and topic == "orders":
+                assert answer.json()["problems"]["messages"]["right"] == "Read on Topic orders"
 
 
 @pytest.mark.parametrize("name", ["nobody", "lister", "reader"])

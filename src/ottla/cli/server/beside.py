@@ -247,20 +247,18 @@ async def keep_running(
     loop, pause_s = asyncio.get_running_loop(), RESTART_S
     while not stop.is_set():
         began = loop.time()
+        why: dict[str, Any]
         try:
             process = await _launched(program, {**options, "http": True}, is_heard=ready is not None)
         except OSError as error:  # the machine is out of processes or of memory
-            why: dict[str, Any] = {"error": str(error)}
+            what, why = "a program beside the node cannot be started and is tried again", {"error": str(error)}
         else:
             await _attended(program, process, options, stop, ready, http)
-            why = {"status": process.returncode}
+            what, why = "a program beside the node ended and is restarted", {"status": process.returncode}
         if not stop.is_set():
             if loop.time() - began > RESTART_S_MAX:
                 pause_s = RESTART_S
-            _LOG.error(
-                "a program beside the node ended and is restarted",
-                extra=fields(program=program.what, **why, pause_s=pause_s),
-            )
+            _LOG.error(what, extra=fields(program=program.what, **why, pause_s=pause_s))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), pause_s)
             pause_s = min(2 * pause_s, RESTART_S_MAX)

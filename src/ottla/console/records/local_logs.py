@@ -36,7 +36,7 @@ from ottla.storage.segments.segment_indexes import SegmentIndexes
 ASKED_S: Final = 1.0
 """How long files are read after an answer of the node."""
 BYTES_PER_S: Final = 150e6
-"""All searches together read no more of files: it takes a third of a processor to look through so much."""
+"""The most that all searches together read of files; to look through it takes a third of a core."""
 SCANNED_MAX: Final = 100_000
 """Batches behind an entry of the index that are gone through for an offset; a good index needs far fewer."""
 

@@ -31,7 +31,8 @@ FETCH_BYTES: Final = 1024 * 1024
 SEARCH_FETCH_BYTES: Final = 64 * 1024
 """A broker is kept by each Fetch of a search for as long as it takes to send so much."""
 FILE_BYTES: Final = 256 * 1024
-"""A search reads so much of a file at once, or one batch where that is larger."""
+"""A search reads at least so much of a file at once. A batch that is too large for its memory is fetched; after that
+the memory is large enough."""
 PAUSE_PART: Final = 4.0
 """Pause after a Fetch of a search, as a part of the time that it took."""
 PAUSE_MAX_S: Final = 0.05
@@ -281,7 +282,8 @@ class Reader:
         return row
 
     def _asked(self, number: int, offset: int, size: int, wait_ms: int) -> tuple[FetchedPartition, bool]:
-        """The answer to a Fetch, and whether the user is throttled. Raises KafkaError, OSError."""
+        """The answer to a Fetch that waits so long for a first byte, and whether the user is throttled. Raises
+        KafkaError, OSError."""
         at = TopicPartition(self.topic.name, number)
         leader = leader_of(self.cluster, at)
         if leader < 0:

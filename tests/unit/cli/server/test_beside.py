@@ -183,6 +183,7 @@ def test_a_program_that_cannot_be_started_is_tried_again(
         stop.set()
         await running
         fields = [vars(each)["ottla_fields"] for each in caplog.records[:3]]
+        assert [each.message.split()[-1] for each in caplog.records[:3]] == ["again", "again", "restarted"]
         return [each.get("error", each.get("status")) for each in fields]
 
     assert asyncio.run(test()) == ["[Errno 11] Resource temporarily unavailable"] * 2 + [0]
