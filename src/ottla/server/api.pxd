@@ -8,6 +8,8 @@ cdef class Deferred:
     cdef public object on_complete
     cdef public object result
 
+    cpdef complete(self, result)
+
 
 cdef class RequestContext:
     cdef public object api_key
@@ -20,6 +22,9 @@ cdef class RequestContext:
     cdef public object node
     cdef public object principal
     cdef public object session
+
+    cpdef RequestContext of_another(self, correlation_id)
+    cpdef count_error(self, error, times=*)
 
 
 cdef class Call:

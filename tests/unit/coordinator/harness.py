@@ -12,7 +12,7 @@ from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Effect, Marker, Now
 from ottla.coordinator.group.classic import membership
 from ottla.coordinator.group.consumer.patterns import resolve, resolved
 from ottla.coordinator.group.shard import GroupShard
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
@@ -93,9 +93,9 @@ class SimulatedDriver:
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """A classic Heartbeat. Raises KafkaError."""
-        self.shard.decide(
-            lambda state: membership.heartbeat(state, group_id, member_id, instance_id, generation), self.now
-        )
+        error = self.shard.decide(membership.heartbeat, self.now, group_id, member_id, instance_id, generation)
+        if error:
+            raise KafkaError(error)
 
     def _commit(self, write: Write) -> None:
         self.log.append(write.records)

@@ -329,7 +329,7 @@ def test_a_restarted_coordinator_loads_its_log() -> None:
         await until(lambda: code_of_or_none(world) is None)
         assert world.committed() == 4
         assert world.driver.read(describe, "g") == before
-        world.driver.heartbeat("g", member_id, None, 1)
+        assert world.driver.heartbeat("g", member_id, None, 1) is ErrorCode.none
 
     play(scene)
 

@@ -16,3 +16,6 @@ cdef class GroupCoordinatorDriver:
 
     cpdef partition_of(self, group_id)
     cpdef _now(self)
+    cpdef _shard_of(self, group_id, starts_waiting=*, reads_offsets=*, flushes=*)
+    cpdef ask(self, waiter, request)
+    cpdef heartbeat(self, group_id, member_id, instance_id, generation)

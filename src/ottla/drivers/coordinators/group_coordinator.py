@@ -250,9 +250,8 @@ class GroupCoordinatorDriver:
 
     def ask(self, waiter: Waiter, request: GroupRequest) -> None:
         """Replies with the fields of the response, of its newest version. Raises KafkaError."""
-        shard = self._shard_of(
-            request.group_id, starts_waiting=isinstance(request, WAITING), flushes=not isinstance(request, LINGERING)
-        )
+        kind = type(request)
+        shard = self._shard_of(request.group_id, starts_waiting=kind in WAITING, flushes=kind not in LINGERING)
         shard.core.ask(waiter, request, self._now())
         self._shards.work(shard)
 
@@ -299,11 +298,12 @@ class GroupCoordinatorDriver:
         self._shards.answers.send()  # of the heartbeats that were appended first
         return found
 
-    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
-        """Raises KafkaError."""
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """What the member is told. Raises KafkaError, too."""
         shard = self._shard_of(group_id, reads_offsets=False, flushes=False)
-        shard.core.decide(membership.heartbeat, self._now(), group_id, member_id, instance_id, generation)
+        error = shard.core.decide(membership.heartbeat, self._now(), group_id, member_id, instance_id, generation)
         self._shards.arm(shard)
+        return error
 
     def plain_heartbeat(self, heard: PlainHeartbeat, waiter: Callable[[], W]) -> Millis | W | None:
         """The interval to the next heartbeat of a member that has said nothing new and to whom nothing new is to be
@@ -412,7 +412,7 @@ class GroupCoordinatorDriver:
         return self._shards.find(self.partition_of(group_id), listener_name)
 
     def _shard_of(
-        self, group_id: str, *, starts_waiting: bool = False, reads_offsets: bool = True, flushes: bool = True
+        self, group_id: str, starts_waiting: bool = False, reads_offsets: bool = True, flushes: bool = True
     ) -> GroupLed:
         shard = self._shards.serving(self.partition_of(group_id))
         if starts_waiting and self._shards.stopping:

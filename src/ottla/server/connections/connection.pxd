@@ -1,7 +1,10 @@
 # C types for `connection.py`; see there.
 cimport cython
 
+from ottla.clock cimport elapsed_s
 from ottla.drivers.cooperative cimport Scheduler
+from ottla.metrics.instruments cimport ApiStats, NodeMetrics
+from ottla.server.api cimport Call, Deferred, RequestContext, Slot
 from ottla.server.connections.outbox cimport EncodedResponse, Outbox
 
 cdef long long BYTES_COST_SHIFT
@@ -66,10 +69,37 @@ cdef class CompiledConnection:
 
     cdef bint _must_hold(self, long long key) except -1
 
+    @cython.locals(head=cython.longlong, stats=ApiStats, metrics=NodeMetrics)
     cdef _count_fast(self)
 
-    @cython.locals(head=cython.longlong)
+    @cython.locals(head=cython.longlong, slot=Slot, last=RequestContext)
     cdef _request(self, bytearray data, view, Py_ssize_t start, Py_ssize_t stop)
 
-    @cython.locals(rest=cython.Py_ssize_t, room=cython.Py_ssize_t, own=bytearray)
+    @cython.locals(slot=Slot, deferred=Deferred)
+    cpdef _take(self, Call call, outcome)
+
+    @cython.locals(slot=Slot)
+    cdef _append_ready(self, Call call, response)
+
+    @cython.locals(slot=Slot)
+    cdef Slot _suspend(self, Call call)
+
+    cpdef _completed(self, Slot slot, result)
+
+    @cython.locals(done=Slot)
+    cpdef _answer_ready(self)
+
+    cpdef send(self)
+
+    @cython.locals(length=cython.longlong, context=RequestContext, seconds=cython.double, metrics=NodeMetrics)
+    cpdef _write(self, Call call, response, double began_s)
+
+    @cython.locals(data=bytearray)
+    cpdef _advance(self)
+
+    cpdef _drop_own(self)
+
+    @cython.locals(
+        rest=cython.Py_ssize_t, room=cython.Py_ssize_t, head_bytes_max=cython.Py_ssize_t, own=bytearray
+    )
     cdef _keep(self, bytearray data, view, Py_ssize_t start, Py_ssize_t end, long long need)

@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.clock import elapsed_s
@@ -310,7 +311,8 @@ class CompiledConnection:
         """Their answers leave together at the end of a read, so they share its time: one look at the clock for all."""
         head = self._fast_head
         listener = self._listener
-        stats = listener.metrics.api(head >> 16)
+        metrics = listener.metrics
+        stats = metrics.api(head >> 16)
         stats.answered(head & 0xFFFF, elapsed_s() - listener.began_s, self._fast)
         self._fast = 0
 
@@ -349,12 +351,13 @@ class CompiledConnection:
         if type(outcome) is EncodedResponse:  # the look at an abstract class below is slow
             pass
         elif isinstance(outcome, Deferred):
-            if outcome.done:
-                outcome = self._result(call, outcome.result)
+            deferred = outcome
+            if deferred.done:
+                outcome = self._result(call, deferred.result)
             else:
                 slot = self._suspend(call)
-                slot.deferred = outcome
-                outcome.on_complete = lambda result: self._completed(slot, result)
+                slot.deferred = deferred
+                deferred.on_complete = partial(self._completed, slot)
                 return
         elif isinstance(outcome, InOrder | Awaitable):
             slot = self._suspend(call)
@@ -398,7 +401,7 @@ class CompiledConnection:
             if self.closed:
                 result.cancel()
             slot.deferred = result
-            result.on_complete = lambda result: self._completed(slot, result)
+            result.on_complete = partial(self._completed, slot)
             return
         self._completed(slot, result.result if isinstance(result, Deferred) else result)
 
@@ -447,7 +450,11 @@ class CompiledConnection:
         self._holding = self._holding and bool(pending)
         if self._lent is not None:
             receiving.return_lent(self)
-        self._listener.send(self)
+        answering = self._listener.answering
+        if answering is None:
+            self.send()
+        else:
+            answering[self] = None
 
     def send(self) -> None:
         """Send what was answered, and go on with what waited for it."""
@@ -458,11 +465,21 @@ class CompiledConnection:
         if self.quotas is not None:
             response = self.quotas.answered(call, response)
         if response is not None:
-            encode = dispatch.encode if self.quotas is None else self.quotas.encode
-            parts, length = encode(call, response)
-            self.outbox.write(parts, length)
+            length: int
+            if type(response) is bytes and self.quotas is None:
+                length = len(response)
+                self.outbox.write((response,), length)
+            else:
+                encode = dispatch.encode if self.quotas is None else self.quotas.encode
+                parts, length = encode(call, response)
+                self.outbox.write(parts, length)
             self._scheduler.spent += length >> call.api.cost_shift
-        self._listener.answered(call.context, elapsed_s() - began_s)
+        listener, context = self._listener, call.context
+        metrics = listener.metrics
+        seconds = elapsed_s() - began_s
+        metrics.api(context.api_key).answered(context.api_version, seconds)
+        if seconds > listener.slow_s:
+            listener.log_slow(context, seconds)
 
     def mute(self, seconds: float) -> None:
         """Handle nothing more for so long. Answers that are due are sent."""
@@ -485,9 +502,14 @@ class CompiledConnection:
         """Called when requests are no longer held back: handle what has arrived meanwhile, and receive again."""
         if self.closed:
             return
-        if self._own is not None and self._end > self._start and not self._blocked():
-            assert self._own_view is not None
-            self._consume(self._own, self._own_view, self._start, self._end)
+        if (self._head or self._end > self._start) and not self._blocked():
+            if self._own is not None:
+                assert self._own_view is not None
+                self._consume(self._own, self._own_view, self._start, self._end)
+            else:
+                data = bytearray(self._head)
+                self._head = b""
+                self._consume(data, memoryview(data), 0, len(data))
         if self.closing and not self._pending and not self.outbox.queued:
             self.close()
         elif self._paused and not self._starved and not self._blocked() and self._transport is not None:
@@ -505,9 +527,11 @@ class CompiledConnection:
             if own is not None and not KEEP_BYTES_MIN <= len(own) <= self._listener.buffers.keep_bytes_max:
                 self._drop_own()
             return
-        if rest <= HEAD_BYTES_MAX and (own is None or len(own) < KEEP_BYTES_MIN) and not self._blocked():
-            head = bytes(view[start:end])
-            self._drop_own()
+        head_bytes_max = RECEIVE_AHEAD_BYTES if self._blocked() else HEAD_BYTES_MAX
+        if rest <= head_bytes_max and (own is None or len(own) < KEEP_BYTES_MIN):
+            head = bytes(data[start:end])
+            if own is not None:
+                self._drop_own()
             self._head = head
             return
         if own is None or (data is not own and len(own) < rest + RECEIVE_AHEAD_BYTES):

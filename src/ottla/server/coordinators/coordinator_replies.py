@@ -71,14 +71,14 @@ class EncodedReply(Deferred):
             if result["error_code"]:
                 self._context.count_error(result["error_code"])
             result = framed(self._context, self._encode, result)
-        super().complete(result)
+        Deferred.complete(self, result)
 
     def ask(self, groups: GroupCoordinatorDriver, request: GroupRequest) -> Deferred:
         """As `DeferredReply.ask`."""
         try:
             groups.ask(self, request)
         except Exception as error:
-            super().complete(error)
+            Deferred.complete(self, error)
         return self
 
 

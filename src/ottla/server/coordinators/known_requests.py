@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ottla.protocol import messages
 from ottla.protocol.varint import read_uvarint
@@ -24,82 +24,88 @@ KNOWN_MAX: Final = 64
 BYTES_MAX: Final = 1024
 """Longer ones, with tagged fields or names that nobody has, are decoded each time: a frame may have 100 MB."""
 _INT16 = struct.Struct(">h")
+_BEHIND_ID: Final = 8
+"""Where the correlation id of a frame ends."""
+
+S = TypeVar("S")
 
 
 class Known:
     """A request that came before."""
 
-    __slots__ = ("number", "place")
+    __slots__ = ("asked", "number", "place")
 
-    def __init__(self, place: int) -> None:
+    def __init__(self, place: int, asked: Any = None) -> None:
         self.place = place
         """Where its number is in the frame; the end of a frame that has none."""
         self.number = 0
         """The number of the frame that was found last."""
+        self.asked = asked
+        """What it asks for, as its handler keeps it."""
 
 
-K = TypeVar("K", bound=Known)
-S = TypeVar("S")
-A = TypeVar("A")
-
-
-class KnownRequests(Generic[K]):
+class KnownRequests:
     """Repeated requests of one connection, API and version."""
 
-    __slots__ = ("_last", "_last_rest", "_places", "by_bytes")
+    __slots__ = ("_head", "_last", "_places", "_size", "_tail", "by_bytes")
 
     def __init__(self) -> None:
-        self._last_rest = b""
-        """What is behind the correlation id of the frame that was found last. Heartbeats repeat it: a look at it takes
-        the place of a key."""
-        self._last: K | None = None
-        self.by_bytes: dict[tuple[int, bytes], K] = {}
+        self._last: Known | None = None
+        """The one that was found last: most connections have a single member."""
+        self._size = 0
+        """Size of its frame, and what is in that between the correlation id and the number, and behind the number."""
+        self._head = b""
+        self._tail = b""
+        self.by_bytes: dict[tuple[int, bytes], Known] = {}
         """By the place of the number, counted from the end of the correlation id, and all bytes behind that but the
         number's. So a frame that is found differs in nothing else from the one that was decoded."""
         self._places: dict[int, int] = {}
         """A place to try, by the size of the frame."""
 
-    def find(self, frame: memoryview) -> K | None:
-        """The request that this one is but for its number, which is found, too."""
-        rest = bytes(frame[8:])
-        if rest == self._last_rest:
-            return self._last
-        at = self._places.get(len(frame), len(frame)) - 8
-        found = self.by_bytes.get((at, rest[:at] + rest[at + 4 :]))
-        if found is not None:
-            found.number = int.from_bytes(rest[at : at + 4], "big", signed=True)
-            self._last_rest, self._last = rest, found
+    def find(self, frame: memoryview) -> Any:
+        """The `Known` request that this one is but for its number, which is found, too; or None."""
+        whole = frame.tobytes()
+        size = len(whole)
+        found = self._last
+        if (
+            found is None
+            or size != self._size
+            or not whole.startswith(self._head, _BEHIND_ID)
+            or not whole.endswith(self._tail)
+        ):
+            place = self._places.get(size, size)
+            head, tail = whole[_BEHIND_ID:place], whole[place + 4 :]
+            found = self.by_bytes.get((place - _BEHIND_ID, head + tail))
+            if found is None:
+                return None
+            self._last, self._size, self._head, self._tail = found, size, head, tail
+        at = found.place
+        if at + 4 <= size:
+            number = whole[at] << 24 | whole[at + 1] << 16 | whole[at + 2] << 8 | whole[at + 3]
+            found.number = number if number < 1 << 31 else number - (1 << 32)
         return found
 
-    def learn(self, frame: memoryview, known: K) -> None:
+    def learn(self, frame: memoryview, known: Known) -> None:
         if len(self.by_bytes) >= KNOWN_MAX:
             self.by_bytes.clear()
             self._places.clear()
-        self._last_rest, self._last = b"", None
-        at = known.place - 8
-        self._places[len(frame)] = known.place
-        self.by_bytes[at, b"".join((frame[8 : known.place], frame[known.place + 4 :]))] = known
+        self._last = None
+        place = known.place
+        self._places[len(frame)] = place
+        self.by_bytes[place - _BEHIND_ID, b"".join((frame[_BEHIND_ID:place], frame[place + 4 :]))] = known
 
 
-class AskedBefore(Known, Generic[A]):
-    """A request to a coordinator that came before."""
-
-    __slots__ = ("asked",)
-
-    def __init__(self, place: int, asked: A) -> None:
-        super().__init__(place)
-        self.asked = asked
-
-
-class DeferredShortcut(Generic[A]):
+class DeferredShortcut:
     """The shortcut of one connection and version for requests that are answered later."""
+
+    __slots__ = ("_api", "_ask", "_context", "_know", "_known", "_newest")
 
     def __init__(
         self,
         context: RequestContext,
         api: Api,
-        know: Callable[[RequestContext, Any, memoryview], AskedBefore[A]],
-        ask: Callable[[RequestContext, AskedBefore[A], memoryview], Deferred],
+        know: Callable[[RequestContext, Any, memoryview], Known],
+        ask: Callable[[RequestContext, Known], Deferred],
     ) -> None:
         self._context = context
         self._api = api
@@ -108,7 +114,7 @@ class DeferredShortcut(Generic[A]):
         self._newest: tuple[bytes, Any] | None = None
         """The frame that was learned last, and its request. What is known of it is made when another frame comes: many
         a member joins once."""
-        self._known: KnownRequests[AskedBefore[A]] = KnownRequests()
+        self._known = KnownRequests()
 
     def learn(self, frame: memoryview, request: Any) -> None:
         self._file_newest()
@@ -127,7 +133,7 @@ class DeferredShortcut(Generic[A]):
         if known is None:
             return None
         context = self._context.of_another(correlation_id)
-        return Call(self._api, context, None), self._ask(context, known, frame)
+        return Call(self._api, context, None), self._ask(context, known)
 
 
 def shortcut_for(context: RequestContext, frame: memoryview, make: Callable[[], S]) -> S | None:

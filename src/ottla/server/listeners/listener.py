@@ -273,10 +273,9 @@ class Listener:
         self.loop.call_later(delay_s, connection.abort)
         return True
 
-    def answered(self, context: RequestContext, seconds: float) -> None:
-        """Count a request, `seconds` after it came in."""
-        self.metrics.api(context.api_key).answered(context.api_version, seconds)
-        if seconds > self.slow_s and context.api_key not in MEANT_TO_WAIT:
+    def log_slow(self, context: RequestContext, seconds: float) -> None:
+        """Log a request that was answered so long after it came in, unless it may wait."""
+        if context.api_key not in MEANT_TO_WAIT:
             _REQUESTS.warning(
                 "slow request",
                 extra=fields(
@@ -305,13 +304,6 @@ class Listener:
         if not self._answers:
             self.loop.call_soon(self._answer_all)
         self._answers.append(answer)
-
-    def send(self, connection: CompiledConnection) -> None:
-        """Send what was answered to a client, if nothing more is to be answered now."""
-        if self.answering is None:
-            connection.send()
-        else:
-            self.answering[connection] = None
 
     def _answer_all(self) -> None:
         answers = self._answers

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,14 +11,9 @@ import pytest
 from ottla.errors import ErrorCode
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.server.coordinators.known_requests import (
-    KNOWN_MAX,
-    AskedBefore,
-    DeferredShortcut,
-    Known,
-    KnownRequests,
-    behind_strings,
-)
+from ottla.server.api import RequestContext
+from ottla.server.coordinators.known_requests import KNOWN_MAX, DeferredShortcut, Known, KnownRequests, behind_strings
+from ottla.server.handlers.groups import join_group, sync_group
 from ottla.server.node import Node
 from tests.unit.server.coordinators.test_repeated_commits import play
 from tests.unit.server.node import Client
@@ -43,7 +38,7 @@ def test_a_frame_that_differs_in_any_other_byte_is_not_known(
 ) -> None:
     frame = messages.encode_request(api, version, 5, "client", values)
     place = behind_strings(frame, api, version, strings)
-    requests: KnownRequests[Known] = KnownRequests()
+    requests = KnownRequests()
     requests.learn(memoryview(frame), Known(place))
     assert frame[place : place + 4] == b"\0\0\0\7"
     for at in range(4, len(frame)):
@@ -60,7 +55,7 @@ def test_a_frame_that_differs_in_any_other_byte_is_not_known(
 
 def test_places_of_frames_of_one_size_do_not_meet() -> None:
     """Ids of another length move the number; what was learned of one place says nothing of another."""
-    requests: KnownRequests[Known] = KnownRequests()
+    requests = KnownRequests()
     one = messages.encode_request(ApiKey.HEARTBEAT, 3, 1, "c", {**BEAT, "group_id": "aa", "member_id": "b"})
     two = messages.encode_request(ApiKey.HEARTBEAT, 3, 1, "c", {**BEAT, "group_id": "a", "member_id": "bb"})
     assert len(one) == len(two)
@@ -72,7 +67,7 @@ def test_places_of_frames_of_one_size_do_not_meet() -> None:
 
 def test_a_frame_that_comes_again_has_its_own_number() -> None:
     """The last frame is found by a look at its bytes, others by a key."""
-    requests: KnownRequests[Known] = KnownRequests()
+    requests = KnownRequests()
     frames = [
         messages.encode_request(ApiKey.HEARTBEAT, 3, 1, "c", {**BEAT, "member_id": member, "generation_id": number})
         for member in ("b", "cc")
@@ -91,7 +86,7 @@ def test_a_frame_that_comes_again_has_its_own_number() -> None:
 
 
 def test_many_requests_do_not_grow_what_is_kept() -> None:
-    requests: KnownRequests[Known] = KnownRequests()
+    requests = KnownRequests()
     for number in range(3 * KNOWN_MAX):
         requests.learn(memoryview(b"%016d" % number), Known(16))
         assert 0 < len(requests.by_bytes) <= KNOWN_MAX
@@ -101,18 +96,15 @@ def test_what_is_learned_is_looked_at_when_another_frame_comes() -> None:
     """Each of several members of a connection is known, though none was asked for before the next was learned."""
     made: list[bytes] = []
 
-    def know(context: Any, request: str, frame: memoryview) -> AskedBefore[str]:
+    def know(context: Any, request: str, frame: memoryview) -> Known:
         made.append(bytes(frame))
-        return AskedBefore(len(frame), request)
+        return Known(len(frame), request)
 
-    context: Any = SimpleNamespace(of_another=lambda correlation_id: correlation_id)
-    api: Any = None
-    shortcut: DeferredShortcut[str] = DeferredShortcut(
-        context,
-        api,
-        know,
-        lambda context, known, frame: (context, known.asked),  # type: ignore[arg-type, return-value]
-    )
+    def ask(context: RequestContext, known: Known) -> Any:
+        return context.correlation_id, known.asked
+
+    nothing: Any = None
+    shortcut = DeferredShortcut(RequestContext(nothing, 0, 0), nothing, know, ask)
     shared = bytearray(16)
     for name in (b"a", b"b", b"c"):
         shared[:] = b"%16s" % name
@@ -129,15 +121,13 @@ def test_what_is_learned_is_looked_at_when_another_frame_comes() -> None:
 def taken(monkeypatch: Any) -> list[ApiKey]:
     """The APIs of the requests that a shortcut has answered, in their order."""
     found: list[ApiKey] = []
-    ask = DeferredShortcut.__call__
 
-    def counted(self: DeferredShortcut[Any], frame: memoryview, correlation_id: int) -> Any:
-        answer = ask(self, frame, correlation_id)
-        if answer is not None:
-            found.append(ApiKey(answer[0].context.api_key))
-        return answer
+    def counted(context: RequestContext, known: Known, ask: Any) -> Any:
+        found.append(ApiKey(context.api_key))
+        return ask(context, known)
 
-    monkeypatch.setattr(DeferredShortcut, "__call__", counted)
+    for module in (join_group, sync_group):
+        monkeypatch.setattr(module, "_ask_again", partial(counted, ask=module._ask_again))
     return found
 
 

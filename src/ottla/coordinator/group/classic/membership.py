@@ -92,8 +92,9 @@ def _store(state: GroupState, group: ClassicGroup, assignments: Mapping[str, byt
     state.write([group.to_record(assignments)], committed, failed)
 
 
-def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
-    """Raises KafkaError; REBALANCE_IN_PROGRESS asks the member to join again."""
+def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    """What the member is told: REBALANCE_IN_PROGRESS asks it to join again. In a rebalance each member is told so; an
+    error that nobody gets by what happens every day is raised. Raises KafkaError."""
     if not group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
     group = state.groups.get(group_id)
@@ -105,13 +106,12 @@ def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str
         from ottla.coordinator.group.consumer import classic_members
 
         classic_members.heartbeat(state, group, member_id, instance_id, generation)
-        return
+        return ErrorCode.none
     member = group.check_member(member_id, instance_id)
     if generation != group.generation:
-        raise KafkaError(ErrorCode.illegal_generation)
+        return ErrorCode.illegal_generation
     state.start_session(group, member)
-    if group.state is State.PREPARING_REBALANCE:
-        raise KafkaError(ErrorCode.rebalance_in_progress)
+    return ErrorCode.rebalance_in_progress if group.state is State.PREPARING_REBALANCE else ErrorCode.none
 
 
 def leave(state: GroupState, token: Token, request: LeaveGroup) -> None:

@@ -24,32 +24,23 @@ if TYPE_CHECKING:
 _INT32 = struct.Struct(">i")
 
 
-class _Beat(Known):
-    """The heartbeat of one member, whatever its generation."""
-
-    __slots__ = ("group_id", "instance_id", "member_id")
-
-    def __init__(self, place: int, request: HeartbeatRequest) -> None:
-        super().__init__(place)
-        self.group_id = request.group_id
-        self.member_id = request.member_id
-        self.instance_id = request.group_instance_id
-
-
 class _Beats:
     """The shortcut of one connection and version."""
 
+    __slots__ = ("_answers", "_context", "known")
+
     def __init__(self, context: RequestContext) -> None:
         self._context = context
-        self._answers: dict[ErrorCode, tuple[bytes, bytes]] = {}
+        self._answers: dict[int, tuple[bytes, bytes]] = {}
         """Length of an answer, and what is behind its correlation id."""
-        self.known: KnownRequests[_Beat] = KnownRequests()
+        self.known = KnownRequests()
 
     def __call__(self, frame: memoryview, correlation_id: int) -> bytes | None:
         beat = self.known.find(frame)
         if beat is None:
             return None
-        error = _heard(self._context, beat.group_id, beat.member_id, beat.instance_id, beat.number)
+        group_id, member_id, instance_id = beat.asked
+        error = _heard(self._context, group_id, member_id, instance_id, beat.number)
         if error:
             self._context.count_error(error)
         found = self._answers.get(error)
@@ -57,14 +48,15 @@ class _Beats:
             version = self._context.api_version
             answer = encode_heartbeat(version, error, response_header(ApiKey.HEARTBEAT, version, 0))
             found = self._answers[error] = _INT32.pack(len(answer)), answer[4:]
-        return b"".join((found[0], frame[4:8], found[1]))
+        length, rest = found
+        return length + frame[4:8].tobytes() + rest
 
 
 def learn(context: RequestContext, request: HeartbeatRequest, frame: memoryview) -> None:
     beats = shortcut_for(context, frame, lambda: _Beats(context))
     if beats is not None:
         place = behind_strings(frame, ApiKey.HEARTBEAT, context.api_version, 1)
-        beats.known.learn(frame, _Beat(place, request))
+        beats.known.learn(frame, Known(place, (request.group_id, request.member_id, request.group_instance_id)))
 
 
 def on_error(context: RequestContext, request: HeartbeatRequest, error: KafkaError) -> EncodedResponse:
@@ -82,12 +74,11 @@ def handle(context: RequestContext, request: HeartbeatRequest) -> EncodedRespons
 def _heard(
     context: RequestContext, group_id: str, member_id: str, instance_id: str | None, generation: int
 ) -> ErrorCode:
-    """What the coordinator says to a heartbeat. An error is nothing exceptional: in a rebalance all get one."""
+    """What the coordinator says to a heartbeat."""
     try:
-        context.node.groups.heartbeat(group_id, member_id, instance_id, generation)
+        return context.node.groups.heartbeat(group_id, member_id, instance_id, generation)
     except KafkaError as error:
         return ErrorCode.none if error.code is ErrorCode.coordinator_load_in_progress else error.code
-    return ErrorCode.none
 
 
 def _encoded(context: RequestContext, error: ErrorCode) -> EncodedResponse:

@@ -18,7 +18,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, api, load
 from ottla.server.coordinators.coordinator_replies import EncodedReply, encoded
-from ottla.server.coordinators.known_requests import AskedBefore, DeferredShortcut, shortcut_for
+from ottla.server.coordinators.known_requests import DeferredShortcut, Known, shortcut_for
 from ottla.server.security.authorization import visible_topics
 from ottla.server.security.permissions import group
 
@@ -41,8 +41,8 @@ def learn(context: RequestContext, request: JoinGroupRequest, frame: memoryview)
         shortcut.learn(frame, request)
 
 
-def _know(context: RequestContext, request: JoinGroupRequest, frame: memoryview) -> AskedBefore[JoinGroup]:
-    return AskedBefore(len(frame), _asked(context, request))
+def _know(context: RequestContext, request: JoinGroupRequest, frame: memoryview) -> Known:
+    return Known(len(frame), _asked(context, request))
 
 
 @api(ApiKey.JOIN_GROUP, versions=(0, 9), needs=(group(Operation.READ),), on_error=on_error, learn=learn)
@@ -72,5 +72,5 @@ def _ask(context: RequestContext, asked: JoinGroup) -> Deferred:
     return EncodedReply(context, encode_join).ask(context.node.groups, asked)
 
 
-def _ask_again(context: RequestContext, known: AskedBefore[JoinGroup], _frame: memoryview) -> Deferred:
+def _ask_again(context: RequestContext, known: Known) -> Deferred:
     return _ask(context, known.asked)

@@ -17,7 +17,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, api, load
 from ottla.server.coordinators.coordinator_replies import EncodedReply, encoded
-from ottla.server.coordinators.known_requests import AskedBefore, DeferredShortcut, behind_strings, shortcut_for
+from ottla.server.coordinators.known_requests import DeferredShortcut, Known, behind_strings, shortcut_for
 from ottla.server.security.authorization import authorize
 from ottla.server.security.permissions import Refused, of_groups
 
@@ -42,8 +42,8 @@ def learn(context: RequestContext, request: SyncGroupRequest, frame: memoryview)
         shortcut.learn(frame, request)
 
 
-def _know(context: RequestContext, request: SyncGroupRequest, frame: memoryview) -> AskedBefore[SyncGroup]:
-    return AskedBefore(behind_strings(frame, ApiKey.SYNC_GROUP, context.api_version, 1), _asked(request))
+def _know(context: RequestContext, request: SyncGroupRequest, frame: memoryview) -> Known:
+    return Known(behind_strings(frame, ApiKey.SYNC_GROUP, context.api_version, 1), _asked(request))
 
 
 @api(ApiKey.SYNC_GROUP, versions=(0, 5), needs=NEEDS, on_error=on_error, learn=learn)
@@ -71,6 +71,7 @@ def _ask(context: RequestContext, asked: SyncGroup) -> Deferred:
     return EncodedReply(context, encode_sync).ask(context.node.groups, asked)
 
 
-def _ask_again(context: RequestContext, known: AskedBefore[SyncGroup], frame: memoryview) -> Deferred:
+def _ask_again(context: RequestContext, known: Known) -> Deferred:
     """Whatever its generation."""
-    return _ask(context, known.asked._replace(generation=known.number))
+    group_id, _, *rest = known.asked
+    return _ask(context, tuple.__new__(SyncGroup, (group_id, known.number, *rest)))  # `_replace` costs five times that
