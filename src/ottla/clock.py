@@ -17,7 +17,6 @@ except ImportError:  # interpreted, where Cython is not installed
 from ottla.model import Millis
 
 
-
 class Clock(Protocol):
     def now_ms(self) -> Millis:
         """Milliseconds since the Unix epoch."""

@@ -8,37 +8,64 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Hashable
+from typing import Final
 
 from ottla.model import Millis
+
+_NONE: Final = -(1 << 62)
+
+
+class Timer:
+    """One key: its deadline, and the time of its live heap entry, which is never later; `_NONE` for none."""
+
+    __slots__ = ("deadline_ms", "key", "queued_ms")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.deadline_ms: Millis = _NONE
+        self.queued_ms: Millis = _NONE
 
 
 class Timers:
     """Times are milliseconds of a clock that never jumps."""
 
-    __slots__ = ("_deadlines", "_heap", "_queued", "_sequence")
+    __slots__ = ("_by_key", "_heap", "_sequence", "_size")
 
     def __init__(self) -> None:
-        self._deadlines: dict[Hashable, Millis] = {}
-        self._queued: dict[Hashable, Millis] = {}
-        """The time of each key's live heap entry, never later than its deadline; entries of other times are stale."""
-        self._heap: list[tuple[Millis, int, Hashable]] = []
+        self._by_key: dict[Hashable, Timer] = {}
+        """**Invariant**: those with a deadline, or with a live heap entry, which the next deadline uses again."""
+        self._heap: list[tuple[Millis, int, Timer]] = []
+        """Entries of other times than their timer's are stale."""
         self._sequence = 0
+        self._size = 0
 
     def __len__(self) -> int:
-        return len(self._deadlines)
+        return self._size
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._deadlines
+        timer = self._by_key.get(key)
+        return timer is not None and timer.deadline_ms != _NONE
+
+    def deadlines(self) -> dict[Hashable, Millis]:
+        """All of them by key; a copy."""
+        return {key: timer.deadline_ms for key, timer in self._by_key.items() if timer.deadline_ms != _NONE}
 
     def schedule(self, key: Hashable, deadline_ms: Millis) -> None:
         """Set or move the deadline of `key`."""
-        self._deadlines[key] = deadline_ms
-        queued = self._queued.get(key)
-        if queued is None or deadline_ms < queued:
-            self._push(key, deadline_ms)
+        timer = self._by_key.get(key)
+        if timer is None:
+            timer = self._by_key[key] = Timer(key)
+        if timer.deadline_ms == _NONE:
+            self._size += 1
+        timer.deadline_ms = deadline_ms
+        if timer.queued_ms == _NONE or deadline_ms < timer.queued_ms:
+            self._push(timer)
 
     def cancel(self, key: Hashable) -> None:
-        self._deadlines.pop(key, None)
+        timer = self._by_key.get(key)
+        if timer is not None and timer.deadline_ms != _NONE:
+            timer.deadline_ms = _NONE
+            self._size -= 1
 
     def next_deadline(self) -> Millis | None:
         """When `expired` should be called next; None without timers."""
@@ -50,27 +77,30 @@ class Timers:
         self._settle()
         if not self._heap or self._heap[0][0] > now_ms:
             return None
-        _, _, key = heapq.heappop(self._heap)
-        del self._queued[key]
-        del self._deadlines[key]
-        return key
+        timer = heapq.heappop(self._heap)[2]
+        timer.deadline_ms = timer.queued_ms = _NONE
+        self._size -= 1
+        del self._by_key[timer.key]
+        return timer.key
 
-    def _push(self, key: Hashable, time_ms: Millis) -> None:
-        self._queued[key] = time_ms
+    def _push(self, timer: Timer) -> None:
+        timer.queued_ms = timer.deadline_ms
         self._sequence += 1
-        heapq.heappush(self._heap, (time_ms, self._sequence, key))
+        heapq.heappush(self._heap, (timer.deadline_ms, self._sequence, timer))
 
     def _settle(self) -> None:
         """Make the top of the heap a live timer with its true deadline."""
         while self._heap:
-            time_ms, _, key = self._heap[0]
-            if self._queued.get(key) != time_ms:
-                heapq.heappop(self._heap)
-                continue
-            deadline = self._deadlines.get(key)
-            if deadline == time_ms:
-                return
+            entry = self._heap[0]
+            time_ms, timer = entry[0], entry[2]
+            if timer.queued_ms == time_ms:
+                if timer.deadline_ms == time_ms:
+                    return
+                timer.queued_ms = _NONE
+                if timer.deadline_ms != _NONE:
+                    heapq.heapreplace(self._heap, (timer.deadline_ms, self._sequence + 1, timer))
+                    timer.queued_ms = timer.deadline_ms
+                    self._sequence += 1
+                    continue
+                del self._by_key[timer.key]
             heapq.heappop(self._heap)
-            del self._queued[key]
-            if deadline is not None:
-                self._push(key, deadline)

@@ -120,7 +120,7 @@ def _compare(groups: Groups, name: str, rng: Random) -> bool:
     if interval_ms is None:
         groups.send(name, epoch, instance_id=instance_id)
         return False
-    written, deadlines = len(groups.driver.log), dict(timers._deadlines)
+    written, deadlines = len(groups.driver.log), timers.deadlines()
     answer = groups.send(name, epoch, instance_id=instance_id)
     assert answer == {
         "error_code": 0,
@@ -129,7 +129,7 @@ def _compare(groups: Groups, name: str, rng: Random) -> bool:
         "heartbeat_interval": interval_ms,
         "assignment": None,
     }
-    assert len(groups.driver.log) == written and dict(timers._deadlines) == deadlines
+    assert len(groups.driver.log) == written and timers.deadlines() == deadlines
     return True
 
 
@@ -153,7 +153,7 @@ def seen(groups: Groups) -> dict[str, Any]:
     return {
         "log": [[(encode_key(each.key), encode_value(each.value)) for each in batch] for batch in driver.log],
         "replies": driver.replies,
-        "timers": dict(state.timers._deadlines),
+        "timers": state.timers.deadlines(),
         "members": group and group.members,
         "owners": group and group.partition_epochs,
         "state": group and group.shown_state,

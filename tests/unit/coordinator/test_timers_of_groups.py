@@ -185,7 +185,7 @@ class Walk:
 
     def check(self, what: str) -> None:
         state = self.state
-        for key in state.timers._deadlines:
+        for key in state.timers.deadlines():
             assert key == ("expiry",) or is_owned(state, *key), f"after {what}: {key} of {state.groups.get(key[1])}"
         for group in state.groups.values():
             if isinstance(group, ShareGroup):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
 from ottla.filesystem import FileSystem
+from ottla.metrics.windows import Windows
 from ottla.model import NO_PRODUCER_ID, Buffer, Offset, ProducerId
 from ottla.protocol.records.record_batch import (
     ABORT_KEY,
@@ -131,3 +132,21 @@ class _Loader:
         if self._since_yield >= RECORDS_BETWEEN_YIELDS:
             self._since_yield = 0
             await asyncio.sleep(0)
+
+
+class LoadTimes:
+    """How long it took lately to load a partition (Kafka's `partition-load-time`)."""
+
+    def __init__(self) -> None:
+        self._windows = Windows()
+
+    def add(self, milliseconds: float) -> None:
+        self._windows.record(milliseconds, asyncio.get_running_loop().time())
+
+    def average_ms(self) -> float:
+        """NaN where nothing was loaded in the last 30 to 60 seconds."""
+        return self._windows.average(asyncio.get_running_loop().time())
+
+    def maximum_ms(self) -> float:
+        """NaN where nothing was."""
+        return self._windows.maximum(asyncio.get_running_loop().time())

@@ -13,14 +13,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from ottla.clock import elapsed_s
+from ottla.clock import Clock, elapsed_s
 from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Now, Reply, Write
 from ottla.drivers.coordinators.coordinator_answers import ANSWERS_PER_TURN, Answers, Failure
-from ottla.drivers.coordinators.coordinator_load import Decode, LoadedCore, load
+from ottla.drivers.coordinators.coordinator_load import Decode, LoadedCore, LoadTimes, load
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.metadata.image import Endpoint
-from ottla.metrics.windows import Windows
 from ottla.model import NO_PRODUCER_ID, LeaderEpoch, Millis, NodeId, Offset, TopicPartition
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.records.record_batch import build_batch, marker_batch
@@ -153,22 +152,20 @@ class ShardKind(NamedTuple, Generic[S]):
     """Whether records add up, and not only the newest of each key counts."""
 
 
-class LoadTimes:
-    """How long it took lately to load a partition (Kafka's `partition-load-time`)."""
+class CoordinatorClock:
+    """The instant of a decision: the time of the event loop, and the node's wall clock."""
 
-    def __init__(self) -> None:
-        self._windows = Windows()
+    __slots__ = ("_clock", "_loop_s")
 
-    def add(self, milliseconds: float) -> None:
-        self._windows.record(milliseconds, asyncio.get_running_loop().time())
+    def __init__(self, clock: Clock) -> None:
+        self._loop_s: Callable[[], float] | None = None  # of the loop, once that runs
+        self._clock = clock
 
-    def average_ms(self) -> float:
-        """NaN where nothing was loaded in the last 30 to 60 seconds."""
-        return self._windows.average(asyncio.get_running_loop().time())
-
-    def maximum_ms(self) -> float:
-        """NaN where nothing was."""
-        return self._windows.maximum(asyncio.get_running_loop().time())
+    def now(self) -> Now:
+        if self._loop_s is None:
+            self._loop_s = asyncio.get_running_loop().time
+        seconds = self._loop_s()
+        return tuple.__new__(Now, (int(seconds * 1000), self._clock.now_ms()))  # Now() is a function of Python's
 
 
 class Shards(Generic[S]):
@@ -182,7 +179,7 @@ class Shards(Generic[S]):
         self.answers = Answers()
         self.stopping = False
         self._begun = False
-        self._time: Callable[[], float] | None = None  # of the loop, once that runs
+        self.clock = CoordinatorClock(node.clock)
         self.load_times = LoadTimes()
         node.replicas.on_leadership.append(self.on_leadership)
 
@@ -333,8 +330,7 @@ class Shards(Generic[S]):
     # Effects and timers
 
     def now(self) -> Now:
-        time = self._time = self._time or asyncio.get_running_loop().time
-        return tuple.__new__(Now, (int(time() * 1000), self._node.clock.now_ms()))  # Now() is a function of Python's
+        return self.clock.now()
 
     def work(self, shard: S) -> None:
         """Perform the effects of the core, set the timer, then send the answers: the caller's last step."""

@@ -1,8 +1,12 @@
 # C types for `group_coordinator.py`; see there.
 
 
+from ottla.drivers.coordinators.coordinator_shards cimport CoordinatorClock
+
+
 cdef class GroupCoordinatorDriver:
     cdef public object _by_number
+    cdef public CoordinatorClock _clock
     cdef public object _codec
     cdef public object _config
     cdef public object _counted_in

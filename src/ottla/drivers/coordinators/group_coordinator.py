@@ -31,7 +31,8 @@ from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.partitioning import partition_for
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.coordinators.coordinator_commits import CommitEntry, Commits
-from ottla.drivers.coordinators.coordinator_shards import LoadTimes, Pending, Shard, ShardKind, Shards
+from ottla.drivers.coordinators.coordinator_load import LoadTimes
+from ottla.drivers.coordinators.coordinator_shards import Pending, Shard, ShardKind, Shards
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
@@ -181,8 +182,8 @@ class GroupCoordinatorDriver:
     gone raise NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
 
     __slots__ = (
-        "_by_number", "_codec", "_config", "_counted_in", "_epoch_log", "_linger_ms", "_node", "_open", "_partitions",
-        "_resolving", "_shards",
+        "_by_number", "_clock", "_codec", "_config", "_counted_in", "_epoch_log", "_linger_ms", "_node", "_open",
+        "_partitions", "_resolving", "_shards",
     )  # fmt: skip
 
     def __init__(self, node: CoordinatorHost) -> None:
@@ -218,6 +219,7 @@ class GroupCoordinatorDriver:
         )
         self._shards: Shards[GroupLed] = Shards(node, kind)
         self._by_number = self._shards.by_number
+        self._clock = self._shards.clock
         node.on_stop.append(self.release_waiters)
 
     def _new_shard(self, partition: Partition) -> GroupLed:
@@ -426,7 +428,7 @@ class GroupCoordinatorDriver:
         return shard
 
     def _now(self) -> Now:
-        return self._shards.now()
+        return self._clock.now()
 
     # Following the metadata
 

@@ -12,7 +12,8 @@ from ottla.clock import elapsed_s
 from ottla.coordinator.share.config import ShareCoordinatorConfig
 from ottla.coordinator.share.requests import Prune, StateRequest, WriteState
 from ottla.coordinator.share.shard import ShareShard, partition_of
-from ottla.drivers.coordinators.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
+from ottla.drivers.coordinators.coordinator_load import LoadTimes
+from ottla.drivers.coordinators.coordinator_shards import Shard, ShardKind, Shards
 from ottla.errors import KafkaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta

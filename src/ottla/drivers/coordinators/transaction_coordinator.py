@@ -20,7 +20,8 @@ from ottla.coordinator.transaction.producers import check
 from ottla.coordinator.transaction.requests import AddPartitions, InitProducerId, TransactionRequest
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.coordinator.transaction.transaction import VERSION_2, Transaction
-from ottla.drivers.coordinators.coordinator_shards import LoadTimes, Shard, ShardKind, Shards
+from ottla.drivers.coordinators.coordinator_load import LoadTimes
+from ottla.drivers.coordinators.coordinator_shards import Shard, ShardKind, Shards
 from ottla.drivers.coordinators.marker_sender import MarkerSender
 from ottla.drivers.nodes.node_client import NodeClient, Timing, broker_meant
 from ottla.errors import ErrorCode, KafkaError

@@ -16,7 +16,6 @@ all, the rest waits until the loop has looked at every socket.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -24,7 +23,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ottla.clock import elapsed_s
 from ottla.drivers.cooperative import SLICE
-from ottla.logs import fields
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch
 from ottla.server.api import RECORDS_COST_SHIFT, Call, CloseConnection, Deferred, InOrder, Response, Shortcut, Slot
@@ -44,8 +42,6 @@ from ottla.server.connections.receiving import (
 if TYPE_CHECKING:
     from ottla.server.api import ConnectionQuotas, Login, Outcome
     from ottla.server.connections.connection_ports import ConnectionListener
-
-_REQUESTS = logging.getLogger("ottla.requests")
 
 
 def _int32(data: bytearray, at: int) -> int:
@@ -291,11 +287,8 @@ class CompiledConnection:
                     self.outbox.flush()
                     if self._blocked():
                         break
-        except (MalformedRequest, CloseConnection) as error:
-            self._refuse(error)
-            return
         except Exception as error:
-            self._break(error)
+            self._end_by(error)
             return
         self.outbox.flush()
         if self._fast:
@@ -412,13 +405,7 @@ class CompiledConnection:
     def give_received(self) -> bool:
         """Leave the buffer of this connection's own, if that is where frames come from now, to who handles them. It
         counts as this connection's until the request is answered."""
-        if self._own is None:
-            return False
-        size = len(self._own) + self._growth
-        self._own = self._own_view = None
-        self._start = self._end = self._growth = 0
-        self._listener.loop.call_soon(receiving.lend, self, size)
-        return True
+        return self._own is not None and receiving.give(self)
 
     def _result(self, call: Call, result: Response | BaseException) -> Response:
         return dispatch.failure(call, result) if isinstance(result, BaseException) else result
@@ -434,13 +421,12 @@ class CompiledConnection:
             slot.response = self._result(slot.call, result)
             slot.ready = True
             self._answer_ready()
-        except (MalformedRequest, CloseConnection) as error:
-            while self._pending[-1] is not slot:  # what was asked for after it gets no answer
-                self._abandon(self._pending.pop())
-            self._pending.pop()
-            self._refuse(error)
         except Exception as error:
-            self._break(error)
+            if isinstance(error, MalformedRequest | CloseConnection):
+                while self._pending[-1] is not slot:  # what was asked for after it gets no answer
+                    self._abandon(self._pending.pop())
+                self._pending.pop()
+            self._end_by(error)
 
     def _answer_ready(self) -> None:
         pending = self._pending
@@ -576,23 +562,13 @@ class CompiledConnection:
 
     # Ends.
 
-    def _refuse(self, error: Exception) -> None:
-        """Bad bytes: what is due goes out, then this connection ends; the others do not notice."""
-        if isinstance(error, MalformedRequest):
-            self._listener.log_refused("closing a connection", self.client_host, str(error))
-        self.outbox.flush()
-        self._drop_own()
-        self.closing = True
-        if self._transport is not None:
-            self._pause()
-            if not self._pending and not self.outbox.queued:
-                self.close()
+    def _end_by(self, error: Exception) -> None:
+        from ottla.server.connections.ends import fail, refuse  # rare
 
-    def _break(self, error: Exception) -> None:
-        """An internal error: log it, and end the connection, whose client would wait for ever."""
-        what = "closing a connection: its request failed with an internal error"
-        _REQUESTS.error(what, exc_info=error, extra=fields(client=self.client_host))
-        self.abort()
+        if isinstance(error, MalformedRequest | CloseConnection):
+            refuse(self, error)
+        else:
+            fail(self, error)
 
     @property
     def idle(self) -> bool:

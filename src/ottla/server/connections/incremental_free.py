@@ -17,6 +17,9 @@ _OURS: Final = 2
 """References to an object that only `free_in_steps` holds: its variable, and the argument of who counts them."""
 
 _LEAVES = (int, str, bytes, UUID)
+_ARRAYS = (list, tuple)
+_OF_DICTS = (list, tuple, dict)
+_OF_MESSAGES = (list, tuple, Message)
 
 
 def free_in_steps(held: list[Any]) -> Generator[int, None, None]:
@@ -26,7 +29,7 @@ def free_in_steps(held: list[Any]) -> Generator[int, None, None]:
         value = held.pop()
         cost += 1
         if sys.getrefcount(value) <= _OURS:  # else somebody needs it, or others share it
-            if isinstance(value, list | tuple):
+            if isinstance(value, _ARRAYS):
                 held += value
             elif not isinstance(value, _LEAVES):
                 cost += ROW_COST
@@ -39,10 +42,9 @@ def free_in_steps(held: list[Any]) -> Generator[int, None, None]:
 def _inner(value: Any) -> list[Any]:
     """Nested rows of a row."""
     if isinstance(value, dict):
-        return [each for each in value.values() if isinstance(each, list | tuple | dict)]
+        return [each for each in value.values() if isinstance(each, _OF_DICTS)]
     names: Sequence[str] = getattr(type(value), "__slots__", ())
-    found = [getattr(value, name, None) for name in names]
-    return [each for each in found if isinstance(each, list | tuple | Message)]
+    return [each for name in names if isinstance(each := getattr(value, name, None), _OF_MESSAGES)]
 
 
 def without_frames(error: BaseException) -> None:

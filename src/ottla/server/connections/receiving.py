@@ -339,6 +339,17 @@ def enlarge(connection: Receiver) -> memoryview:
     return connection._own_view
 
 
+def give(connection: Receiver) -> bool:
+    """Leave the connection's own buffer to who handles a request in it; returns True."""
+    own = connection._own
+    assert own is not None
+    size = len(own) + connection._growth
+    connection._own = connection._own_view = None
+    connection._start = connection._end = connection._growth = 0
+    connection._listener.loop.call_soon(lend, connection, size)
+    return True
+
+
 def lend(connection: Receiver, size: int) -> None:
     """A buffer of `size` was given to a request: it is among those that are pending, or answered already."""
     if connection._pending:

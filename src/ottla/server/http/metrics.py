@@ -24,7 +24,7 @@ from ottla.server.http.process import read_process
 from ottla.version import VERSION
 
 if TYPE_CHECKING:
-    from ottla.drivers.coordinators.coordinator_shards import LoadTimes
+    from ottla.drivers.coordinators.coordinator_load import LoadTimes
     from ottla.server.clients.telemetry import NodeTelemetry
     from ottla.server.http.shares import SharePartitionsCollector
     from ottla.server.http.shown import ShownNode

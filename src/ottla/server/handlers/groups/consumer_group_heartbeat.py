@@ -106,10 +106,10 @@ class _Beats:
     def __init__(self, context: RequestContext, api: Api) -> None:
         self._context = context
         self._api = api
-        self.known: KnownRequests[_Beat] = KnownRequests()
+        self.known = KnownRequests()
 
     def __call__(self, frame: memoryview, correlation_id: int) -> bytes | tuple[Call, Deferred] | None:
-        beat = self.known.find(frame)
+        beat: _Beat | None = self.known.find(frame)
         if beat is None:
             return None
         heard, epoch = beat.heard, beat.number

@@ -73,5 +73,6 @@ def _ask(context: RequestContext, asked: SyncGroup) -> Deferred:
 
 def _ask_again(context: RequestContext, known: Known) -> Deferred:
     """Whatever its generation."""
-    group_id, _, *rest = known.asked
-    return _ask(context, tuple.__new__(SyncGroup, (group_id, known.number, *rest)))  # `_replace` costs five times that
+    asked = known.asked
+    # `_replace` costs five times that.
+    return _ask(context, tuple.__new__(SyncGroup, (asked[0], known.number, *asked[2:])))

@@ -1,0 +1,1 @@
+# C types for `applying.py`; see there.

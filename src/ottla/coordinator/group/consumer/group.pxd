@@ -1,0 +1,1 @@
+# C types for `group.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `member.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `plain_heartbeat.py`; see there.

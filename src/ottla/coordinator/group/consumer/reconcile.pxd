@@ -1,0 +1,1 @@
+# C types for `reconcile.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `timers.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `logs.py`; see there.

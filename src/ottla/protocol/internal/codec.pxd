@@ -1,0 +1,1 @@
+# C types for `codec.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `group_records.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `modern_group_records.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `consumer_group_heartbeat.py`; see there.
