@@ -151,7 +151,7 @@ _REQUEST_HEADER = struct.Struct(">hhih")
 _HEADER = struct.Struct(">i")
 _FLEXIBLE_HEADER = struct.Struct(">ix")
 
-FLEXIBLE_SINCE: dict[int, int] = {
+_FLEXIBLE_SINCE: dict[int, int] = {
     ApiKey.PRODUCE: 9, ApiKey.FETCH: 12, ApiKey.LIST_OFFSETS: 6, ApiKey.METADATA: 9, ApiKey.OFFSET_COMMIT: 8,
     ApiKey.OFFSET_FETCH: 6, ApiKey.FIND_COORDINATOR: 3, ApiKey.JOIN_GROUP: 6, ApiKey.HEARTBEAT: 4,
     ApiKey.LEAVE_GROUP: 4, ApiKey.SYNC_GROUP: 4, ApiKey.DESCRIBE_GROUPS: 5, ApiKey.LIST_GROUPS: 3,
@@ -167,7 +167,9 @@ FLEXIBLE_SINCE: dict[int, int] = {
     ApiKey.VOTE: 0, ApiKey.BEGIN_QUORUM_EPOCH: 1, ApiKey.END_QUORUM_EPOCH: 1,
     ApiKey.SASL_HANDSHAKE: 32_767, ApiKey.OFFSET_DELETE: 32_767,
 }  # fmt: skip
-"""First flexible version (KIP-482) by API. SaslHandshake and OffsetDelete never are, newer APIs not named always."""
+FLEXIBLE_SINCE: Mapping[int, int] = {int(key): version for key, version in _FLEXIBLE_SINCE.items()}
+"""First flexible version (KIP-482) by API. SaslHandshake and OffsetDelete never are, newer APIs not named always. Keys
+that are not numbers alone would be compared each time."""
 
 
 def is_flexible(api_key: int, version: int) -> bool:

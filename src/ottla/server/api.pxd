@@ -14,6 +14,7 @@ cdef class Deferred:
 cdef class RequestContext:
     cdef public object api_key
     cdef public object api_version
+    cdef public Py_ssize_t body_offset
     cdef public object client_host
     cdef public object client_id
     cdef public object correlation_id
@@ -27,8 +28,33 @@ cdef class RequestContext:
     cpdef count_error(self, error, times=*)
 
 
+cdef class Api:
+    cdef public object cost_shift
+    cdef public object decode
+    cdef public object decode_in_steps
+    cdef public object handle
+    cdef public object key
+    cdef public object learn
+    cdef public long long long_bytes
+    cdef public object max_version
+    cdef public object min_version
+    cdef public object needs
+    cdef public object on_error
+    cdef public bint pipelined
+
+
+cdef class ApiSet:
+    cdef public dict _loaded
+    cdef public object _loader
+    cdef public object advertised
+    cdef public bint of_clients
+    cdef public dict table
+
+    cpdef Api load(self, key)
+
+
 cdef class Call:
-    cdef public object api
+    cdef public Api api
     cdef public object context
     cdef public object request
 

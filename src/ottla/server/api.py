@@ -199,8 +199,8 @@ class RequestContext:
     """The connection, node and version of a request."""
 
     __slots__ = (
-        "api_key", "api_version", "client_host", "client_id", "correlation_id", "in_steps", "listener_name", "node",
-        "principal", "session",
+        "api_key", "api_version", "body_offset", "client_host", "client_id", "correlation_id", "in_steps",
+        "listener_name", "node", "principal", "session",
     )  # fmt: skip
 
     def __init__(
@@ -225,6 +225,8 @@ class RequestContext:
         self.principal = principal
         self.session = session
         """The connection; None where there is none, as in tests."""
+        self.body_offset = 0
+        """Where its body begins in the frame; 0 where that is not known."""
         self.in_steps = False
         """Whether the request is a long one, whose frame lies where it may stay."""
 
@@ -440,7 +442,7 @@ def _load(package: str, key: int, served: Served) -> Api:
 class ApiSet:
     """The APIs of one kind of listener. Kafka's message schemas say which kind knows which API."""
 
-    __slots__ = ("advertised", "load", "of_clients", "table")
+    __slots__ = ("_loaded", "_loader", "advertised", "of_clients", "table")
 
     def __init__(
         self,
@@ -450,12 +452,21 @@ class ApiSet:
         advertised: Mapping[int, Served] | None = None,
         of_clients: bool = False,
     ) -> None:
-        self.table = table
-        self.load = load
+        self.table: Mapping[int, Served] = {int(key): served for key, served in table.items()}
+        """With keys that are numbers alone: others would be compared each time."""
+        self._loader = load
+        self._loaded: dict[int, Api] = {}
         self.advertised = table if advertised is None else advertised
         """What ApiVersions says to anybody but Ottla's own commands, mirrors and nodes."""
         self.of_clients = of_clients
         """Whether anybody may send large requests, which then wait for room."""
+
+    def load(self, key: int) -> Api:
+        """The handler of an API in the table, imported on first use. Raises KeyError for another."""
+        found = self._loaded.get(key)
+        if found is None:
+            found = self._loaded[key] = self._loader(key)
+        return found
 
 
 OF_BROKERS = ApiSet({**TABLE, **OWN}, lambda key: load(key), advertised=TABLE, of_clients=True)

@@ -25,7 +25,6 @@ from ottla.server.api import (
     Call,
     CloseConnection,
     Deferred,
-    EncodedResponse,
     Handling,
     InOrder,
     LongRequest,
@@ -35,7 +34,7 @@ from ottla.server.api import (
     Session,
 )
 from ottla.server.connections.long_answers import RowsOf
-from ottla.server.connections.outbox import Slice
+from ottla.server.connections.outbox import EncodedResponse, Slice
 from ottla.server.handlers import TABLE
 from ottla.steps import at_once
 
@@ -74,6 +73,7 @@ def begin(node: NodePorts, connection: Session, frame: memoryview) -> tuple[Call
         connection.principal,
         connection,
     )
+    context.body_offset = header.body_offset
     if not served.min_version <= version <= served.max_version:
         if key != ApiKey.API_VERSIONS:
             raise _unsupported(context)

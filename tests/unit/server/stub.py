@@ -41,8 +41,7 @@ def serve(monkeypatch: Any, handle: Callable[..., Any], *, pipelined: bool = Fal
         api.top_level_error,
         pipelined,
     )
-    real = api.load
-    monkeypatch.setattr(api, "load", lambda key: fake if key == ApiKey.HEARTBEAT else real(key))
+    monkeypatch.setitem(api.OF_BROKERS._loaded, ApiKey.HEARTBEAT, fake)
 
 
 def serve_later(monkeypatch: Any, *, pipelined: bool = False) -> list[Deferred]:

@@ -8,17 +8,18 @@ cdef Py_ssize_t _BEHIND_ID
 
 cdef class Known:
     cdef public object asked
+    cdef public RequestContext context
     cdef public long long number
     cdef public Py_ssize_t place
 
 
 cdef class KnownRequests:
+    cdef public dict _by_bytes
     cdef public bytes _head
     cdef public Known _last
     cdef public dict _places
     cdef public Py_ssize_t _size
     cdef public bytes _tail
-    cdef public dict by_bytes
 
     @cython.locals(
         whole=bytes, head=bytes, tail=bytes, size=cython.Py_ssize_t, place=cython.Py_ssize_t, at=cython.Py_ssize_t,
@@ -26,17 +27,23 @@ cdef class KnownRequests:
     )
     cpdef find(self, frame)
 
-    @cython.locals(place=cython.Py_ssize_t)
+    @cython.locals(
+        whole=bytes, head=bytes, tail=bytes, size=cython.Py_ssize_t, place=cython.Py_ssize_t, last=Known
+    )
     cpdef learn(self, frame, Known known)
+
+    cdef _file(self, Known known, Py_ssize_t size, bytes head, bytes tail)
 
 
 cdef class DeferredShortcut:
     cdef public object _api
     cdef public object _ask
-    cdef public RequestContext _context
     cdef public object _know
     cdef public KnownRequests _known
     cdef public object _newest
 
-    cpdef learn(self, frame, request)
+    cpdef learn(self, RequestContext context, frame, request)
     cpdef _file_newest(self)
+
+
+cpdef shortcut_for(RequestContext context, frame, make)

@@ -24,6 +24,8 @@ KNOWN_MAX: Final = 64
 BYTES_MAX: Final = 1024
 """Longer ones, with tagged fields or names that nobody has, are decoded each time: a frame may have 100 MB."""
 _INT16 = struct.Struct(">h")
+_LONG_VARINT: Final = 0x80
+"""From here on the length of a string has more than one byte."""
 _BEHIND_ID: Final = 8
 """Where the correlation id of a frame ends."""
 
@@ -33,34 +35,39 @@ S = TypeVar("S")
 class Known:
     """A request that came before."""
 
-    __slots__ = ("asked", "number", "place")
+    __slots__ = ("asked", "context", "number", "place")
 
-    def __init__(self, place: int, asked: Any = None) -> None:
+    def __init__(self, place: int, asked: Any = None, context: RequestContext | None = None) -> None:
         self.place = place
         """Where its number is in the frame; the end of a frame that has none."""
         self.number = 0
         """The number of the frame that was found last."""
         self.asked = asked
         """What it asks for, as its handler keeps it."""
+        self.context = context
+        """Its own: the clients of one connection may have several names."""
 
 
 class KnownRequests:
     """Repeated requests of one connection, API and version."""
 
-    __slots__ = ("_head", "_last", "_places", "_size", "_tail", "by_bytes")
+    __slots__ = ("_by_bytes", "_head", "_last", "_places", "_size", "_tail")
 
     def __init__(self) -> None:
         self._last: Known | None = None
-        """The one that was found last: most connections have a single member."""
+        """The one that was learned or found last: most connections have a single member."""
         self._size = 0
         """Size of its frame, and what is in that between the correlation id and the number, and behind the number."""
         self._head = b""
         self._tail = b""
-        self.by_bytes: dict[tuple[int, bytes], Known] = {}
-        """By the place of the number, counted from the end of the correlation id, and all bytes behind that but the
-        number's. So a frame that is found differs in nothing else from the one that was decoded."""
+        self._by_bytes: dict[tuple[int, bytes], Known] | None = None
+        """Where there are several, all of them, by the place of the number and all bytes behind the correlation id but
+        the number's. So a frame that is found differs in nothing else from the one that was decoded."""
         self._places: dict[int, int] = {}
         """A place to try, by the size of the frame."""
+
+    def __len__(self) -> int:
+        return len(self._by_bytes) if self._by_bytes is not None else int(self._last is not None)
 
     def find(self, frame: memoryview) -> Any:
         """The `Known` request that this one is but for its number, which is found, too; or None."""
@@ -73,9 +80,11 @@ class KnownRequests:
             or not whole.startswith(self._head, _BEHIND_ID)
             or not whole.endswith(self._tail)
         ):
+            if self._by_bytes is None:
+                return None
             place = self._places.get(size, size)
             head, tail = whole[_BEHIND_ID:place], whole[place + 4 :]
-            found = self.by_bytes.get((place - _BEHIND_ID, head + tail))
+            found = self._by_bytes.get((place, head + tail))
             if found is None:
                 return None
             self._last, self._size, self._head, self._tail = found, size, head, tail
@@ -86,53 +95,62 @@ class KnownRequests:
         return found
 
     def learn(self, frame: memoryview, known: Known) -> None:
-        if len(self.by_bytes) >= KNOWN_MAX:
-            self.by_bytes.clear()
-            self._places.clear()
-        self._last = None
-        place = known.place
-        self._places[len(frame)] = place
-        self.by_bytes[place - _BEHIND_ID, b"".join((frame[_BEHIND_ID:place], frame[place + 4 :]))] = known
+        whole = frame.tobytes()
+        size, place = len(whole), known.place
+        head, tail = whole[_BEHIND_ID:place], whole[place + 4 :]
+        last = self._last
+        if last is not None or self._by_bytes is not None:
+            if self._by_bytes is None or len(self._by_bytes) >= KNOWN_MAX:
+                self._by_bytes, self._places = {}, {}
+            if last is not None:
+                self._file(last, self._size, self._head, self._tail)
+            self._file(known, size, head, tail)
+        self._last, self._size, self._head, self._tail = known, size, head, tail
+
+    def _file(self, known: Known, size: int, head: bytes, tail: bytes) -> None:
+        assert self._by_bytes is not None
+        self._places[size] = known.place
+        self._by_bytes[known.place, head + tail] = known
 
 
 class DeferredShortcut:
     """The shortcut of one connection and version for requests that are answered later."""
 
-    __slots__ = ("_api", "_ask", "_context", "_know", "_known", "_newest")
+    __slots__ = ("_api", "_ask", "_know", "_known", "_newest")
 
     def __init__(
         self,
-        context: RequestContext,
         api: Api,
         know: Callable[[RequestContext, Any, memoryview], Known],
         ask: Callable[[RequestContext, Known], Deferred],
     ) -> None:
-        self._context = context
         self._api = api
         self._know = know
         self._ask = ask
-        self._newest: tuple[bytes, Any] | None = None
-        """The frame that was learned last, and its request. What is known of it is made when another frame comes: many
-        a member joins once."""
+        self._newest: tuple[RequestContext, bytes, Any] | None = None
+        """The frame that was learned last, its context and its request. What is known of it is made when another frame
+        comes: many a member joins once."""
         self._known = KnownRequests()
 
-    def learn(self, frame: memoryview, request: Any) -> None:
+    def learn(self, context: RequestContext, frame: memoryview, request: Any) -> None:
         self._file_newest()
-        self._newest = bytes(frame), request
+        self._newest = context, frame.tobytes(), request
 
     def _file_newest(self) -> None:
         if self._newest is not None:
-            frame, request = self._newest
+            context, frame, request = self._newest
             self._newest = None
             view = memoryview(frame)
-            self._known.learn(view, self._know(self._context, request, view))
+            known = self._know(context, request, view)
+            known.context = context
+            self._known.learn(view, known)
 
     def __call__(self, frame: memoryview, correlation_id: int) -> tuple[Call, Deferred] | None:
         self._file_newest()
         known = self._known.find(frame)
         if known is None:
             return None
-        context = self._context.of_another(correlation_id)
+        context = known.context.of_another(correlation_id)
         return Call(self._api, context, None), self._ask(context, known)
 
 
@@ -148,14 +166,17 @@ def shortcut_for(context: RequestContext, frame: memoryview, make: Callable[[], 
     return found
 
 
-def behind_strings(frame: Buffer, api_key: int, version: int, count: int) -> int:
+def behind_strings(frame: Buffer, api_key: int, version: int, count: int, body_offset: int = 0) -> int:
     """The place behind the first strings of a request's body, none of which is null."""
-    place = messages.read_header(frame).body_offset
+    place = body_offset or messages.read_header(frame).body_offset
     is_flexible = messages.is_flexible(api_key, version)
     for _ in range(count):
-        if is_flexible:
+        length = frame[place]
+        if not is_flexible:
+            place += _INT16.size + _INT16.unpack_from(frame, place)[0]
+        elif 0 < length < _LONG_VARINT:
+            place += length
+        else:
             length, place = read_uvarint(frame, place)
             place += length - 1
-        else:
-            place += _INT16.size + _INT16.unpack_from(frame, place)[0]
     return place

@@ -89,7 +89,7 @@ def test_many_requests_do_not_grow_what_is_kept() -> None:
     requests = KnownRequests()
     for number in range(3 * KNOWN_MAX):
         requests.learn(memoryview(b"%016d" % number), Known(16))
-        assert 0 < len(requests.by_bytes) <= KNOWN_MAX
+        assert 0 < len(requests) <= KNOWN_MAX
 
 
 def test_what_is_learned_is_looked_at_when_another_frame_comes() -> None:
@@ -101,19 +101,19 @@ def test_what_is_learned_is_looked_at_when_another_frame_comes() -> None:
         return Known(len(frame), request)
 
     def ask(context: RequestContext, known: Known) -> Any:
-        return context.correlation_id, known.asked
+        return context.correlation_id, context.client_id, known.asked
 
     nothing: Any = None
-    shortcut = DeferredShortcut(RequestContext(nothing, 0, 0), nothing, know, ask)
+    shortcut = DeferredShortcut(nothing, know, ask)
     shared = bytearray(16)
     for name in (b"a", b"b", b"c"):
         shared[:] = b"%16s" % name
-        shortcut.learn(memoryview(shared), name.decode())
+        shortcut.learn(RequestContext(nothing, 0, 0, client_id=name.decode()), memoryview(shared), name.decode())
         shared[:] = bytes(16)  # the receive buffer has other frames then
     assert len(made) == 2
     for name in (b"c", b"a", b"b", b"a"):
         found = shortcut(memoryview(b"%16s" % name), 7)
-        assert found is not None and found[1] == (7, name.decode())  # type: ignore[comparison-overlap]
+        assert found is not None and found[1] == (7, name.decode(), name.decode())  # type: ignore[comparison-overlap]
     assert shortcut(memoryview(bytes(16)), 7) is None and len(made) == 3
 
 

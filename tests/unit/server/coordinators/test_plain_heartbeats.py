@@ -115,6 +115,6 @@ def test_many_beats_do_not_grow_what_is_kept(tmp_path: Path) -> None:
         key = ApiKey.CONSUMER_GROUP_HEARTBEAT << 16 | 1
         (kept,) = [each.shortcuts[key] for each in node.listeners[0].connections if key in each.shortcuts]
         assert isinstance(kept, consumer_group_heartbeat._Beats)
-        assert 0 < len(kept.known.by_bytes) <= KNOWN_MAX
+        assert 0 < len(kept.known) <= KNOWN_MAX
 
     play(tmp_path, scene)

@@ -73,11 +73,10 @@ def on_error(
 class _Beat(Known):
     """The heartbeat of one member, whatever its epoch, and the answer where nothing is new."""
 
-    __slots__ = ("_context", "answer", "correlation_id", "heard")
+    __slots__ = ("answer", "correlation_id", "heard")
 
     def __init__(self, place: int, context: RequestContext, heard: PlainHeartbeat, answer: bytes) -> None:
-        super().__init__(place)
-        self._context = context
+        super().__init__(place, context=context)
         self.heard = heard
         """As it came last."""
         self.answer = answer
@@ -91,7 +90,8 @@ class _Beat(Known):
 
     def _answered(self, correlation_id: int, answer: _Answer) -> Response:
         if answer["assignment"] is not None:
-            return _response(self._context.of_another(correlation_id), answer)
+            assert self.context is not None
+            return _response(self.context.of_another(correlation_id), answer)
         return self.frame(correlation_id, answer["member_epoch"], answer["heartbeat_interval"])
 
     def frame(self, correlation_id: int, epoch: int, interval_ms: Millis) -> bytes:
@@ -127,10 +127,11 @@ class _Beats:
             return None
         if isinstance(found, int):
             return beat.frame(correlation_id, epoch, found)
-        return Call(self._api, self._context.of_another(correlation_id), None), found.deferred
+        assert beat.context is not None
+        return Call(self._api, beat.context.of_another(correlation_id), None), found.deferred
 
-    def learn(self, frame: memoryview, place: int, heard: PlainHeartbeat) -> None:
-        version = self._context.api_version
+    def learn(self, context: RequestContext, frame: memoryview, place: int, heard: PlainHeartbeat) -> None:
+        version = context.api_version
         response = {
             "error_code": ErrorCode.none,
             "error_message": None,
@@ -141,7 +142,7 @@ class _Beats:
         }
         header = response_header(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 0)
         answer = encode_consumer_heartbeat(version, response, header[4:])
-        self.known.learn(frame, _Beat(place, self._context, heard, answer[: -_EPOCH_AND_REST.size]))
+        self.known.learn(frame, _Beat(place, context, heard, answer[: -_EPOCH_AND_REST.size]))
 
 
 def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame: memoryview) -> None:
@@ -153,8 +154,8 @@ def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame
     if beats is not None:
         who = (context.client_id or "", f"/{context.client_host}")
         heard = PlainHeartbeat(request.group_id, request.member_id, request.instance_id, request.member_epoch, *who)
-        place = behind_strings(frame, ApiKey.CONSUMER_GROUP_HEARTBEAT, context.api_version, 2)
-        beats.learn(memoryview(_plain(frame, place, context.api_version)) if joins else frame, place, heard)
+        place = behind_strings(frame, ApiKey.CONSUMER_GROUP_HEARTBEAT, context.api_version, 2, context.body_offset)
+        beats.learn(context, memoryview(_plain(frame, place, context.api_version)) if joins else frame, place, heard)
 
 
 def _plain(frame: memoryview, place: int, version: int) -> bytes:

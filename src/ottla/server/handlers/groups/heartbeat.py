@@ -55,7 +55,7 @@ class _Beats:
 def learn(context: RequestContext, request: HeartbeatRequest, frame: memoryview) -> None:
     beats = shortcut_for(context, frame, lambda: _Beats(context))
     if beats is not None:
-        place = behind_strings(frame, ApiKey.HEARTBEAT, context.api_version, 1)
+        place = behind_strings(frame, ApiKey.HEARTBEAT, context.api_version, 1, context.body_offset)
         beats.known.learn(frame, Known(place, (request.group_id, request.member_id, request.group_instance_id)))
 
 

@@ -34,11 +34,9 @@ def learn(context: RequestContext, request: JoinGroupRequest, frame: memoryview)
     """A member that joins again in the next rebalance mostly has the same to say."""
     if not request.member_id:
         return
-    shortcut = shortcut_for(
-        context, frame, lambda: DeferredShortcut(context, load(ApiKey.JOIN_GROUP), _know, _ask_again)
-    )
+    shortcut = shortcut_for(context, frame, lambda: DeferredShortcut(load(ApiKey.JOIN_GROUP), _know, _ask_again))
     if shortcut is not None:
-        shortcut.learn(frame, request)
+        shortcut.learn(context, frame, request)
 
 
 def _know(context: RequestContext, request: JoinGroupRequest, frame: memoryview) -> Known:

@@ -35,15 +35,13 @@ NEEDS = (of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),)
 def learn(context: RequestContext, request: SyncGroupRequest, frame: memoryview) -> None:
     if request.assignments:
         return
-    shortcut = shortcut_for(
-        context, frame, lambda: DeferredShortcut(context, load(ApiKey.SYNC_GROUP), _know, _ask_again)
-    )
+    shortcut = shortcut_for(context, frame, lambda: DeferredShortcut(load(ApiKey.SYNC_GROUP), _know, _ask_again))
     if shortcut is not None:
-        shortcut.learn(frame, request)
+        shortcut.learn(context, frame, request)
 
 
 def _know(context: RequestContext, request: SyncGroupRequest, frame: memoryview) -> Known:
-    return Known(behind_strings(frame, ApiKey.SYNC_GROUP, context.api_version, 1), _asked(request))
+    return Known(behind_strings(frame, ApiKey.SYNC_GROUP, context.api_version, 1, context.body_offset), _asked(request))
 
 
 @api(ApiKey.SYNC_GROUP, versions=(0, 5), needs=NEEDS, on_error=on_error, learn=learn)
