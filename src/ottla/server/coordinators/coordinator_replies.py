@@ -61,7 +61,7 @@ class EncodedReply(Deferred):
     __slots__ = ("_context", "_encode")
 
     def __init__(self, context: RequestContext, encode: Encode) -> None:
-        super().__init__()
+        Deferred.__init__(self)
         self._context = context
         self._encode = encode
 

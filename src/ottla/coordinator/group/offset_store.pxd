@@ -1,0 +1,1 @@
+# C types for `offset_store.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `offsets.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `coordinator_commits.py`; see there.

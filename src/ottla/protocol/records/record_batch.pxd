@@ -1,0 +1,1 @@
+# C types for `record_batch.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `repeated_commits.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `repeated_offset_fetches.py`; see there.
