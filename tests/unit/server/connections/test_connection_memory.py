@@ -292,3 +292,33 @@ def test_a_node_that_receives_something_large_has_it_grow_where_it_is(monkeypatc
 
 def test_free_memory_can_be_given_back() -> None:
     memory.give_back()
+
+
+def test_small_requests_that_wait_need_no_buffer(monkeypatch: Any) -> None:
+    """In a rebalance of a thousand members nearly every request waits for a moment."""
+    waiting = stub.serve_later(monkeypatch)
+
+    async def test() -> None:
+        async with stub.listening() as (listening, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(stub.frame(b"first", 0))
+            await stub.until(lambda: waiting)
+            (client,) = listening.connections
+            size, sent = 0, b"".join(stub.frame(b"%100d" % number, number) for number in range(1, 21))
+            for at in range(0, len(sent), 70):  # cut anywhere
+                writer.write(sent[at : at + 70])
+                size = min(at + 70, len(sent))
+                await stub.until(lambda: len(client._head) == size)  # noqa: B023
+            assert client._own is None and not listening.buffers.bytes
+            large = stub.frame(b"%5000d" % 21, 21)
+            writer.write(large)
+            await stub.until(lambda: client._end == size + len(large))
+            assert client._own is not None and not client._head and listening.buffers.bytes == len(client._own)
+            for number in range(22):
+                await stub.until(lambda: len(waiting) > number)  # noqa: B023
+                waiting[number].complete(stub.answer(number, b"%d" % number))
+                assert await stub.read_frame(reader) == (number, b"%d" % number)
+            await stub.until(lambda: not listening.buffers.bytes)
+            writer.close()
+
+    stub.run(test())

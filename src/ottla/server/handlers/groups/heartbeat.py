@@ -2,7 +2,7 @@
 members (KIP-345). While its group is being loaded a member is told that all is well, so that it waits.
 
 A member sends the same bytes every few seconds, but for the correlation id and its generation: they are decoded once.
-That is 23,000 instructions in place of 112,000 (`docs/inside/benchmarks.md`).
+That is 19,000 instructions in place of 112,000 (`docs/inside/benchmarks.md`).
 """
 
 from __future__ import annotations
