@@ -80,7 +80,7 @@ MET: dict[str, tuple[str, ...]] = {
 SHORT = {queues.QUEUES: 3, applications.APPLICATIONS: 1}
 """Kinds that add checks to the runs of another one: one short seed of each."""
 
-DEAR = {quorum.QUORUM: 4, "in zookeeper": 1, "long": 1, "transactions": 1, "groups": 1, "security": 1}
+DEAR = {quorum.QUORUM: 5, "in zookeeper": 1, "long": 1, "transactions": 1, "groups": 1, "security": 1}
 """The dearest kinds: a seed that meets all that has to be met. Others are played in `make nightly`."""
 
 
