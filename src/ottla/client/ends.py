@@ -11,10 +11,13 @@ ANSWER_S: Final = 10.0
 
 def end_offset(consumer: Any, topic: str, partition: int, patience_s: float) -> int:
     """The high watermark of a partition. Asks again for `patience_s` while the broker that is asked has not heard of
-    the topic, which may be new, or of its leader. Raises KafkaException."""
+    the topic, which may be new, or of its leader; or has gone with the request (librdkafka also drops what waits for a
+    bootstrap address once it knows which broker that is). Raises KafkaException."""
     from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
     passing = {
+        KafkaError._DESTROY_BROKER,
+        KafkaError._TRANSPORT,
         KafkaError._UNKNOWN_PARTITION,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError.UNKNOWN_TOPIC_OR_PART,

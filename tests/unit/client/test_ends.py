@@ -1,4 +1,4 @@
-"""Where a partition ends, asked of a broker that has not heard of it yet."""
+"""Where a partition ends: what passes is waited for, anything else is said."""
 
 from __future__ import annotations
 
@@ -11,20 +11,27 @@ from ottla.client import ends
 
 
 class Consumer:
-    def __init__(self, *errors: int) -> None:
-        self.errors = list(errors)
+    """Fails with each of these, then knows the end."""
 
-    def get_watermark_offsets(self, place: Any, timeout: float) -> tuple[int, int]:
+    def __init__(self, *errors: int) -> None:
+        self.errors = [*errors]
+
+    def get_watermark_offsets(self, partition: Any, timeout: float) -> tuple[int, int]:
         if self.errors:
             raise KafkaException(KafkaError(self.errors.pop(0)))
         return 0, 7
 
 
-def test_a_new_topic_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART])
+def test_what_passes_is_asked_again(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     monkeypatch.setattr(ends, "RETRY_S", 0.0)
-    consumer = Consumer(KafkaError._UNKNOWN_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
-    assert ends.end_offset(consumer, "t", 0, 60.0) == 7
-    with pytest.raises(KafkaException, match="UNKNOWN_PARTITION"):
-        ends.end_offset(Consumer(KafkaError._UNKNOWN_PARTITION), "t", 0, -1.0)
-    with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
-        ends.end_offset(Consumer(KafkaError.TOPIC_AUTHORIZATION_FAILED), "t", 0, 60.0)
+    assert ends.end_offset(Consumer(error, error), "t", 0, 60.0) == 7
+    with pytest.raises(KafkaException):
+        ends.end_offset(Consumer(error, error), "t", 0, -1.0)
+
+
+def test_what_does_not_pass_is_raised_at_once() -> None:
+    consumer = Consumer(KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._TRANSPORT)
+    with pytest.raises(KafkaException):
+        ends.end_offset(consumer, "t", 0, 60.0)
+    assert len(consumer.errors) == 1
