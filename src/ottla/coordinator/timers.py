@@ -93,14 +93,13 @@ class Timers:
         while self._heap:
             entry = self._heap[0]
             time_ms, timer = entry[0], entry[2]
-            if timer.queued_ms == time_ms:
-                if timer.deadline_ms == time_ms:
-                    return
-                timer.queued_ms = _NONE
-                if timer.deadline_ms != _NONE:
-                    heapq.heapreplace(self._heap, (timer.deadline_ms, self._sequence + 1, timer))
-                    timer.queued_ms = timer.deadline_ms
-                    self._sequence += 1
-                    continue
-                del self._by_key[timer.key]
+            if timer.queued_ms == time_ms == timer.deadline_ms:
+                return
             heapq.heappop(self._heap)
+            if timer.queued_ms != time_ms:
+                continue
+            timer.queued_ms = _NONE
+            if timer.deadline_ms != _NONE:
+                self._push(timer)
+            else:
+                del self._by_key[timer.key]

@@ -169,7 +169,7 @@ _FLEXIBLE_SINCE: dict[int, int] = {
 }  # fmt: skip
 FLEXIBLE_SINCE: Mapping[int, int] = {int(key): version for key, version in _FLEXIBLE_SINCE.items()}
 """First flexible version (KIP-482) by API. SaslHandshake and OffsetDelete never are, newer APIs not named always. Keys
-that are not numbers alone would be compared each time."""
+are plain integers: looking up a member of an `IntEnum` compares it each time."""
 
 
 def is_flexible(api_key: int, version: int) -> bool:

@@ -453,7 +453,7 @@ class ApiSet:
         of_clients: bool = False,
     ) -> None:
         self.table: Mapping[int, Served] = {int(key): served for key, served in table.items()}
-        """With keys that are numbers alone: others would be compared each time."""
+        """Keys are plain integers: looking up a member of an `IntEnum` compares it each time."""
         self._loader = load
         self._loaded: dict[int, Api] = {}
         self.advertised = table if advertised is None else advertised
@@ -469,7 +469,5 @@ class ApiSet:
         return found
 
 
-OF_BROKERS = ApiSet({**TABLE, **OWN}, lambda key: load(key), advertised=TABLE, of_clients=True)
-OF_CONTROLLERS = ApiSet(
-    {**CONTROLLER_TABLE, **OWN_FORWARDED}, lambda key: load_for_controller(key), advertised=CONTROLLER_TABLE
-)
+OF_BROKERS = ApiSet({**TABLE, **OWN}, load, advertised=TABLE, of_clients=True)
+OF_CONTROLLERS = ApiSet({**CONTROLLER_TABLE, **OWN_FORWARDED}, load_for_controller, advertised=CONTROLLER_TABLE)

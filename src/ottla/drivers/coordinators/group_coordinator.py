@@ -301,7 +301,7 @@ class GroupCoordinatorDriver:
         return found
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-        """What the member is told. Raises KafkaError, too."""
+        """What the member is told, as `membership.heartbeat`. Raises KafkaError."""
         shard = self._shard_of(group_id, reads_offsets=False, flushes=False)
         error = shard.core.decide(membership.heartbeat, self._now(), group_id, member_id, instance_id, generation)
         self._shards.arm(shard)

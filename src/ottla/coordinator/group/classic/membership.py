@@ -93,8 +93,8 @@ def _store(state: GroupState, group: ClassicGroup, assignments: Mapping[str, byt
 
 
 def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
-    """What the member is told: REBALANCE_IN_PROGRESS asks it to join again. In a rebalance each member is told so; an
-    error that nobody gets by what happens every day is raised. Raises KafkaError."""
+    """What the member is told: REBALANCE_IN_PROGRESS asks it to join again. That and ILLEGAL_GENERATION are returned,
+    because every member gets one of them in a rebalance. Raises KafkaError for other errors."""
     if not group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
     group = state.groups.get(group_id)
