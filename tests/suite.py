@@ -46,8 +46,9 @@ _OF_RECORDS = re.compile(r"\b(lost|(un)?sound)\b", re.IGNORECASE)
 
 
 def noted(test: str, failure: str) -> str:
-    """The line for a failed test."""
-    may = test.startswith(OF_PROCESSES) and not _OF_RECORDS.search(failure)
+    """The line for a failed test. What pytest marks with an E is what failed; the rest is the test's own text."""
+    raised = "\n".join(line for line in failure.splitlines() if line.startswith("E ")) or failure
+    may = test.startswith(OF_PROCESSES) and not _OF_RECORDS.search(raised)
     return f"{AGAIN if may else NEVER} {test}"
 
 

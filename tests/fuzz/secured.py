@@ -591,7 +591,17 @@ async def _left_behind(before: Counter[str]) -> list[str]:
 
     with suppress(TimeoutError):
         await until(lambda: not staying())
-    return staying()
+    return [f"{each}: {_referrers()}" for each in staying()]
+
+
+def _referrers() -> list[str]:
+    """What refers to each of the objects that may stay, for whoever has to find why one does."""
+    there = [each for each in gc.get_objects() if type(each).__name__ in KINDS]
+    return [
+        f"{type(each).__name__} {id(each):#x}: "
+        + ", ".join(f"{type(one).__name__} {one!r:.200}" for one in gc.get_referrers(each) if one is not there)
+        for each in there
+    ]
 
 
 def shown(done: Done) -> str:

@@ -17,6 +17,8 @@ CLI, UNIT = "tests/conformance/cli/test_cli.py::test_a", "tests/unit/test_compil
 def test_what_is_asked_again() -> None:
     slow = suite.noted(CLI, "TimeoutError: no answer in 30 s")
     assert suite.askable([slow, slow]) == [CLI]
+    text = ">   wait(until='the lost ensemble is back')\nE   TimeoutError: no answer in 30 s\n\na.py:3: TimeoutError"
+    assert suite.askable([suite.noted(CLI, text)]) == [CLI]
     assert suite.askable([]) == []
     assert suite.askable([suite.noted(f"{CLI}{number}", "slow") for number in range(suite.FAILED_MAX)]) != []
     assert suite.askable([suite.noted(f"{CLI}{number}", "slow") for number in range(suite.FAILED_MAX + 1)]) == []

@@ -22,7 +22,13 @@ class Consumer:
         return 0, 7
 
 
-@pytest.mark.parametrize("error", [KafkaError._DESTROY_BROKER, KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART])
+PASSING = (
+    KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH, KafkaError.OFFSET_NOT_AVAILABLE,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("error", PASSING)
 def test_what_passes_is_asked_again(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
     monkeypatch.setattr(ends, "RETRY_S", 0.0)
     assert ends.end_offset(Consumer(error, error), "t", 0, 60.0) == 7
