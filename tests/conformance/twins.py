@@ -13,6 +13,9 @@ _OF_ONE_BROKER = [
     # Tools pad their columns to the longest value.
     (re.compile(r"[ \t]+"), " "),
 ]
+READS = frozenset(("--describe", "--list"))
+BEHIND_MAX = 20
+"""Times that a tool reads again: Kafka's broker shows a moment later what its controller has answered."""
 _NOISE = re.compile(r"^(ended|Shell\$Ended: ended|\s+at |.*KIP-848|\[\d{4}-)")
 
 
@@ -38,13 +41,21 @@ class Twins:
 
     def same(self, name: str, *arguments: str, only: str = "", fails: bool = False, text: str = "") -> str:
         """`only` keeps the lines with this in them, where a broker has more than the test's own."""
+
+        def lines(text: str) -> list[str]:
+            return [line for line in comparable(text) if only in line]
+
         mine, theirs = self.both(name, *arguments, text=text)
+        for _ in range(BEHIND_MAX if READS.intersection(arguments) and not fails else 0):
+            if lines(mine.out) == lines(theirs.out):
+                break
+            mine, theirs = self.both(name, *arguments, text=text)
         command = f"{name} {' '.join(arguments)}"
         for each in (mine, theirs):
             assert (each.status != 0) is fails, f"{command} ended with {each.status}\n{each.out}\n{each.err}"
-        ours, kafkas = ([line for line in comparable(each.out) if only in line] for each in (mine, theirs))
+        ours, kafkas = lines(mine.out), lines(theirs.out)
         assert ours == kafkas, f"{command}\n{mine.out}\n{theirs.out}"
         # Of a failure's stack only the errors count.
-        ours, kafkas = ([line for line in comparable(each.err) if only in line] for each in (mine, theirs))
+        ours, kafkas = lines(mine.err), lines(theirs.err)
         assert ours == kafkas, f"{command}\n{mine.err}\n{theirs.err}"
         return mine.out

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from peers.kafka import KafkaPeer, start_fast
+from tests.cluster.admin import until
 from tests.conformance.cli.test_cli_on_kafka import Ran
 from tests.conformance.pair import Wire
 from tests.conformance.shell import Shell
@@ -46,6 +47,25 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("kafka")
     with KafkaPeer(directory, heap="512m", settings=SECURED, flags=start_fast("4.4"), release="4.4") as peer:
         yield peer.bootstrap
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(ottla: str, kafka: str) -> Iterator[None]:
+    """What a test leaves that has failed must not fail the next one."""
+    yield
+    for address in (ottla, kafka):
+        Wire(address).ask(ApiKey.DELETE_ACLS, 3, {"filters": [wanted()]})
+    settle(ottla, kafka)
+
+
+def settle(ottla: str, kafka: str) -> None:
+    """Wait until Kafka's broker shows what its controller has answered already, as Ottla's does."""
+    mine, theirs = Wire(ottla), Wire(kafka)
+
+    def described(wire: Wire) -> Any:
+        return comparable(wire.ask(ApiKey.DESCRIBE_ACLS, 3, wanted()))
+
+    until(lambda: described(theirs), described(mine).__eq__)
 
 
 def test_kafka_acls(shell: Shell, ottla: str, kafka: str) -> None:
@@ -117,12 +137,15 @@ def test_requests(ottla: str, kafka: str) -> None:
     for version in VERSIONS:
         created = same(ApiKey.CREATE_ACLS, version, {"creations": CREATIONS})
         assert sorted({row["error_code"] for row in created["results"]}) == [0, INVALID]
+        settle(ottla, kafka)
         for asked in FILTERS:
             same(ApiKey.DESCRIBE_ACLS, version, asked)
         assert same(ApiKey.DESCRIBE_ACLS, version, wanted())["resources"]
         same(ApiKey.DELETE_ACLS, version, {"filters": FILTERS[4:]})
+        settle(ottla, kafka)
         same(ApiKey.DESCRIBE_ACLS, version, wanted())
         same(ApiKey.DELETE_ACLS, version, {"filters": FILTERS[:4]})
+        settle(ottla, kafka)
         assert same(ApiKey.DESCRIBE_ACLS, version, wanted())["resources"] == []
         same(ApiKey.CREATE_ACLS, version, {"creations": ()})
         same(ApiKey.DELETE_ACLS, version, {"filters": ()})
@@ -192,6 +215,7 @@ COMMANDS = (
 
 def test_our_commands(ottla: str, kafka: str) -> None:
     for typed in COMMANDS:
+        settle(ottla, kafka)
         ours, theirs = (Ran(address, typed, "", {}) for address in (ottla, kafka))
         assert ours == theirs, f"ottla {typed}\n--- Ottla: {ours!r}\n--- Kafka: {theirs!r}"
         assert "internal error" not in ours.complaints
