@@ -110,11 +110,16 @@ class BatchWriter(DataSourceArrowWriter):
         self.options = options
         self.run = run
 
+    @property
+    def _query(self) -> str:
+        return f"write.{self.options.write_id}" if self.options.write_id else self.run
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         context = _context()
-        query = f"write.{self.options.write_id}" if self.options.write_id else self.run
-        place = Place(query, self.run, context.partitionId(), context.attemptNumber())
-        return write_rows(iterator, self.rows, self.options, place)
+        place = Place(self._query, self.run, context.partitionId(), context.attemptNumber())
+        told = write_rows(iterator, self.rows, self.options, place)
+        abort_if_ended(told, self.options)
+        return told
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         if not self.options.is_exactly_once:
@@ -128,9 +133,11 @@ class BatchWriter(DataSourceArrowWriter):
         if not self.options.is_exactly_once:
             return
         if self.options.write_id:
+            # A batch is decided only where every task has told what it wrote.
+            end_run(self._query, self.run, self.options, may_be_decided=None not in messages)
             abort_batch(_told(messages), self.options)
         else:
-            abort_run(self.run, self.run, self.options)
+            end_run(self._query, self.run, self.options, may_be_decided=False)
 
 
 # In the tasks
@@ -167,6 +174,20 @@ def write_rows(batches: Iterator[pa.RecordBatch], rows: Rows, options: SinkOptio
         producer.transactional_id, producer.producer_id, producer.epoch, place.task, producer.rows, digest.text()
     )
     return TaskWritten(place, producer.rows, written)
+
+
+def abort_if_ended(told: TaskWritten, options: SinkOptions) -> None:
+    """Abort what a task of a batch write has written, where the driver has ended the write meanwhile. Where a row
+    cannot be computed, Spark tells the driver at once, and the task in Python sees no more than the end of its rows:
+    nobody would end its transaction, and readers of committed records would wait for its timeout. Raises WriteFailed,
+    KafkaError, OSError."""
+    if told.written is None:
+        return
+    with connection_pool.cluster(options.client) as cluster:
+        log = SinkLog(cluster, told.place.query, options.state_topic)
+        if log.has_ended(told.place.run):
+            log.end(told.written, commit=False)
+            raise WriteFailed("the driver ended the write while this task was still at work")
 
 
 def _free_id(cluster: Cluster, place: Place) -> str:
@@ -296,12 +317,15 @@ def commit_without_decision(told: Sequence[TaskWritten], options: SinkOptions) -
         raise WriteFailed(f"{len(undone)} of {len(written)} transactions could not be committed; the others are")
 
 
-def abort_run(query: str, run: str, options: SinkOptions) -> None:
-    """All that tasks of a batch write have open, those that Spark has killed too. What cannot be is left to its
-    timeout."""
+def end_run(query: str, run: str, options: SinkOptions, *, may_be_decided: bool) -> None:
+    """A batch write has failed: tasks that are still at work abort what they have written when they are done. What
+    the others have open, those that Spark has killed too, is aborted here, unless there may be a decision about it.
+    What cannot be aborted is left to its timeout."""
     log = SinkLog(Cluster(options.client), query, options.state_topic)
     try:
-        log.fence(run)
+        log.mark_ended(run)
+        if not may_be_decided:
+            log.fence(run)
     except Exception as error:
         logger.warning("transactions of a failed write are left to time out: %s", error)
     finally:

@@ -161,6 +161,20 @@ class SinkLog:
             logger.info("transactions left open by others could not be searched for: %s", error)
             return []
 
+    def mark_ended(self, run: str) -> None:
+        """Say to tasks of a run that are still at work that nobody waits for them: see `has_ended`. An id of the run
+        that no task uses is the mark, and the coordinator forgets it as any other."""
+        init_producer(self._cluster, self._mark(run))
+
+    def has_ended(self, run: str) -> bool:
+        """Whether the run is marked. A task that asks after its transaction is open misses no driver: one that marks
+        later finds the transaction when it fences the run."""
+        mark = self._mark(run)
+        return mark in describe_transactions(self._cluster, [mark])
+
+    def _mark(self, run: str) -> str:
+        return _SEPARATOR.join((PREFIX, self._query, run, "ended"))
+
     def fence(self, run: str) -> None:
         """Abort what a run has open, and keep its tasks from going on. Not for runs about which there are decisions."""
         for name in list_transactions(self._cluster, _SEPARATOR.join((PREFIX, self._query, run, ""))):

@@ -19,9 +19,10 @@ from ottla.spark.sink import (
     Place,
     TaskWritten,
     abort_batch,
-    abort_run,
+    abort_if_ended,
     commit_batch,
     commit_without_decision,
+    end_run,
     write_rows,
 )
 from ottla.spark.sink_options import SinkOptions, sink_options
@@ -136,10 +137,27 @@ def test_a_write_without_an_id(job: Job) -> None:
     commit_without_decision([job.task(0, 5, 0), job.task(5, 5, 1), job.task(0, 0, 2)], job.options)
     assert job.numbers() == list(range(10))
     told = [job.task(10, 5, 0), job.task(15, 5, 1)]
-    abort_run(job.query, "run", job.options)
+    end_run(job.query, "run", job.options, may_be_decided=False)
     with pytest.raises(WriteFailed, match="timed out"):
         commit_without_decision(told, job.options)
     assert (job.numbers(), job.open()) == (list(range(10)), [])
+
+
+def test_a_task_that_ends_after_its_write_aborts_by_itself(job: Job) -> None:
+    """Spark has told the driver of a failure that the task in Python did not see."""
+    abort_if_ended(job.task(0, 0, 2), job.options)
+    early = job.task(0, 5, 0)
+    abort_if_ended(early, job.options)
+    end_run(job.query, "run", job.options, may_be_decided=True)
+    assert len(job.open()) == 1, "there may be a decision about it"
+    late, other = job.task(5, 5, 1), job.task(5, 5, 1, run="other")
+    with pytest.raises(WriteFailed, match="ended the write"):
+        abort_if_ended(late, job.options)
+    abort_if_ended(other, job.options)
+    end_run(job.query, "run", job.options, may_be_decided=False)
+    assert other.written is not None and job.open() == [other.written.transactional_id]
+    commit_without_decision([other], job.options)
+    assert (job.numbers(), job.open()) == (list(range(5, 10)), [])
 
 
 def test_the_processes_queries_are_few(broker: Broker) -> None:
