@@ -76,7 +76,7 @@ SHARE_GROUPS = ("deliveries", "jobs", "redelivery")
 GROUP_REQUESTS = (
     "commit of 1 partition, 1 group", "commit of 20 partitions, 50", "offset fetch of 20 partitions", "heartbeat",
 )  # fmt: skip
-GROUP_SIZES = ("groups of 100 members", "groups of 1,000 members", "groups of 3")
+GROUP_SIZES = (*(f"groups of {size} members" for size in ("10", "100", "1,000", "5,000")), "groups of 3")
 CLUSTER = ("record a request, three", "16 KB batches, three", "empty replica", "Start of three")
 SPARK = ("source-100", "source-1000", "sink-100", "sink-1000", "stream-100")
 PIPELINES = ("activity", "ledger")
@@ -98,8 +98,8 @@ STEPS = (
     Step("connections", 0.7, ("produce-1000-connections",)),
     Step("transactions", 2.0, tuple(f"transactions-{each}" for each in TRANSACTIONS)),
     Step("groups", 1.5, ("group-requests",), parts=GROUP_REQUESTS),
-    Step("rebalances", 1.0, ("rebalances",), parts=GROUP_SIZES),
-    Step("consumer-rebalances", 1.3, ("consumer-rebalances",), parts=GROUP_SIZES),
+    Step("rebalances", 2.0, ("rebalances",), parts=GROUP_SIZES),
+    Step("consumer-rebalances", 2.5, ("consumer-rebalances",), parts=GROUP_SIZES),
     Step("cluster", 3.5, ("replicated-one-record", "replicated-16k", "catch-up", "cluster-start"), parts=CLUSTER),
     Step("failover", 3.7, ("killed-nodes",), rounds=1, parts=("kill -9 of a leader", "restart")),
     Step("spark", 5.0, tuple(f"spark-{each}" for each in SPARK), command=("bench.spark", "--page"),

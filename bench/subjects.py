@@ -224,7 +224,7 @@ SUBJECTS = {
         (
             *(
                 _event(f"{'KIP-848: ' * ('consumer' in key)}{event}, {size} members", key, f"{event}, {size}")
-                for key in ("rebalances", "consumer-rebalances") for size in ("100", "1,000")
+                for key in ("rebalances", "consumer-rebalances") for size in ("10", "100", "1,000", "5,000")
                 for event in ("first join", "one joins", "one leaves", "static one restarts")
             ),
             _event("1,000 groups of 3 join at once", "rebalances", "1,000 groups of 3 join at once"),
