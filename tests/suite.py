@@ -37,7 +37,7 @@ AGAIN, NEVER = "again", "never"
 OF_PROCESSES = ("tests/conformance/", "tests/cluster/", "tests/spark/", "tests/bench/", "tests/deploy/")
 COSTS = Path(".cache/test.xml")
 """What each test cost, for `tools/durations.py`."""
-FILES_MAX = 3
+FAILED_MAX = 3
 TIMES = 2
 END_S = 20.0
 _PR_SET_CHILD_SUBREAPER = 36
@@ -65,9 +65,9 @@ class Failures:
 
 
 def askable(failed: Sequence[str]) -> list[str]:
-    """The ids of the tests to ask again, of the lines of a run: none if one may not be, or they are of many files."""
+    """The ids of the tests to ask again, of the lines of a run: none if one of them may not be, or they are many."""
     tests = {line.partition(" ")[2]: None for line in failed}
-    if len({test.partition("::")[0] for test in tests}) > FILES_MAX or any(line.startswith(NEVER) for line in failed):
+    if len(tests) > FAILED_MAX or any(line.startswith(NEVER) for line in failed):
         return []
     return list(tests)
 
