@@ -411,6 +411,19 @@ QUERIES: Final = {"/topics/orders/messages": "partition=0", "/topics/orders/tail
 ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 12\r\n\r\n"
 
 
+def paths_asked(opened: socket.socket) -> Iterator[str]:
+    """The path of each request of a connection, once all of the request is there. A client may send a body apart from
+    its head, and the next request right behind it."""
+    with opened.makefile("rb") as requests:
+        while line := requests.readline():
+            body_bytes = 0
+            while header := requests.readline().strip().lower():
+                if header.startswith(b"content-length:"):
+                    body_bytes = int(header.partition(b":")[2])
+            requests.read(body_bytes)
+            yield line.split(b" ")[1].decode().partition("?")[0]
+
+
 class WireRegistry:
     """A registry on a socket, which is well or ill."""
 
@@ -437,7 +450,7 @@ class WireRegistry:
 
     def _serve(self, opened: socket.socket) -> None:
         with suppress(OSError), opened:
-            while opened.recv(65536):
+            for _ in paths_asked(opened):
                 self.requests += 1
                 if self.how != HANGS:
                     opened.sendall(ANSWER + (b'["orders"]  ' if self.how == WELL else b'["ord'))
@@ -550,12 +563,9 @@ class SlowRegistry(WireRegistry):
 
     def _serve(self, opened: socket.socket) -> None:
         with suppress(OSError), opened:
-            while asked := opened.recv(65536):
-                if not asked.startswith((b"GET", b"POST")):
-                    continue  # the body
+            for path in paths_asked(opened):
                 self.requests += 1
                 threading.Event().wait(ANSWER_S / 2)
-                path = asked.split(b" ", 2)[1].decode().partition("?")[0]
                 number = path.rpartition("/")[2]
                 answer: object = {"compatibilityLevel": "FULL", "is_compatible": True}
                 if path.endswith("s/versions"):
