@@ -24,7 +24,7 @@ import traceback
 from pathlib import Path
 
 from bench import plan, results
-from bench.method import before_after, counters
+from bench.method import before_after, counters, tcp
 from bench.method.brokers import SIDES
 from bench.method.steady import Rule
 from bench.tables import Run, Table, all_tables
@@ -89,8 +89,11 @@ def main() -> None:
     if old := compiled.stale():
         parser.error(f"compiled before the last change of their sources: {', '.join(old)}; run `make setup`")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # brokers are stopped, directories deleted
-    print(f"{results.machine()}; commit {results.commit()}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=arguments.directory) as base:
+    with (
+        tcp.default_congestion_control(),
+        tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=arguments.directory) as base,
+    ):
+        print(f"{results.machine()}; commit {results.commit()}", flush=True)
         run = Run(arguments.side or list(SIDES), arguments.seconds, arguments.rounds, Path(base), parts=arguments.load)
         if arguments.quick:
             run.rule, run.first_warm_up_s = QUICK, 0.0

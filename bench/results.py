@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench.method import counters
+from bench.method import counters, tcp
 from bench.tables import Run, Section
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,7 +31,7 @@ def machine() -> str:
         memory = int(file.readline().split()[1]) / (1 << 20)
     return (
         f"{os.cpu_count()} cores ({model}), {memory:.0f} GB of memory, "
-        f"Linux {platform.release()}, Python {platform.python_version()}"
+        f"Linux {platform.release()}, TCP {tcp.congestion_control()}, Python {platform.python_version()}"
     )
 
 

@@ -32,7 +32,8 @@ ACCEPTS_MAX = 64
 ACCEPT_PAUSE_SECONDS = 1.0
 """How long to wait for descriptors to become free."""
 
-SENDFILE_BYTES_MAX = 1 << 30
+SENDFILE_BYTES_MAX = 1 << 20
+"""Bytes that one call sends, in 0.2 ms: a connection's buffer grows to some megabytes, and others wait meanwhile."""
 
 COPY_BYTES_MAX = 262_144
 """Bytes of a file without a descriptor read for one send."""

@@ -91,8 +91,9 @@ NETWORK: tuple[Setting, ...] = (
             doc="The security protocol between brokers, if inter.broker.listener.name is not set."),
     Setting("socket.request.max.bytes", INT, "104857600", AtLeast(1),
             doc="Bytes of the largest request; a connection that announces more is closed."),
-    Setting("socket.send.buffer.bytes", INT, "102400",
-            doc="The socket's send buffer (SO_SNDBUF) in bytes; -1 leaves it to the system."),
+    Setting("socket.send.buffer.bytes", INT, "-1",
+            doc="The socket's send buffer (SO_SNDBUF) in bytes; -1 lets the system size it by what a connection needs. "
+                "Kafka's default is 102400."),
     Setting("socket.receive.buffer.bytes", INT, "102400",
             doc="The socket's receive buffer (SO_RCVBUF) in bytes; -1 leaves it to the system."),
     Setting("socket.listen.backlog.size", INT, "50", AtLeast(1),
