@@ -124,6 +124,10 @@ def test_settings_refused(pair: Pair, resource_type: int, name: str) -> None:
     pair.same(ApiKey.DESCRIBE_CONFIGS, 4, describe(resource_type, name))
 
 
+OWN_DEFAULTS = {"socket.send.buffer.bytes": ("-1", "102400")}
+"""What differs by decision: Ottla's and Kafka's (`test_kafka_release.py` says why)."""
+
+
 def test_settings_of_a_broker(pair: Pair) -> None:
     """All of them, except for the values that the two were started with."""
     mine, theirs = (
@@ -139,6 +143,9 @@ def test_settings_of_a_broker(pair: Pair) -> None:
     mine = {name: each for name, each in mine.items() if name not in warm_up}
     static = {name for found in (mine, theirs) for name, each in found.items() if each["config_source"] == 4}
     assert mine.keys() == theirs.keys()
+    defaults = {name: (mine[name]["value"], theirs[name]["value"]) for name in OWN_DEFAULTS}
+    assert defaults == OWN_DEFAULTS
+    static |= defaults.keys()
     assert {name: each for name, each in mine.items() if name not in static} == {
         name: each for name, each in theirs.items() if name not in static
     }
