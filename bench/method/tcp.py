@@ -10,7 +10,7 @@ from typing import Final
 _SETTING: Final = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 DEFAULT: Final = "cubic"
 """Linux's own default. BBR spreads what is sent over time by a model of a long path. On the loopback it measures its
-own timers: a loop that sends files answers a quarter of what it does with CUBIC, and takes four times the CPU."""
+own timers: a loop that sends files sends a quarter of what it does with CUBIC, for four times the CPU."""
 
 
 def congestion_control() -> str:
@@ -25,15 +25,10 @@ def congestion_control() -> str:
 def default_congestion_control() -> Iterator[None]:
     """Linux's default for the block, of both sides, where this process may set it."""
     before = congestion_control()
-    if before == DEFAULT:
-        yield
-        return
-    try:
+    with contextlib.suppress(OSError):
         _SETTING.write_text(DEFAULT)
-    except OSError:
-        yield
-        return
     try:
         yield
     finally:
-        _SETTING.write_text(before)
+        with contextlib.suppress(OSError):
+            _SETTING.write_text(before)

@@ -104,7 +104,9 @@ class _Connection:
         else:
             for position in self.positions:
                 if data[position:end:size] != self.answer[position : position + 1] * count:
-                    raise RuntimeError(f"an answer differs from the first in byte {position}")
+                    port = self.socket.getpeername()[1]
+                    found = set(data[position:end:size])
+                    raise RuntimeError(f"port {port}: an answer differs from the first in byte {position}: {found}")
         return count
 
 
