@@ -26,6 +26,7 @@ from pathlib import Path
 from bench import plan, results
 from bench.method import before_after, counters, tcp
 from bench.method.brokers import SIDES
+from bench.method.page_cache import PageCache
 from bench.method.steady import Rule
 from bench.tables import Run, Table, all_tables
 from tools import compiled
@@ -95,7 +96,9 @@ def main() -> None:
     ):
         print(f"{results.machine()}; commit {results.commit()}", flush=True)
         run = Run(arguments.side or list(SIDES), arguments.seconds, arguments.rounds, Path(base), parts=arguments.load)
-        if arguments.quick:
+        if not arguments.quick:
+            run.page_cache = PageCache(run.base)
+        else:
             run.rule, run.first_warm_up_s = QUICK, 0.0
         if arguments.command == "page":
             plan.make_page(arguments, parser, run, tables)

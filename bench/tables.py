@@ -11,6 +11,7 @@ and stands in `MODULES`, so that the command finds it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.method.brokers import WarmBrokers
+from bench.method.page_cache import PageCache
 from bench.method.steady import Rule
 
 MODULES: list[str] = [
@@ -88,6 +90,8 @@ class Run:
     """Settings that all warm brokers have too: tables with the same settings in all share brokers that are warm."""
     busy_cores: float | None = None
     """Cores that the machine used before the measurement, while the brokers were at rest; None if nobody looked."""
+    page_cache: PageCache | None = None
+    """Filled before each measurement; None for a quick run."""
     _warm: WarmBrokers | None = None
 
     def wants(self, load: str) -> bool:
@@ -100,6 +104,12 @@ class Run:
             self.cool()
             self._warm = WarmBrokers(self.sides, self.base, wanted)
         return self._warm
+
+    def settle(self) -> None:
+        """Write what the side before has written to the disk, and leave no free memory: no side pays for another."""
+        os.sync()
+        if self.page_cache is not None:
+            self.page_cache.fill()
 
     def cool(self) -> None:
         """Stop the brokers that are warm, for a table that starts its own."""

@@ -136,11 +136,11 @@ def _catch_up(run: Run, warm: WarmClusters) -> Section:
         found[bare_loop.KEEPING], found[bare_loop.NAME] = [], []
         for _ in range(1 + run.rounds):  # the first is the warm-up
             for side, topic in topics.items():
-                os.sync()
+                run.settle()
                 found[side].append(_caught_up(topic, warm.clusters[side], total))
-            os.sync()
+            run.settle()
             found[bare_loop.KEEPING].append(_kept(run.base, port, pid))
-            os.sync()
+            run.settle()
             result = bare(run.seconds, Meter(pid))
             found[bare_loop.NAME].append({"MB/s": result.mb_per_s, "CPU-s/GB": result.cpu_s_per_gb})
     found = {side: rounds[1:] for side, rounds in found.items()}
@@ -192,7 +192,7 @@ def _starts(run: Run) -> Section:
     found: dict[str, list[dict[str, float]]] = {side: [] for side in run.sides}
     for side in compare.alternate(run.sides, max(run.rounds, 3)):
         started = nodes(side, run.base, {})
-        os.sync()
+        run.settle()
         try:
             begin = time.perf_counter()
             started.launch()

@@ -1,12 +1,11 @@
 """How sides are compared: each warmed until it is steady, then measured in alternation, on brokers that all run.
 
 A load is prepared for each side and then called with the length of a window and a meter. Between two windows everything
-that was written goes to the disk, so that no side pays for the one before.
+that was written goes to the disk, and free memory becomes page cache, so that no side pays for the one before.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -66,10 +65,10 @@ def measure(run: Run, loads: Mapping[str, Load], rate: Callable[[Result], float]
     """Warm every side, then `run.rounds` windows of each in alternation, then one in which perf counts."""
     found = {}
     for side, load in loads.items():
-        os.sync()
+        run.settle()
         found[side] = Measured(_warm(run, side, load, rate))
     for side in compare.alternate(list(loads), run.rounds):
-        os.sync()
+        run.settle()
         result = loads[side].window(run.seconds, Meter(loads[side].pid))
         found[side].rounds.append(result)
         found[side].rates.append(rate(result))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 
@@ -25,7 +24,7 @@ def start(run: Run) -> Iterator[Section]:
     found: dict[str, list[dict[str, float]]] = {name: [] for name in run.sides}
     for name in compare.alternate(run.sides, max(run.rounds, 3)):
         broker = make(name, run.base)
-        os.sync()
+        run.settle()
         started = broker.start()
         time.sleep(IDLE_S)
         idle = resident_mb(broker.pid)
