@@ -24,8 +24,9 @@ ASKED_AHEAD = 2
 
 
 class Bare(asyncio.BufferedProtocol):
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_TRUNC)
         self.position = 0
         self.buffer = bytearray(1 << 21)
         self.view = memoryview(self.buffer)
@@ -33,6 +34,10 @@ class Bare(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        os.close(self.fd)
+        os.unlink(self.path)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self.view[self.end :]
@@ -64,7 +69,7 @@ async def main(path: str) -> None:
     def protocol() -> Bare:
         nonlocal count
         count += 1
-        return Bare(os.open(f"{path}.{count}", os.O_CREAT | os.O_RDWR | os.O_TRUNC))
+        return Bare(f"{path}.{count}")
 
     server = await loop.create_server(protocol, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)

@@ -81,6 +81,17 @@ class Client:
         if code != 0:
             raise RuntimeError(f"delete {name}: {code!r}")
 
+    def keep_all(self, name: str) -> None:
+        """Have the topic keep its records from now on."""
+        config = {"name": "retention.bytes", "config_operation": 0, "value": "-1"}
+        values = {
+            "resources": [{"resource_type": 2, "resource_name": name, "configs": [config]}],
+            "validate_only": False,
+        }
+        code = self.call(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1, values)["responses"][0]["error_code"]
+        if code != 0:
+            raise RuntimeError(f"settings of {name}: {code!r}")
+
     def wait_for_leaders(self, name: str, partitions: int) -> None:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:

@@ -45,6 +45,8 @@ class Load:
     """Load for so many seconds; the meter is started and stopped around what is measured."""
     broker: Warmed | None = None
     """Where the time under load is kept; the bare loop has nothing to warm."""
+    warmed: Callable[[], None] | None = None
+    """Called once between the warm-up of all sides and the first measured window."""
 
 
 @dataclass
@@ -67,6 +69,9 @@ def measure(run: Run, loads: Mapping[str, Load], rate: Callable[[Result], float]
     for side, load in loads.items():
         run.settle()
         found[side] = Measured(_warm(run, side, load, rate))
+    for load in loads.values():
+        if load.warmed is not None:
+            load.warmed()
     for side in compare.alternate(list(loads), run.rounds):
         run.settle()
         result = loads[side].window(run.seconds, Meter(loads[side].pid))
