@@ -14,7 +14,6 @@ cdef extern from "<sys/syscall.h>":
     const long SYS_preadv2
 
 cdef long _NOWAIT
-cdef Py_ssize_t _PIECE_MAX
 cdef Py_ssize_t _PIECE
 
 
