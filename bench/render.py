@@ -100,7 +100,6 @@ def _of(key: str) -> Callable[[Results], list[Kept]]:
 MADE: dict[str, Callable[[Results], str]] = {
     "made": made,
     "summary": subjects.summary,
-    "three": subjects.three,
     "failover": lambda results: _with_commit(subjects.failover(results), _of("killed-nodes")(results)),
     "flood": lambda results: _with_commit(subjects.flood(results), _of("flood")(results)),
     "instructions": lambda _: instructions(),

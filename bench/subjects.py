@@ -319,15 +319,6 @@ def summary(results: Results) -> str:
     return "\n".join(out) + "\n"
 
 
-def three(results: Results) -> str:
-    """Three rows of the summary for a page that has room for no more: small requests, many groups, failover."""
-    rows = summary(results).splitlines()
-    chosen = [
-        row for row in rows if row.startswith((f"| {ONE_RECORD.label} |", f"| rebalance: {AT_ONCE.label} |", KILLED))
-    ]
-    return "\n".join([*rows[:2], *chosen]) + "\n"
-
-
 KILLED = "| a leader is killed: longest pause of a producer |"
 SCENARIOS = {
     "leader": "kill -9 of a leader", "controller": "kill -9 of the active controller, which leads partitions too",

@@ -24,7 +24,7 @@ def free_bytes() -> int:
 
 
 class PageCache:
-    """Fills free memory with pages of a file that has only a hole; they are the first that the kernel takes back."""
+    """Fills free memory with pages of a file that has only a hole; the kernel evicts them before any others."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "page-cache"
@@ -33,7 +33,7 @@ class PageCache:
     def fill(self) -> int:
         """Read on in the file while that takes free memory, and return how many bytes were read.
 
-        It ends where the kernel begins to take pages back, which is when memory is full, or at once in a file system
+        It ends where the kernel begins to evict pages, because memory is full, or at once in a file system
         that keeps no pages for holes.
         """
         start = self._read_bytes

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.filesystem import FileSystem, OsFileSystem
+from ottla.filesystem import WRITE_BYTES_MAX, FileSystem, OsFileSystem
 from ottla.testing.disk import SimulatedFileSystem
 
 
@@ -53,6 +53,15 @@ def test_many_buffers_in_one_write(place: tuple[FileSystem, str]) -> None:
     file = fs.open(f"{root}/a", create=True)
     assert file.pwrite([b"x"] * 3000, 0) == 3000
     assert file.size() == 3000
+
+
+@pytest.mark.parametrize("length", [WRITE_BYTES_MAX - 1, WRITE_BYTES_MAX, WRITE_BYTES_MAX + 1, 2_000_000])
+def test_one_buffer_of_many_pieces(place: tuple[FileSystem, str], length: int) -> None:
+    fs, root = place
+    data = random.Random(length).randbytes(length)
+    file = fs.open(f"{root}/a", create=True)
+    assert file.pwrite([memoryview(data)], 5) == length
+    assert fs.read_bytes(f"{root}/a") == bytes(5) + data
 
 
 def test_directories(place: tuple[FileSystem, str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ import uvloop
 from ottla.config.server import ServerConfig
 from ottla.errors import OttlaError
 from ottla.filesystem import File, OsFileSystem
-from ottla.network import SystemNetwork
+from ottla.network import SENDFILE_BYTES_MAX, SlowPeers, SocketSender, SystemNetwork
 from ottla.protocol.messages import ApiKey
 from ottla.server import main as main_module
 from ottla.server.connections.outbox import Outbox, SliceRest
@@ -87,6 +88,25 @@ def test_the_files_ability_decides_how_a_slice_is_sent(tmp_path: Path, kind: str
 
     assert run(main()) == b"head" + CONTENT[1000:] + b"tail"
     assert bool(reads) == (kind == "simulated")
+
+
+def test_one_call_sends_a_part_of_a_large_slice(tmp_path: Path, monkeypatch: Any) -> None:
+    """However much the socket would take, the loop turns to other clients after a megabyte."""
+    asked: list[int] = []
+
+    def sendfile(to: int, source: int, position: int, length: int) -> int:
+        asked.append(length)
+        return length
+
+    monkeypatch.setattr("os.sendfile", sendfile)
+    file = filled("real", tmp_path)
+    ours, theirs = socket.socketpair()
+    with closing(asyncio.new_event_loop()) as loop, theirs:
+        sender = SocketSender(SlowPeers(loop), ours.detach())
+        assert sender.send_file(file, 0, len(CONTENT)) == SENDFILE_BYTES_MAX < len(CONTENT)
+        assert sender.send_file(file, 5, 1000) == 1000
+        sender.close()
+    assert asked == [SENDFILE_BYTES_MAX, 1000]
 
 
 def test_a_node_on_a_simulated_disk_serves_what_it_holds() -> None:
