@@ -89,7 +89,7 @@ def _loads(
     for side, each in warm.clusters.items():
         topic = Topic(each, name, assignments, SMALL_LOG)
         stack.callback(topic.delete)
-        loads[side] = Load(each.pids, produce_window(topic, batch), warm)
+        loads[side] = Load(each.pids, produce_window(topic, batch), warm, warmed=topic.keep_all)
     return loads
 
 

@@ -212,6 +212,10 @@ class Topic:
         found = self._client.call(ApiKey.METADATA, 8, values)["topics"][0]["partitions"]
         return [len(each["isr_nodes"]) for each in sorted(found, key=lambda each: int(each["partition_index"]))]
 
+    def keep_all(self) -> None:
+        """Have it keep its records from now on."""
+        self._client.keep_all(self.name)
+
     def reassign(self, replicas: Sequence[int]) -> None:
         """All partitions to these brokers. Returns when the controller has said yes."""
         rows = [{"partition_index": number, "replicas": replicas} for number in range(len(self.assignments))]
