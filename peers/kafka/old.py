@@ -150,8 +150,12 @@ class OldBroker:
             wait_until_answering("127.0.0.1", self.port, limit_s, self.process)
         except RuntimeError as error:
             self.kill()
-            said = (self.directory / "broker.log").read_text(errors="replace")[-3000:]
-            raise RuntimeError(f"{error}:\n{said}") from error
+            raise RuntimeError(f"{error}:\n{self.last_printed()}") from error
+
+    def last_printed(self, size: int = 3000) -> str:
+        """The end of what it printed; nothing if it never started."""
+        log = self.directory / "broker.log"
+        return log.read_text(errors="replace")[-size:] if log.exists() else ""
 
     def terminate(self) -> None:
         """Ask for a clean shutdown, and do not wait: the last of several to go has nobody to hand over to."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -73,14 +74,13 @@ class Scheduler:
     async def next_slice(self) -> None:
         """Returns when there is time for another slice of the caller's work."""
         future = self._loop.create_future()
-
-        def go_on() -> None:
-            if not future.done():
-                future.set_result(None)
-                self.spent += SLICE
-
-        self.wait(go_on)
+        self.wait(partial(self._go_on, future))  # compiled, a coroutine and a function inside it are a cycle
         await future
+
+    def _go_on(self, future: asyncio.Future[None]) -> None:
+        if not future.done():
+            future.set_result(None)
+            self.spent += SLICE
 
     def _schedule(self) -> None:
         if not self._scheduled:

@@ -87,14 +87,18 @@ class Deferred:
             return
         self.done = True
         self.result = result
-        if self.on_complete is not None:
-            self.on_complete(result)
+        on_complete = self.on_complete
+        self.on_complete = self.on_cancel = None  # whoever they belong to has this: a cycle, with the answer in it
+        if on_complete is not None:
+            on_complete(result)
 
     def cancel(self) -> None:
         if not self.done and not self.cancelled:
             self.cancelled = True
-            if self.on_cancel is not None:
-                self.on_cancel()
+            on_cancel = self.on_cancel
+            self.on_complete = self.on_cancel = None
+            if on_cancel is not None:
+                on_cancel()
 
 
 class InOrder:

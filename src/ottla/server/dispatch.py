@@ -118,23 +118,23 @@ async def answer(call: Call) -> bytes:
     Raises KafkaError (NOT_CONTROLLER) where the request is to be asked again elsewhere.
     """
     elsewhere: list[KafkaError] = []
-
-    async def handling() -> Any:
-        try:
-            outcome: Any = await _handled(call)
-            while isinstance(outcome, Awaitable):
-                outcome = await outcome
-            return outcome
-        except KafkaError as error:
-            if error.code == ErrorCode.not_controller:
-                elsewhere.append(error)
-            raise
-
-    outcome = await _encoded_later(call, handling())
+    outcome = await _encoded_later(call, _answered(call, elsewhere))
     if elsewhere:
         raise elsewhere[0]
     assert isinstance(outcome, EncodedResponse)
     return b"".join(part if isinstance(part, bytes) else bytes(part) for part in outcome.parts)
+
+
+async def _answered(call: Call, elsewhere: list[KafkaError]) -> Any:
+    try:
+        outcome: Any = await _handled(call)
+        while isinstance(outcome, Awaitable):
+            outcome = await outcome
+        return outcome
+    except KafkaError as error:
+        if error.code == ErrorCode.not_controller:
+            elsewhere.append(error)
+        raise
 
 
 async def _long(call: Call, frame: memoryview, offset: int) -> Outcome:

@@ -156,9 +156,13 @@ class OldCluster:
         self.zookeeper.start()
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for broker in self.brokers:
             broker.kill()
+            if kind is not None:
+                print(f"broker {broker.broker_id} said:\n{broker.last_printed()}", file=sys.stderr)
+        if kind is not None:
+            print(f"ZooKeeper said:\n{self.zookeeper.last_printed()}", file=sys.stderr)
         for node in self.nodes:
             if node.process is not None:
                 node.kill()

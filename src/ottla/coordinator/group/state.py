@@ -188,17 +188,20 @@ class GroupState:
             self.deleting[group.group_id] += 1
 
         def written() -> None:
-            for group in groups:
-                self.deleting[group.group_id] -= 1
-                if not self.deleting[group.group_id]:
-                    del self.deleting[group.group_id]
+            self._detached(groups)
 
         def restore(_: ErrorCode) -> None:
-            written()
+            self._detached(groups)
             for group in groups:
                 self.groups.setdefault(group.group_id, group)
 
         return written, restore, [self.reversal_to(group.group_id, group) for group in groups]
+
+    def _detached(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            self.deleting[group.group_id] -= 1
+            if not self.deleting[group.group_id]:
+                del self.deleting[group.group_id]
 
     def reversal_to(self, group_id: str, before: Group | None) -> Reversal:
         """A reversal to the group of that id before another took its place, or it was removed; None: to none."""

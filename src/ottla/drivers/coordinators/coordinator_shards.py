@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from ottla.clock import Clock, elapsed_s
@@ -580,12 +581,7 @@ async def _committed(partition: Partition, end_offset: Offset, leader_epoch: Lea
     """Wait until what a new leader found in its log is committed: what is told to a client before could be lost with
     this node. Raises KafkaError."""
     future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-
-    def done(error: ErrorCode) -> None:
-        if not future.done():
-            future.set_result(error)
-
-    wait = partition.wait(end_offset, leader_epoch, ACKS_ALL, done)
+    wait = partition.wait(end_offset, leader_epoch, ACKS_ALL, partial(_settle, future))
     try:
         error = await future
     finally:
@@ -593,3 +589,8 @@ async def _committed(partition: Partition, end_offset: Offset, leader_epoch: Lea
             partition.stop_waiting(wait)
     if error not in (ErrorCode.none, ErrorCode.not_enough_replicas_after_append):
         raise KafkaError(error)
+
+
+def _settle(future: asyncio.Future[ErrorCode], error: ErrorCode) -> None:
+    if not future.done():
+        future.set_result(error)

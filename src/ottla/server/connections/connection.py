@@ -95,8 +95,7 @@ class CompiledConnection:
         """Begun requests without a sent response, oldest first; empty while everything is answered at once."""
         self.shortcuts: dict[int, Shortcut] = {}
         """Facts that handlers learned about this client's requests, by API key << 16 | version."""
-        self._fast_head = 0
-        self._fast = 0
+        self._fast_head = self._fast = 0
         """Requests of this API and version that shortcuts have answered and that are not counted yet."""
         self._linger: asyncio.Handle | None = None
         """Ends a half-closed connection."""
@@ -145,7 +144,8 @@ class CompiledConnection:
         for slot in self._pending:
             self._abandon(slot)
         self._pending.clear()
-        self._waiting = None
+        self.shortcuts.clear()
+        self._waiting = self.quotas = None  # they, and shortcuts, have this connection
         self._drop_own()
         if self._lent is not None:
             receiving.return_lent(self)

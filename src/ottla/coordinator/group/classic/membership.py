@@ -74,22 +74,23 @@ def _store(state: GroupState, group: ClassicGroup, assignments: Mapping[str, byt
     """Write the assignment. Should another rebalance have begun by the time it is written, it no longer counts."""
     generation = group.generation
 
-    def is_current() -> bool:
-        return group.state is State.COMPLETING_REBALANCE and group.generation == generation
-
     def committed() -> None:
-        if is_current():
+        if _is_current(group, generation):
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
             state.become(group, State.STABLE)
             answer_sync_group(state, group)
 
     def failed(error: ErrorCode) -> None:
-        if is_current():
+        if _is_current(group, generation):
             reset_assignments(state, group, error)
             prepare(state, group, "the assignment could not be written")
 
     state.write([group.to_record(assignments)], committed, failed)
+
+
+def _is_current(group: ClassicGroup, generation: int) -> bool:
+    return group.state is State.COMPLETING_REBALANCE and group.generation == generation
 
 
 def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
