@@ -89,6 +89,10 @@ class AppendedTo(Protocol):
     def stop_waiting(self, wait: Wait) -> None: ...
 
 
+def _nothing() -> None:
+    """In place of what was to be called."""
+
+
 class _Row:
     """One partition of a waiting produce request."""
 
@@ -132,7 +136,8 @@ class DelayedProduce:
     def settled(self, row: _Row) -> None:
         """For its rows: this one is known."""
         if self._rows.pop(row, row) is None and not self._rows and self._sealed:
-            self._ready()
+            ready, self._ready = self._ready, _nothing  # else it and the request keep each other in memory
+            ready()
 
     def leave(self) -> None:
         """Stop waiting; the result is no longer needed."""
@@ -140,6 +145,7 @@ class DelayedProduce:
             if row.wait is not None:
                 row.partition.stop_waiting(row.wait)
         self._rows.clear()
+        self._ready = _nothing
 
     def expire(self) -> bool:
         """The request's time is over: REQUEST_TIMED_OUT for what still waits for other replicas; returns whether

@@ -21,7 +21,7 @@ from ottla.server import api
 from ottla.server.handlers import TABLE
 from tests import kio_oracle
 from tests.unit.server.counting import FEW_SHARDS, TOPIC, filled, loaded, request
-from tests.unit.server.node import Client, fetch_values, running
+from tests.unit.server.node import Client, fetch_values, produce_values, running
 
 TIMES = 8
 Once = Callable[[], Awaitable[Any]]
@@ -130,6 +130,22 @@ def test_fetches_that_wait(tmp_path: Path, flush: dict[str, str]) -> None:
             assert await left_by(once) < 1, once.__name__
 
     on_a_node(tmp_path, test, **flush)
+
+
+def test_a_produce_request_that_waits_for_two_logs(tmp_path: Path) -> None:
+    async def test(node: Any, client: Client) -> None:
+        await client.create("two", partitions=2)
+
+        async def once() -> None:
+            values = produce_values("two", batch())
+            values["topic_data"][0]["partition_data"].append({"index": 1, "records": batch()})
+            answer = await client.ask(ApiKey.PRODUCE, 9, values)
+            found = answer["responses"][0]["partition_responses"]
+            assert [each["error_code"] for each in found] == [0, 0]
+
+        assert await left_by(once) < 1
+
+    on_a_node(tmp_path, test, **{"log.flush.interval.messages": "1"})
 
 
 def test_a_client_with_a_quota_that_leaves(tmp_path: Path) -> None:
