@@ -90,7 +90,7 @@ CONTROLLER = tuple(
 STEPS = (
     Step("start", 1.4, ("start", "first-seconds")),
     Step("small", 1.4, ("produce-one-record",)),
-    Step("produce", 5.5, ("produce-16k", "produce-64k", "produce-1m"), with_bare=True),
+    Step("produce", 3.0, ("produce-16k", "produce-64k", "produce-1m"), with_bare=True),
     Step("fetch", 1.5, ("fetch-64k", "fetch-1m"), with_bare=True),
     Step("latency", 0.5, ("round-trip",)),
     Step("tails", 2.0, (*(f"tail-{size}" for size in (1, 20, 2000)), "tail-crowd")),
