@@ -96,10 +96,10 @@ def main() -> None:
     ):
         print(f"{results.machine()}; commit {results.commit()}", flush=True)
         run = Run(arguments.side or list(SIDES), arguments.seconds, arguments.rounds, Path(base), parts=arguments.load)
-        if not arguments.quick:
-            run.page_cache = PageCache(run.base)
-        else:
+        if arguments.quick:
             run.rule, run.first_warm_up_s = QUICK, 0.0
+        else:
+            run.page_cache = PageCache(run.base)
         if arguments.command == "page":
             plan.make_page(arguments, parser, run, tables)
         else:

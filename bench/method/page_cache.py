@@ -1,7 +1,7 @@
-"""Memory for the files that brokers write: of the page cache, as on a server that has run for days, not new.
+"""A full page cache, as on a server that has run for days, so that files are written to memory that was used before.
 
-A virtual machine whose host takes free memory back has to ask for each free page again when it is written: a gigabyte
-of a log then costs up to nine times the CPU of one in recycled pages, whoever writes it.
+A virtual machine that gives free memory back to its host has to ask for each page again when it is written: a gigabyte
+of a log then costs up to nine times the CPU, whoever writes it.
 """
 
 from __future__ import annotations

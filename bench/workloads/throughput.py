@@ -19,7 +19,6 @@ from ottla.protocol.messages import ApiKey
 
 SETTINGS = {"log.retention.check.interval.ms": "2000", "log.segment.delete.delay.ms": "1000"}
 """Settings of every warm broker: the gigabytes of a minute do not stay on the disk."""
-# What is measured deletes nothing: memory of deleted files may go back to the host, and be asked for again.
 SMALL_LOG = {"retention.bytes": str(256 << 20), "segment.bytes": str(256 << 20), "file.delete.delay.ms": "1000"}
 CONNECTIONS, IN_FLIGHT = 6, 5
 FETCHES_IN_FLIGHT = 2
@@ -105,6 +104,7 @@ def produce_section(
             stack.callback(client.close)
             stack.callback(partial(client.delete_topic, topic))
             window = produce_window(broker.port, topic, batch, connections, in_flight)
+            # A deletion would give memory back to the host, which the next write asks for again.
             loads[name] = Load(broker.pid, window, warm, warmed=partial(client.keep_all, topic))
         if with_bare and run.with_bare:
             port, pid = stack.enter_context(start_bare_loop(run.base))

@@ -88,7 +88,7 @@ class Deferred:
         self.done = True
         self.result = result
         on_complete = self.on_complete
-        self.on_complete = self.on_cancel = None  # whoever they belong to has this: a cycle, with the answer in it
+        self.on_complete = self.on_cancel = None  # they refer to who refers to this: a cycle, with the answer in it
         if on_complete is not None:
             on_complete(result)
 

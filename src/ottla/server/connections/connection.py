@@ -145,7 +145,7 @@ class CompiledConnection:
             self._abandon(slot)
         self._pending.clear()
         self.shortcuts.clear()
-        self._waiting = self.quotas = None  # they, and shortcuts, have this connection
+        self._waiting = self.quotas = None  # like shortcuts, they refer to this connection
         self._drop_own()
         if self._lent is not None:
             receiving.return_lent(self)
