@@ -101,8 +101,8 @@ def test_fetches_that_wait(tmp_path: Path, flush: dict[str, str]) -> None:
         producer = await Client.connect(node)
         end = 0
 
-        async def asked(client: Client, wait_ms: int = 60_000) -> None:
-            client.send(ApiKey.FETCH, 12, fetch_values(TOPIC, end, max_wait=wait_ms))
+        async def asked(client: Client) -> None:
+            client.send(ApiKey.FETCH, 12, fetch_values(TOPIC, end, max_wait=60_000))
             waiters = node.replicas.find(TOPIC, 0).waiters
             while not waiters:  # noqa: ASYNC110  nothing says so
                 await asyncio.sleep(0)
@@ -116,8 +116,8 @@ def test_fetches_that_wait(tmp_path: Path, flush: dict[str, str]) -> None:
             assert answer["responses"][0]["partitions"][0]["records"]
 
         async def in_vain() -> None:
-            await asked(client, 1)
-            await client.receive(ApiKey.FETCH, 12)
+            answer = await client.ask(ApiKey.FETCH, 12, fetch_values(TOPIC, end, max_wait=1))
+            assert not answer["responses"][0]["partitions"][0]["records"]
 
         async def lost() -> None:
             other = await Client.connect(node)
