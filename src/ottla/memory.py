@@ -1,94 +1,46 @@
-"""Memory that an attack or a rush took goes back to the system, so that it is not held for ever.
-
-glibc keeps what was freed between blocks still in use until it is asked to give it back, whole pages at a time.
-Python's own allocator gives back a megabyte at a time, and only when nothing at all in it is in use: of 190,000 rows
-that were freed, one object of somebody else's in each of their megabytes keeps all of them. So long work has its
-objects come from `malloc` instead (`begin_apart`), and leaves pages.
-
-Loaded when there is something to give back: ctypes costs memory that an idle node does not need.
-"""
+"""Which of the memory that was freed malloc keeps, and when the rest goes back to the system."""
 
 from __future__ import annotations
 
-import ctypes
-import os
-import sys
 from collections.abc import Callable
 from typing import Final
 
-_RAW_DOMAIN, _OBJECTS_DOMAIN = 0, 2
-_PYMALLOC: Final = (None, "", "pymalloc")
-"""Values of PYTHONMALLOC that leave objects to Python's own allocator, where no other is the default."""
+try:
+    import cython
+except ImportError:  # interpreted, where Cython is not installed
+    from ottla import no_cython as cython
+
+LARGE_BYTES: Final = 2 << 20
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+"""M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h."""
 
 
-class _Allocator(ctypes.Structure):
-    """PyMemAllocatorEx."""
+def keep_freed() -> None:
+    """Keep up to LARGE_BYTES of free memory at the end of the heap, and map apart what is larger. For a whole process.
 
-    _fields_ = (
-        ("ctx", ctypes.c_void_p), ("malloc", ctypes.c_void_p), ("calloc", ctypes.c_void_p),
-        ("realloc", ctypes.c_void_p), ("free", ctypes.c_void_p),
-    )  # fmt: skip
+    glibc begins with 128 KB for both: each answer of a few hundred would get new pages, which the system fills with
+    zeros, and give them back. What is mapped apart also grows without being copied; but glibc raises that threshold to
+    the size of whatever was freed, up to 32 MB, unless it is told one.
+    """
+    for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+        if cython.compiled:
+            set_malloc_option(option, LARGE_BYTES)  # type: ignore[name-defined] # noqa: F821
+        else:
+            _of_libc("mallopt")(option, LARGE_BYTES)
 
 
 def give_back() -> None:
-    """Return free memory to the system: about 0.07 ms for each megabyte, and nothing where the C library cannot."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    """Return free memory to the system: about 0.07 ms for each megabyte, and nothing where the C library cannot. Python
+    objects of up to 512 bytes have an allocator of their own, see `allocators`."""
+    if cython.compiled:
+        trim_malloc()  # type: ignore[name-defined] # noqa: F821
+    else:
+        _of_libc("malloc_trim")(0)
 
 
-_MMAP_THRESHOLD: Final = -3
-"""M_MMAP_THRESHOLD of malloc.h."""
+def _of_libc(name: str) -> Callable[..., object]:
+    """A function of the C library; one that does nothing where it has none of that name."""
+    import ctypes
 
-LARGE_BYTES: Final = 2 << 20
-
-
-def grow_large_in_place() -> None:
-    """From now on what has LARGE_BYTES or more is mapped apart, and grows without being copied: the kernel moves its
-    pages. glibc does so from 128 KB on, but only until something larger was freed, then from 32 MB on."""
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
-    if set_option is not None:
-        set_option(_MMAP_THRESHOLD, LARGE_BYTES)
-
-
-def _switches() -> tuple[Callable[[], None], Callable[[], None]]:
-    """(objects come from malloc from now on, and from where they came before); both do nothing where that cannot be.
-
-    Python's allocator leaves to malloc what is larger than 512 bytes, and sees by the address of what is freed or
-    resized whose it is. So who allocates can change at any moment, as long as the same one frees. Not so where hooks
-    (debugging, tracemalloc) keep something beside each block: those have a context, the plain ones have none. Only
-    `sys.getallocatedblocks` is misled: it counts what is freed.
-    """
-    if os.environ.get("PYTHONMALLOC") not in _PYMALLOC or "t" in sys.abiflags:  # free-threaded
-        return _nothing, _nothing
-    get, replace = ctypes.pythonapi.PyMem_GetAllocator, ctypes.pythonapi.PyMem_SetAllocator
-    get.restype = replace.restype = None
-    raw, usual = _Allocator(), _Allocator()
-    get(_RAW_DOMAIN, ctypes.byref(raw))
-    get(_OBJECTS_DOMAIN, ctypes.byref(usual))
-    if raw.ctx or usual.ctx or raw.malloc == usual.malloc:
-        return _nothing, _nothing
-    mixed = _Allocator(None, raw.malloc, raw.calloc, usual.realloc, usual.free)
-    to_mixed, to_usual, current = ctypes.byref(mixed), ctypes.byref(usual), _Allocator()
-    to_current = ctypes.byref(current)
-
-    def begin() -> None:
-        get(_OBJECTS_DOMAIN, to_current)
-        if not current.ctx:  # else tracemalloc was started meanwhile
-            replace(_OBJECTS_DOMAIN, to_mixed)
-
-    def end() -> None:
-        get(_OBJECTS_DOMAIN, to_current)
-        if not current.ctx:
-            replace(_OBJECTS_DOMAIN, to_usual)
-
-    return begin, end
-
-
-def _nothing() -> None:
-    pass
-
-
-begin_apart, end_apart = _switches()
-"""Between these two the objects that this process makes come from malloc, whole pages of which can be given back.
-Nothing may be awaited between them: other work shall leave its objects where they are found fastest."""
+    found: Callable[..., object] = getattr(ctypes.CDLL(None), name, lambda *_: None)
+    return found

@@ -139,10 +139,10 @@ class Scheduler:
     ) -> tuple[Cost, int]:
         """What is left of a slice, with objects made where their memory can be given back. Returns what a step yields
         to be awaited, None where the slice is used up; and what is left then."""
-        from ottla import memory
+        from ottla import allocators
 
         self.give_back_soon()
-        memory.begin_apart()
+        allocators.begin_apart()
         try:
             cost = steps.send(result) if failure is None else steps.throw(failure)
             while isinstance(cost, int):
@@ -152,7 +152,7 @@ class Scheduler:
                 cost = next(steps)
             return cost, left
         finally:
-            memory.end_apart()
+            allocators.end_apart()
 
     def give_back_soon(self) -> None:
         """Return memory to the system one second after the last large object was freed."""

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from ottla import logs
+from ottla import logs, memory
 from ottla.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import OsFileSystem
@@ -69,6 +69,7 @@ def run(
     """
     logs.configure(config.ottla_log_format, config.ottla_log_level)
     _raise_file_limit()
+    memory.keep_freed()
     with asyncio.Runner(loop_factory=_loop_factory(config.ottla_event_loop)) as runner:
         try:
             return runner.run(_serve(config, attend, network, tell or (lambda phase, node: None)))

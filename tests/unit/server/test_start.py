@@ -118,6 +118,29 @@ NOT_AT_A_START = (
 )  # fmt: skip
 
 
+FAULTS = """if True:
+    import resource, sys
+    from ottla.config.server import ServerConfig
+    from ottla.server import main
+
+    async def attend(node, stop):
+        bytes(300_000)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(100):
+            bytes(300_000)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+        stop.set()
+
+    main.run(ServerConfig.load(None, {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}, {}), attend)
+"""
+
+
+@pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="only glibc gives memory back so soon")
+def test_what_a_node_frees_serves_what_comes_next(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FAULTS, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert int(done.stdout.split()[-1]) < 1_000, done.stderr  # 7,400 where each of the hundred gets new pages
+
+
 def test_a_node_that_is_alone_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
     code = """if True:
         import asyncio, sys

@@ -13,4 +13,5 @@ cdef class Member:
     cdef public object protocol_type
     cdef public object protocols
     cdef public object rebalance_timeout_ms
+    cdef public object record
     cdef public object session_timeout_ms

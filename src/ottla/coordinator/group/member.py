@@ -22,7 +22,7 @@ class Member:
 
     __slots__ = (
         "assignment", "awaiting_join", "awaiting_sync", "client_host", "client_id", "instance_id", "is_new",
-        "member_id", "protocol_type", "protocols", "rebalance_timeout_ms", "session_timeout_ms",
+        "member_id", "protocol_type", "protocols", "rebalance_timeout_ms", "record", "session_timeout_ms",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +58,8 @@ class Member:
         self.is_new = is_new
         """Whether it is in its first rebalance: it may be dropped while it waits, since it may have given up and joined
         again."""
+        self.record: MemberMetadata | None = None
+        """What was written of it last; None once anything of it but its assignment has changed."""
 
     @property
     def is_static(self) -> bool:
@@ -73,16 +75,22 @@ class Member:
         return next(name for name in self.protocols if name in candidates)
 
     def to_record(self, protocol: str, assignment: bytes) -> MemberMetadata:
-        return MemberMetadata(
+        """Its part of the group's record, which one member that changes writes for all."""
+        subscription = self.protocols.get(protocol, b"")
+        record = self.record
+        if record is not None and record.subscription is subscription and record.assignment is assignment:
+            return record
+        self.record = record = MemberMetadata(
             member_id=self.member_id,
             group_instance_id=self.instance_id,
             client_id=self.client_id,
             client_host=self.client_host,
             rebalance_timeout=self.rebalance_timeout_ms,
             session_timeout=self.session_timeout_ms,
-            subscription=self.protocols.get(protocol, b""),
+            subscription=subscription,
             assignment=assignment,
         )
+        return record
 
     @classmethod
     def from_record(cls, record: MemberMetadata, protocol_type: str, protocol: str) -> Member:

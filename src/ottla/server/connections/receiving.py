@@ -160,8 +160,6 @@ class ReceiveBuffers:
         self._watch: asyncio.Handle | None = None
         self._seen = 0
         """Bytes that `first` had received when the watch last looked."""
-        self.is_in_place = False
-        """Whether large buffers are known to grow where they are."""
         self._grown = 0
         """Bytes by which buffers have grown since the loop looked at its sockets."""
         self._bytes_max = 0
@@ -195,13 +193,6 @@ class ReceiveBuffers:
             self._become_scarce()
         self._go_on()
         return False
-
-    def grow_in_place(self) -> None:
-        """A buffer is becoming large."""
-        from ottla import memory
-
-        self.is_in_place = True
-        memory.grow_large_in_place()
 
     def growth(self, size: int) -> int:
         """How much of `size` a buffer grows by now: to fill it with zeros takes time, and many may want it at once."""
@@ -324,8 +315,6 @@ def enlarge(connection: Receiver) -> memoryview:
     own, view = connection._own, connection._own_view
     assert own is not None and view is not None
     buffers = connection._listener.buffers
-    if not buffers.is_in_place and len(own) >= GROWTH_BYTES_MAX:
-        buffers.grow_in_place()
     size = buffers.growth(connection._growth)
     try:
         view.release()

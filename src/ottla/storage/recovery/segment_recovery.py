@@ -29,7 +29,6 @@ from ottla.protocol.records.record_batch import read_batch_header as read_header
 from ottla.steps import at_once
 from ottla.storage.checkpoints.offset_checkpoint import CorruptFile
 from ottla.storage.recovery.damage import Damage, DamagedLog, free_name, is_known, keep_aside, read_known_gaps
-from ottla.storage.recovery.interrupted_work import finish_interrupted_work
 from ottla.storage.recovery.scan import Scan, walk
 from ottla.storage.segments.index_file import GAP_IN_SEGMENT_MAX, RELATIVE_OFFSET_MAX
 from ottla.storage.segments.offset_index import OffsetIndex
@@ -115,7 +114,10 @@ def load_segments(
     """
     names = fs.listdir(directory)
     orphan = _orphan_of_a_lost_log(fs, directory, names) if clean_shutdown else None
-    names = finish_interrupted_work(fs, directory, names)
+    if any(name.endswith((DELETED, CLEANED, SWAP)) for name in names):
+        from ottla.storage.recovery.interrupted_work import finish_interrupted_work
+
+        names = finish_interrupted_work(fs, directory, names)
     bases = sorted(int(name[:-4]) for name in names if name.endswith(LOG) and segment_offset(name) is not None)
     loaded = LoadedSegments([], bases[0] if bases else 0, names=names)
     # Without a checkpoint a clean stop says that all there is was fsynced.

@@ -263,7 +263,7 @@ look = getattr(ctypes.CDLL(None), "mallinfo2", None)
 if look is not None:
     look.restype = Info
     del (large := [bytearray(30 << 20)])[:]  # from now on glibc maps apart only what is larger
-    memory.grow_large_in_place()
+    memory.keep_freed()
     before = look().hblks
     kept = [bytearray(memory.LARGE_BYTES) for _ in range(3)]
     assert look().hblks - before == 3
@@ -272,22 +272,6 @@ if look is not None:
 
 def test_large_buffers_are_mapped_apart_whatever_was_freed_before() -> None:
     subprocess.run([sys.executable, "-c", MAPPED], check=True)
-
-
-def test_a_node_that_receives_something_large_has_it_grow_where_it_is(monkeypatch: Any) -> None:
-    stub.serve(monkeypatch, stub.echo)
-    asked: list[int] = []
-    monkeypatch.setattr(memory, "grow_large_in_place", lambda: asked.append(1))
-
-    async def test() -> None:
-        async with stub.listening() as (_, port):
-            client = await asyncio.open_connection("127.0.0.1", port)
-            assert await ask(client, bytes(500_000)) == (7, bytes(500_000)) and not asked
-            for _ in range(2):
-                assert await ask(client, bytes(5_000_000)) == (7, bytes(5_000_000)) and asked == [1]
-            client[1].close()
-
-    stub.run(test())
 
 
 def test_free_memory_can_be_given_back() -> None:

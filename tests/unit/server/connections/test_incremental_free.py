@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ottla import memory
+from ottla import allocators
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol import reader
@@ -120,7 +120,7 @@ class CountingBlocks(CountingLoop):
 @pytest.fixture
 def without_collector(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(reader, "UUIDS_MAX", 1)  # ids that are remembered are nobody's request
-    monkeypatch.setattr(memory, "begin_apart", lambda: None)  # of objects from malloc only the end is counted
+    monkeypatch.setattr(allocators, "begin_apart", lambda: None)  # of objects from malloc only the end is counted
     gc.collect()
     gc.disable()
     yield

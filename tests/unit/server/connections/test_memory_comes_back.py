@@ -14,7 +14,7 @@ import pytest
 
 from bench import attacks
 from bench.attacks import Client, memory_mb, request
-from ottla import memory
+from ottla import allocators
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.compression import DECOMPRESSED_BYTES_MAX
 from tests.node import NodeProcess
@@ -125,19 +125,19 @@ def made_by_pymalloc(begin: Callable[[], None], end: Callable[[], None]) -> int:
 
 
 def test_objects_of_long_work_are_made_apart() -> None:
-    assert made_by_pymalloc(memory.begin_apart, memory.end_apart) < 1000
-    assert made_by_pymalloc(lambda: None, memory.end_apart) >= 10_000
+    assert made_by_pymalloc(allocators.begin_apart, allocators.end_apart) < 1000
+    assert made_by_pymalloc(lambda: None, allocators.end_apart) >= 10_000
 
 
 @pytest.mark.parametrize("started", ["before", "meanwhile"])
 def test_who_keeps_something_beside_each_object_is_left_in_place(started: str) -> None:
-    begin, end = memory._switches()
+    begin, end = allocators._switches()
     tracemalloc.start()
     try:
         if started == "before":
-            begin, end = memory._switches()
+            begin, end = allocators._switches()
         assert made_by_pymalloc(begin, end) >= 10_000
         assert tracemalloc.get_traced_memory()[0] > 0
     finally:
         tracemalloc.stop()
-    assert made_by_pymalloc(*memory._switches()) < 1000
+    assert made_by_pymalloc(*allocators._switches()) < 1000

@@ -16,7 +16,7 @@ from ottla.storage.cleaner.cleaner_manager import GROUP_SEGMENTS_MAX
 from ottla.storage.cleaner.cleaner_round import GroupCleaner, MapBuilder
 from ottla.storage.cleaner.cleaner_writer import CleanedSegments, NewSegment
 from ottla.storage.config import LogConfig
-from ottla.storage.recovery.segment_recovery import finish_interrupted_work
+from ottla.storage.recovery.interrupted_work import finish_interrupted_work
 from ottla.storage.segments.segment_files import LOG, SUFFIXES
 from ottla.storage.segments.segment_list import CLEANED, SWAP
 from ottla.testing.disk_nodes import SimulatedCrash

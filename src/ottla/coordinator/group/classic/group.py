@@ -199,6 +199,7 @@ class ClassicGroup:
         self.set_waiter(member, None)
         member.awaiting_sync = None
         member.member_id = new_member_id
+        member.record = None
         self.members[new_member_id] = member
         if self.leader == old_member_id:
             self.leader = new_member_id
@@ -217,6 +218,7 @@ class ClassicGroup:
         member.protocols = protocols
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
+        member.record = None
 
     def _count(self, protocols: Iterable[str], change: int) -> None:
         """Count a member that supports these, or that no longer does."""
