@@ -13,7 +13,7 @@ import random
 import select
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -129,6 +129,7 @@ class Producer:
         self._is_behind = False
         """Batches were dropped that have sequence numbers: only a new epoch begins with others."""
         self._in_transaction: set[TopicPartition] = set()
+        self._expected: Sequence[TopicPartition] = ()
         self._sent: dict[int, _Sent] = {}
         self._not_before: dict[TopicPartition, float] = {}
         self._random = random.Random()
@@ -155,10 +156,12 @@ class Producer:
         self._sequences.clear()
         self._is_behind = False
 
-    def begin(self) -> None:
-        """A transaction, which the coordinator hears of with its first batch. Raises KafkaError, OSError."""
+    def begin(self, expected: Sequence[TopicPartition] = ()) -> None:
+        """A transaction, which the coordinator hears of with its first batch. `expected` are partitions that later ones
+        will be for: it hears of them at the same time. Raises KafkaError, OSError."""
         assert self.transactional_id is not None, "no transactional id"
         self._in_transaction.clear()
+        self._expected = expected
         if self._is_behind:
             self.start()
 
@@ -331,8 +334,10 @@ class Producer:
         ready = [at for at, waiting in self._waiting.items() if waiting and at not in in_flight]
         ready = [at for at in ready if self._not_before.get(at, 0.0) <= now]
         if self.transactional_id is not None and (new := [at for at in ready if at not in self._in_transaction]):
+            new = [*dict.fromkeys([*new, *self._expected])]
             add_partitions(self._cluster, self.transactional_id, self._producer, new)
             self._in_transaction.update(new)
+            self._expected = ()
         by_node: dict[int, list[_Batch]] = {}
         for at in ready:
             try:

@@ -161,7 +161,7 @@ class _Copier:
         if not chunks:
             self._idle(fetcher)
             return
-        self._producer.begin()
+        self._producer.begin([TopicPartition(self._control.topic, 0)])
         while chunks:
             is_all = sum(len(chunk.records) for _, chunk in chunks) < LITTLE_BYTES
             if not is_all:

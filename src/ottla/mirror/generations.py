@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("ottla.mirror")
 
-EVERY_S: Final = 0.02
+EVERY_S: Final = 0.01
 STOP_S: Final = 10.0
 FAILURES_MAX: Final = 10
 """Consecutive failures without a record copied between them."""

@@ -46,7 +46,7 @@ SETTINGS = (
         "a client.properties for the login at those controllers, where it is not that at the source's brokers",
     ),
     Setting(
-        "every", 0.02, "minimum seconds between transactions: records are visible when their transaction has ended"
+        "every", 0.01, "minimum seconds between transactions: records are visible when their transaction has ended"
     ),
     Setting("look", 1.0, "seconds between checks for new topics, configs and group offsets"),
 )

@@ -347,6 +347,30 @@ def test_transactions_one_after_the_other(broker: Broker, cluster: Cluster) -> N
     assert sorted(numbers(broker, topic, 2)) == [at for at in range(2000) if at // 100 % 2 == 0]
 
 
+def test_partitions_that_are_expected_are_added_at_once(
+    broker: Broker, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = []
+    add = producer_module.add_partitions
+
+    def counted(cluster: Cluster, name: str, producer: Any, partitions: Any) -> None:
+        added.append([str(at) for at in partitions])
+        add(cluster, name, producer, partitions)
+
+    monkeypatch.setattr(producer_module, "add_partitions", counted)
+    for name in ("first", "later"):
+        broker.create_topic(name)
+    producer = transactional(cluster, "expecting")
+    for number in range(2):
+        producer.begin([producer_module.TopicPartition("later", 0)])
+        for name in ("first", "later"):
+            producer.send(name, values(number, 1))
+            producer.flush()
+        producer.commit()
+    assert added == 2 * [["first-0", "later-0"]]
+    assert numbers(broker, "first") == numbers(broker, "later") == [0, 1]
+
+
 def test_another_process_ends_a_transaction(broker: Broker, cluster: Cluster) -> None:
     topic = broker.create_topic("ended-elsewhere")
     other = Cluster(config(broker))
