@@ -96,10 +96,12 @@ class Reader:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            for message in self._consumer.consume(1000, 0.05):
-                value = message.value() or b""
-                if not message.error() and len(value) >= STAMP.size:
-                    self.ages_ms.append((time.perf_counter() - STAMP.unpack_from(value)[0]) * 1000)
+            message = self._consumer.poll(0.05)  # `consume` would wait for many
+            if message is None or message.error():
+                continue
+            value = message.value() or b""
+            if len(value) >= STAMP.size:
+                self.ages_ms.append((time.perf_counter() - STAMP.unpack_from(value)[0]) * 1000)
 
     def close(self) -> None:
         self._ended.set()
