@@ -132,6 +132,8 @@ class OldBroker:
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             "log.retention.ms": "-1",
+            # Beside much else the controller's first request to its own broker may get no answer: not for 30 s.
+            "controller.socket.timeout.ms": "3000",
             **self.settings,
         }
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items() if value is not None))

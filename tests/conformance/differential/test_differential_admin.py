@@ -24,11 +24,12 @@ def pair(bootstrap: str, oracle: str) -> Comparison:
     return Comparison(Side(bootstrap), Side(oracle), f"a{os.getpid()}-{time.time_ns() % 10**9}-{next(_numbers)}-")
 
 
-def look(pair: Comparison, *names: str) -> None:
-    """Everything that can be asked about topics, once Kafka's broker has heard of the change."""
+def look(pair: Comparison, *names: str, is_gone: bool = False) -> None:
+    """Everything that can be asked about topics, once Kafka's broker has heard of the change, and of those that were
+    deleted once both have deleted their logs."""
     settle(pair.theirs.wire, pair.mine.wire)
     for name in names:
-        _await_logs(pair, pair.prefix + name)
+        _await_logs(pair, pair.prefix + name, is_gone=is_gone)
     rows = [{"name": pair.prefix + name, "topic_id": None} for name in names]
     pair.ask(ApiKey.METADATA, 12, {"topics": rows, "allow_auto_topic_creation": False})
     for row in rows:
@@ -40,7 +41,7 @@ def look(pair: Comparison, *names: str) -> None:
         pair.ask(ApiKey.DESCRIBE_LOG_DIRS, 4, {"topics": asked})
 
 
-def _await_logs(pair: Comparison, topic: str) -> None:
+def _await_logs(pair: Comparison, topic: str, *, is_gone: bool) -> None:
     """Until Kafka has as many logs of the topic as Ottla. Where it never has, the comparison says what differs."""
     asked = {"topics": [{"topic": topic, "partitions": list(range(5))}]}
 
@@ -49,7 +50,7 @@ def _await_logs(pair: Comparison, topic: str) -> None:
         return sum(len(each["partitions"]) for directory in found for each in directory["topics"])
 
     end = time.monotonic() + 60
-    while logs(pair.theirs) != logs(pair.mine) and time.monotonic() < end:
+    while (logs(pair.theirs) != (found := logs(pair.mine)) or (is_gone and found)) and time.monotonic() < end:
         time.sleep(0.02)
 
 
@@ -71,7 +72,7 @@ def test_life_of_a_topic(pair: Comparison) -> None:
     gone = [{"name": pair.prefix + "t", "topic_id": None}]
     pair.ask(ApiKey.DELETE_TOPICS, 6, {"topics": gone, "timeout": 9000})
     pair.ask(ApiKey.DELETE_TOPICS, 6, {"topics": gone, "timeout": 9000})
-    look(pair, "t")
+    look(pair, "t", is_gone=True)
     # Of the topic that is no more, by name and by id.
     for version in (9, 13):
         pair.produce("t", batch(), version=version)
