@@ -21,6 +21,8 @@ from bench.workloads.throughput import preheat
 SIZES = (10, 100, 500, 1000, 5000)
 LARGE = 5000
 """Groups of so many rebalance in one round only, which takes as long as all others together."""
+TIMES = 3
+"""New groups of each size in a round: an event takes some milliseconds, and may take twice as long the next time."""
 MANY = "1,000 groups of 3 join at once"
 EVENTS = ("first join", "one joins", "one leaves", "static one restarts")
 RULE = Rule(windows=3, window_s=0.0, spread_max=0.25, seconds_min=10.0, requests_min=20, seconds_max=30.0)
@@ -142,7 +144,7 @@ def rebalances(run: Run) -> Iterator[Section]:
     note = f"Warm-up: {', '.join(_warm(side, rule) for side in sides)}."
     found: Found = {}
     for size in wanted(run, SIZES):
-        for number in range(rounds_of(run, size)):
+        for number in range(rounds_of(run, size) * TIMES):
             for side in sides:
                 for event, figures in round_of(side, size, f"group-{size}-{number}").items():
                     _add(found, f"{event}, {size:,}", side, figures)
