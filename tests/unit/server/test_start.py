@@ -138,7 +138,8 @@ FAULTS = """if True:
 @pytest.mark.skipif("CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="only glibc gives memory back so soon")
 @pytest.mark.parametrize("interpreted", ["", "1"], ids=["compiled", "interpreted"])
 def test_what_a_node_frees_serves_what_comes_next(tmp_path: Path, interpreted: str) -> None:
-    command, environment = [sys.executable, "-c", FAULTS, str(tmp_path)], {**os.environ, "OTTLA_INTERPRETED": interpreted}
+    command = [sys.executable, "-c", FAULTS, str(tmp_path)]
+    environment = {**os.environ, "OTTLA_INTERPRETED": interpreted}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert int(done.stdout.split()[-1]) < 1_000, done.stderr  # 7,400 where each of the hundred gets new pages
 
