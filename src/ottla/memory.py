@@ -18,9 +18,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 def keep_freed() -> None:
     """Keep up to LARGE_BYTES of free memory at the end of the heap, and map apart what is larger. For a whole process.
 
-    glibc begins with 128 KB for both: each answer of a few hundred would get new pages, which the system fills with
-    zeros, and give them back. What is mapped apart also grows without being copied; but glibc raises that threshold to
-    the size of whatever was freed, up to 32 MB, unless it is told one.
+    glibc's own thresholds follow the sizes of what is freed. Where several buffers of some hundred KB are freed
+    together, as of a request, a record and an answer, it gives their pages back, and the next ones get new pages, which
+    the system fills with zeros first. What is mapped apart grows without being copied, but soon that would be only what
+    is larger than 32 MB.
     """
     for option in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
         if cython.compiled:

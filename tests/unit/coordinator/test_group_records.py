@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.coordinator.group.member import subscribed_topics
+from ottla.coordinator.group.classic.group import ClassicGroup
+from ottla.coordinator.group.member import Member, subscribed_topics
 from ottla.coordinator.partitioning import partition_for
 from ottla.protocol.internal import codec
 from ottla.protocol.internal.codec import MalformedRecord
@@ -128,3 +129,30 @@ def test_subscriptions() -> None:
         b"\0\0\0\0\0\1\0\1\xff",
     ):
         assert subscribed_topics(broken) is None
+
+
+def test_the_record_of_a_group_has_each_change_of_a_member() -> None:
+    protocols, assignments = {"range": b"r", "sticky": b"s"}, {"a": b"1", "b": b"2"}
+    group = ClassicGroup("g", 0)
+    group.protocol_type, group.protocol_name = "consumer", "range"
+    for name in ("a", "b"):
+        group.add(Member(name, f"i-{name}", "client", "/host", 1, 2, "consumer", protocols))
+
+    def records() -> list[MemberMetadata]:
+        value = group.to_record(assignments).value
+        assert isinstance(value, GroupMetadataValue)
+        return list(value.members)
+
+    first, second = records()
+    again = records()
+    assert again[0] is first and again[1] is second  # made once
+    member = group.members["a"]
+    group.update(member, protocols, 3, 4)
+    assert (records()[0].rebalance_timeout, records()[0].session_timeout) == (3, 4)
+    assignments["a"] = b"3"
+    assert records()[0].assignment == b"3"
+    group.protocol_name = "sticky"
+    assert [each.subscription for each in records()] == [b"s", b"s"]
+    assignments["c"] = assignments.pop("a")
+    group.replace_static("i-a", "c")
+    assert [each.member_id for each in records()] == ["b", "c"]

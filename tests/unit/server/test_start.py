@@ -124,10 +124,10 @@ FAULTS = """if True:
     from ottla.server import main
 
     async def attend(node, stop):
-        bytes(300_000)
+        [bytes(300_000) for _ in range(3)]
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         for _ in range(100):
-            bytes(300_000)
+            [bytes(300_000) for _ in range(3)]
         print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
         stop.set()
 
@@ -141,7 +141,7 @@ def test_what_a_node_frees_serves_what_comes_next(tmp_path: Path, interpreted: s
     command = [sys.executable, "-c", FAULTS, str(tmp_path)]
     environment = {**os.environ, "OTTLA_INTERPRETED": interpreted}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert int(done.stdout.split()[-1]) < 1_000, done.stderr  # 7,400 where each of the hundred gets new pages
+    assert int(done.stdout.split()[-1]) < 1_000, done.stderr  # 3,600 with glibc's own thresholds
 
 
 def test_a_node_that_is_alone_loads_nothing_that_it_does_not_need(tmp_path: Path) -> None:
