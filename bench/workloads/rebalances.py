@@ -22,7 +22,7 @@ SIZES = (10, 100, 500, 1000, 5000)
 LARGE = 5000
 """Groups of so many rebalance in one round only, which takes as long as all others together."""
 TIMES = 3
-"""New groups of each size in a round: an event takes some milliseconds, and may take twice as long the next time."""
+"""New groups of each size in a round: the same event may take twice as long the next time."""
 MANY = "1,000 groups of 3 join at once"
 EVENTS = ("first join", "one joins", "one leaves", "static one restarts")
 RULE = Rule(windows=3, window_s=0.0, spread_max=0.25, seconds_min=10.0, requests_min=20, seconds_max=30.0)

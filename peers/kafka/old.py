@@ -132,7 +132,7 @@ class OldBroker:
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             "log.retention.ms": "-1",
-            # Beside much else the controller's first request to its own broker may get no answer: not for 30 s.
+            # On a busy machine its first request to its own broker may stay without an answer: not for 30 s.
             "controller.socket.timeout.ms": "3000",
             **self.settings,
         }

@@ -157,8 +157,8 @@ class Producer:
         self._is_behind = False
 
     def begin(self, expected: Sequence[TopicPartition] = ()) -> None:
-        """A transaction, which the coordinator hears of with its first batch. `expected` are partitions that later ones
-        will be for: it hears of them at the same time. Raises KafkaError, OSError."""
+        """A transaction, which the coordinator hears of with its first batch. The partitions of that are added together
+        with the `expected` ones, which later batches will be for. Raises KafkaError, OSError."""
         assert self.transactional_id is not None, "no transactional id"
         self._in_transaction.clear()
         self._expected = expected

@@ -114,7 +114,7 @@ def load_segments(
     """
     names = fs.listdir(directory)
     orphan = _orphan_of_a_lost_log(fs, directory, names) if clean_shutdown else None
-    if any(name.endswith((DELETED, CLEANED, SWAP)) for name in names):
+    if any(name.endswith((DELETED, CLEANED, SWAP)) for name in names):  # seldom: it is not loaded with each node
         from ottla.storage.recovery.interrupted_work import finish_interrupted_work
 
         names = finish_interrupted_work(fs, directory, names)
