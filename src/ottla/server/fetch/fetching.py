@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any
 
 from ottla.drivers.cooperative import run_yielding
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import ErrorCode
 from ottla.protocol import fetch
 from ottla.protocol.fetch import FetchRequest
 from ottla.protocol.fetch_plain import encode_plain
@@ -55,6 +56,7 @@ from ottla.server.fetch.partition_read import (
     read_as_follower,
     take_cached,
     warm,
+    warm_for,
 )
 from ottla.server.fetch.partition_read import read as read_partition
 from ottla.steps import at_once
@@ -273,7 +275,7 @@ class Fetch:
             self._read(self._entries, found)
         except ColdRead as cold:
             self._cold_reads += 1
-            self._run(cold.warm, self._retry)
+            self._run(partial(warm_for, cold), self._retry)
             return self._answer_later()
         if self._is_enough(found):
             return self._finish(found.reads)
@@ -303,7 +305,7 @@ class Fetch:
                 cold = error
             if cold is not None:
                 self._cold_reads += 1
-                yield self._node.fs.run(cold.warm)
+                yield self._node.fs.run(partial(warm_for, cold))
                 self._look()
                 continue
             if self._is_enough(found):
@@ -500,7 +502,7 @@ class Fetch:
 
         return at_once(answer_any(context, session_id, rows))
 
-    def _finish_after(self, cold: list[Any], reads: list[Read | None]) -> Deferred:
+    def _finish_after(self, cold: list[Read], reads: list[Read | None]) -> Deferred:
         self._end()  # a second answer would update the session with what the client never gets
         self._busy = True
         deferred = self._answer_later()
@@ -538,8 +540,8 @@ class Fetch:
         return (yield from self._answer(reads))
 
     def _run(self, work: Any, then: Any) -> None:
-        """Do `work` in a disk thread, `then` here; a failure of the disk becomes the answer. Neither for a client that
-        is gone when its turn comes: a thousand that come and go would keep the disk from those that stay."""
+        """Do `work` in a disk thread, `then` here. Neither for a client that is gone when its turn comes: a thousand
+        that come and go would keep the disk from those that stay."""
         deferred = self._answer_later()
 
         async def run() -> None:
@@ -547,9 +549,6 @@ class Fetch:
                 await self._node.fs.run(lambda: None if deferred.cancelled else work())
                 if not deferred.cancelled:
                     then()
-            except OSError as error:
-                self._end()
-                deferred.complete(KafkaError(ErrorCode.kafka_storage_error, str(error)))
             except Exception as error:
                 self._end()
                 deferred.complete(error)

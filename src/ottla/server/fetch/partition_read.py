@@ -6,6 +6,7 @@ Compiled, with C types in `partition_read.pxd`: a fetch of many partitions does 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 try:
@@ -21,6 +22,7 @@ from ottla.protocol.fetch_plain import Row
 from ottla.replication.fetch_session import CachedPartition
 from ottla.replication.partition import Partition
 from ottla.replication.throttle import Throttle
+from ottla.storage.segments.segment_files import ColdRead
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -220,8 +222,8 @@ def _divergence(partition: Partition, last_fetched_epoch: LeaderEpoch, offset: O
     return None
 
 
-def take_cached(reads: list[Read | None]) -> list[Any]:
-    """Count what is read, and take small slices into memory; gives those that are not in the page cache."""
+def take_cached(reads: list[Read | None]) -> list[Read]:
+    """Count what is read, and take small slices into memory; gives those whose slice is not in the page cache."""
     cold = []
     for read in reads:
         if read is None or read.records is None:
@@ -236,20 +238,32 @@ def take_cached(reads: list[Read | None]) -> list[Any]:
                 read.error, read.records = ErrorCode.kafka_storage_error, None
                 continue
             if data is None:
-                cold.append(records)
+                cold.append(read)
             else:
                 read.records = data
         elif not records.file.is_cached(records.length, records.position):
-            cold.append(records)
+            cold.append(read)
     return cold
 
 
-def warm(slices: Sequence[Any]) -> None:
-    """Read slices through, so that they are in the page cache. Blocks; for a disk thread."""
-    for records in slices:
+def warm(cold: Sequence[Read]) -> None:
+    """Read slices through, so that they are in the page cache; one that cannot be read becomes an error of its
+    partition. Blocks; for a disk thread."""
+    for read in cold:
+        records: Any = read.records
         end = records.position + records.length
-        for position in range(records.position, end, WARM_STEP_BYTES):
-            records.file.pread(min(WARM_STEP_BYTES, end - position), position)
+        try:
+            for position in range(records.position, end, WARM_STEP_BYTES):
+                records.file.pread(min(WARM_STEP_BYTES, end - position), position)
+        except OSError:
+            read.error, read.records = ErrorCode.kafka_storage_error, None
+
+
+def warm_for(look_up: ColdRead) -> None:
+    """The same for what a look-up needs. One that cannot be read is tried again, in the end without a thread, and only
+    then it is known whose error it is."""
+    with suppress(OSError):
+        look_up.warm()
 
 
 def is_plain(rows: list[tuple[Any, Read]]) -> bool:

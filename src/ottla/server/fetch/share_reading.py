@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.drivers.replication.share_partitions import READ_BYTES, LedSharePartition
-from ottla.errors import KafkaError
+from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Offset
 from ottla.protocol.records.record_batch import (
     ABORT_KEY,
@@ -184,7 +184,8 @@ def read_parts(
     reading: Reading, parts: Iterable[OffsetRange], max_bytes: int, committed_only: bool, min_one_batch: bool
 ) -> Generator[Work, object, None]:
     """Read places of the log behind what was read, up to `max_bytes` in all, and what the group's settings ask of the
-    records. Yields what is to be done in a thread, and is sent its result."""
+    records. Yields what is to be done in a thread, and is sent its result. Raises KafkaError, KAFKA_STORAGE_ERROR where
+    the disk does not give them."""
     led = reading.led
     for first, until in parts:
         if reading.read and first <= (end := reading.read[-1].last_offset):
@@ -193,7 +194,10 @@ def read_parts(
             # Its beginning is in the last batch of the part before, which goes on.
             first = end + 1
         left = max_bytes - len(reading.data)
-        part = yield from _read_part(reading, first, until, left, min_one_batch)
+        try:
+            part = yield from _read_part(reading, first, until, left, min_one_batch)
+        except OSError as error:
+            raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         if part is None:
             break
         if committed_only:

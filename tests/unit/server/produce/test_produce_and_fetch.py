@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import subprocess
 import sys
 import time
@@ -291,33 +290,3 @@ def test_a_directory_in_use_is_refused_and_left_alone(tmp_path: Any) -> None:
         stub.run(test())
         holder.kill()
     assert [each.name for each in lock.parent.iterdir()] == [".lock"]
-
-
-def test_a_read_error_is_an_error_of_its_partition(tmp_path: Any, monkeypatch: Any) -> None:
-    """Not of the request, whose other partitions may lie on another disk. Found by the simulation of whole nodes."""
-
-    async def test() -> None:
-        async with running(str(tmp_path)) as node:
-            client = await Client.connect(node)
-            await client.create("t", partitions=2)
-            for partition in (0, 1):
-                assert not (await client.produce("t", batch(), partition=partition))["error_code"]
-            real = OsFile.pread_nowait
-
-            def failing(self: OsFile, length: int, position: int) -> bytes | None:
-                if "/t-0/" in self.path:
-                    raise OSError(errno.EIO, "Input/output error")
-                return real(self, length, position)
-
-            monkeypatch.setattr(OsFile, "pread_nowait", failing)
-            values = fetch_values("t", 0)
-            asked = values["topics"][0]["partitions"][0]
-            values["topics"][0]["partitions"] = [asked, {**asked, "partition": 1}]
-            answer = await client.ask(ApiKey.FETCH, 12, values)
-            assert not answer["error_code"]
-            bad, good = answer["responses"][0]["partitions"]
-            assert (bad["error_code"], bad["records"] or b"") == (ErrorCode.kafka_storage_error, b"")
-            assert not good["error_code"] and good["records"]
-            client.close()
-
-    stub.run(test())

@@ -460,10 +460,13 @@ class _ShareFetch:
                 more = read_parts(
                     reading, core.parts(left), bytes_left + len(reading.data), self._committed_only, False
                 )
-                if self._may_suspend:
-                    yield from more
-                elif next(more, None) is not None:
-                    return
+                try:
+                    if self._may_suspend:
+                        yield from more
+                    elif next(more, None) is not None:
+                        return
+                except KafkaError:
+                    break  # the next fetch begins there, and says so
                 if reading.led.core is not core or core.selection is None:
                     return
                 is_acquired = self._acquire_one(reading, core)
