@@ -49,6 +49,8 @@ class ShareGroups:
     def __init__(self, node: ShareHost, persister: Persister) -> None:
         self._node = node
         self._persister = persister
+        self._being_initialized: dict[tuple[str, UUID], frozenset[int]] = {}
+        """Partitions whose state the share coordinator was asked for, by group and topic."""
 
     def heartbeat(self, waiter: Waiter, request: ShareHeartbeat) -> None:
         """Replies as `heartbeat.heartbeat`, and raises KafkaError as it does."""
@@ -243,12 +245,30 @@ class ShareGroups:
         }
 
     def _initialize(self, group_id: str, epoch: int, partitions: Mapping[UUID, frozenset[int]]) -> None:
-        """New partitions, where the settings of the group will say where it begins."""
+        """New partitions, where the settings of the group will say where it begins.
+
+        What is asked already is not asked a second time, however long it takes: members read a partition as soon as
+        one answer is there, and the second request, of a later epoch, would undo what they did meanwhile.
+        """
+        busy = self._being_initialized
+        wanted: dict[UUID, frozenset[int]] = {}
+        for topic_id, numbers in partitions.items():
+            asked = busy.get((group_id, topic_id), frozenset())
+            if numbers - asked:
+                wanted[topic_id] = numbers - asked
+                busy[group_id, topic_id] = asked | numbers
 
         async def work() -> None:
-            await self._initializing(group_id, partitions, lambda key: InitializeState(key, epoch, UNKNOWN_START))
+            try:
+                await self._initializing(group_id, wanted, lambda key: InitializeState(key, epoch, UNKNOWN_START))
+            finally:
+                for topic_id, numbers in wanted.items():
+                    busy[group_id, topic_id] -= numbers
+                    if not busy[group_id, topic_id]:
+                        del busy[group_id, topic_id]
 
-        self._node.spawn(work())
+        if wanted:
+            self._node.spawn(work())
 
     async def _initializing(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from ottla.coordinator.share.requests import InitializeState
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.server.node import Node
@@ -230,3 +231,43 @@ def test_a_topic_that_grows_is_read_whole(tmp_path: Path) -> None:
             await asyncio.sleep(0.001)
 
     play(tmp_path, scene)
+
+
+def test_state_that_is_being_initialized_is_not_asked_for_again(tmp_path: Path) -> None:
+    """However long it takes: members read what is initialized, and a second request would undo what they did. Found by
+    the simulation (`ottla sim --kind groups --seed 9548`, November 2026)."""
+
+    async def scene(session: Session) -> None:
+        coordinator, asked = session.node.share_coordinator, []
+        real, held = coordinator.ask, []
+
+        def ask(waiter: Any, request: Any) -> None:
+            if isinstance(request, InitializeState):
+                asked.append((request.key.partition, request.state_epoch))
+                if request.key.partition == 1 and len(asked) == 2:
+                    held.append((waiter, request))
+                    return
+            real(waiter, request)
+
+        coordinator.ask = ask  # type: ignore[method-assign]
+        await session.heartbeat("a", topics=["t"])
+        while not held:
+            await session.heartbeat("a")
+        for member in ("b", "c"):  # each is a later epoch of the group
+            await session.heartbeat(member, topics=["t"])
+            for _ in range(3):
+                await asyncio.sleep(0.002)
+                await session.heartbeat("a")
+        assert sorted(number for number, _ in asked) == [0, 1] and len(held) == 1
+        real(*held[0])
+        for member in ("b", "c"):
+            await session.heartbeat(member, -1)
+        await session.until("a", 0, 1)
+        assert len(asked) == 2
+        # A partition that is new is asked for.
+        values = {"topics": [{"name": "t", "count": 3, "assignments": None}], "timeout": 1000, "validate_only": False}
+        await session.client.ask(ApiKey.CREATE_PARTITIONS, 3, values)
+        await session.until("a", 0, 1, 2)
+        assert [number for number, _ in asked[2:]] == [2]
+
+    play(tmp_path, scene, **{"group.share.initialize.retry.interval.ms": "1"})
