@@ -387,9 +387,9 @@ class Consumer(Client):
         return found
 
     async def read_all(self, wire: Wire) -> dict[int, bytes]:
-        """Everything up to the end, at one go."""
+        """Everything up to the end, at one go. Raises Disconnected; another call begins at 0 again."""
         found: dict[int, bytes] = {}
-        empty = 0
+        self.position = empty = 0
         while empty < 2:
             mark = self.history.mark(self.key)
             answer = await self.fetch(wire, 0.0)
