@@ -18,6 +18,7 @@ from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.share.requests import StateRequest
 from ottla.drivers.controller.controller_channel import ControllerChannel
 from ottla.drivers.metadata.broker_lifecycle import BrokerLifecycle
+from ottla.drivers.nodes.node_client import NodeClient
 from ottla.errors import ErrorCode
 from ottla.filesystem import FileSystem
 from ottla.metadata.delta import MetadataDelta
@@ -61,6 +62,12 @@ class Partitions(Protocol):
 
     def __iter__(self) -> Iterator[Partition]: ...
     def get(self, topic: str, partition: int, /) -> Partition | None: ...
+
+
+class Clients(Protocol):
+    """Clients of other brokers: `BrokerClients`."""
+
+    def new(self, client_id: str, /, *, request_timeout_ms: int | None = None) -> NodeClient: ...
 
 
 class Groups(Protocol):
@@ -136,6 +143,8 @@ class Reaching(Settled, Protocol):
     def network(self) -> Network: ...
     @property
     def inter_broker_listener(self) -> str: ...
+    @property
+    def broker_clients(self) -> Clients: ...
 
 
 class CoordinatorHost(Settled, Protocol):

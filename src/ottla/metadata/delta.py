@@ -170,6 +170,13 @@ class MetadataDelta:
             for number, registration in topic.changes.items():
                 yield topic, number, registration
 
+    def ended_brokers(self) -> Iterator[BrokerRegistration]:
+        """Brokers of the base image whose incarnation is fenced now, gone, or followed by another one."""
+        for node_id, now in self.brokers.items():
+            before = self.base.brokers.get(node_id)
+            if before is not None and (now is None or now.epoch != before.epoch or (now.fenced and not before.fenced)):
+                yield before
+
     def changed_configs(self, resource_type: int) -> Iterator[str]:
         """Names of the resources of a type whose settings changed."""
         return (resource.name for resource in self.configs if resource.type == resource_type)

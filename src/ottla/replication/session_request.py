@@ -68,10 +68,7 @@ class SessionRequest:
 
     def lost(self) -> None:
         """The leader's session is unknown or closed: the next request asks for everything. It closes the old session,
-        if the leader still has it.
-
-        It closes the old session, if the leader still has it.
-        """
+        if the leader still has it."""
         self._epoch = INITIAL_EPOCH
 
     def gone(self) -> None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ottla.drivers.logs.log_mover import LogMover
     from ottla.drivers.metadata.away_brokers import AwayBrokers
     from ottla.drivers.metadata.broker_lifecycle import BrokerLifecycle
+    from ottla.drivers.nodes.broker_clients import BrokerClients
     from ottla.drivers.replication.replication import Replication
     from ottla.filesystem import FileSystem
     from ottla.metadata.delta import MetadataDelta
@@ -210,6 +211,15 @@ class Node:
         return self.metadata.producer_ids
 
     @cached_property
+    def broker_clients(self) -> BrokerClients:
+        """Made with the first part that asks other brokers."""
+        from ottla.drivers.nodes.broker_clients import BrokerClients
+
+        clients = BrokerClients(self)
+        self.metadata.publisher.subscribe(clients.on_metadata)
+        return clients
+
+    @cached_property
     def damaged_logs(self) -> DamagedLogs:
         """Made when there are records that could be damaged."""
         from ottla.server.replicas.damaged_logs import DamagedLogs
@@ -291,7 +301,7 @@ class Node:
         if self.replication is None and self.replicas.has_peers:
             self._start_replication()
         if self.replication is not None:
-            self.replication.apply(delta.brokers, image)
+            self.replication.apply(delta, image)
         if self.metadata.lifecycle.broker_epoch >= 0:
             self.directories.note_placed()
 
@@ -526,7 +536,7 @@ class Node:
         with errors_logged(_LOG, "a periodic task"):
             self.replicas.open_missing(self.image)
             if self.replication is not None:  # for what could be opened now
-                self.replication.apply((), self.image)
+                self.replication.apply(None, self.image)
             self.directories.note_placed()
         with errors_logged(_LOG, "a periodic task"):
             self.replicas.reconsider(int(asyncio.get_running_loop().time() * 1000))

@@ -25,6 +25,7 @@ from ottla.drivers.logs.log_mover import LogMover
 from ottla.drivers.metadata.away_brokers import AwayBrokers
 from ottla.drivers.metadata.broker_lifecycle import BrokerLifecycle
 from ottla.drivers.metadata.metadata_services import MetadataServices
+from ottla.drivers.nodes.broker_clients import BrokerClients
 from ottla.drivers.replication.replication import Replication
 from ottla.drivers.replication.share_partitions import SharePartitions
 from ottla.errors import KafkaError
@@ -272,6 +273,8 @@ class NodePorts(Listening, Storing, Coordinating, Controlled, Protocol):
 
     @property
     def network(self) -> Network: ...
+    @property
+    def broker_clients(self) -> BrokerClients: ...
     @property
     def random(self) -> random_module.Random: ...
     @property

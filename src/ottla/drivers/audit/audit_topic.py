@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.drivers.audit.audit_log import FILE_NAME, first_of
-from ottla.drivers.nodes.node_client import NodeClient, Timing, broker_meant
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -67,13 +66,7 @@ class AuditTopic:
         self._task: asyncio.Task[None] | None = None
         self._failing_since: float | None = None
         self._is_logged = False
-        timing = Timing(
-            request_timeout_ms=node.config.request_timeout_ms,
-            setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
-        )
-        self._client = NodeClient(
-            node.network, f"node-{node.node_id}-audit", node.random, timing, whom=broker_meant(node)
-        )
+        self._client = node.broker_clients.new(f"node-{node.node_id}-audit")
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._ship())

@@ -26,7 +26,6 @@ from ottla.coordinator.share.requests import (
 )
 from ottla.coordinator.share.shard import partition_of
 from ottla.drivers.cooperative import run_yielding
-from ottla.drivers.nodes.node_client import NodeClient, Timing, broker_meant
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -111,13 +110,7 @@ class Persister:
         self._node = node
         self._make_topic = make_topic
         self._making: asyncio.Task[None] | None = None
-        timing = Timing(
-            request_timeout_ms=node.config.request_timeout_ms,
-            setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
-        )
-        self._client = NodeClient(
-            node.network, f"broker-{node.node_id}-share", node.random, timing, whom=broker_meant(node)
-        )
+        self._client = node.broker_clients.new(f"broker-{node.node_id}-share")
         self._queues: dict[tuple[NodeId, ApiKey], list[_Asked]] = {}
         self._tasks: dict[tuple[NodeId, ApiKey], asyncio.Task[None]] = {}
         self._waiting: dict[_Asked, asyncio.Handle] = {}

@@ -23,7 +23,6 @@ from ottla.coordinator.transaction.transaction import VERSION_2, Transaction
 from ottla.drivers.coordinators.coordinator_load import LoadTimes
 from ottla.drivers.coordinators.coordinator_shards import Shard, ShardKind, Shards
 from ottla.drivers.coordinators.marker_sender import MarkerSender
-from ottla.drivers.nodes.node_client import NodeClient, Timing, broker_meant
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
@@ -79,7 +78,7 @@ class TransactionCoordinatorDriver:
     def __init__(self, node: TransactionHost, metadata: PublishedMetadata) -> None:
         self._node = node
         self._config = TransactionConfig.from_settings(node.config)
-        self._sender = MarkerSender(node, _client(node))
+        self._sender = MarkerSender(node, node.broker_clients.new(f"broker-{node.node_id}-txn-marker-sender"))
         self._server_version = node.image.features.get(TRANSACTION_VERSION, 0)
         self._tasks: dict[asyncio.Task[None], None] = {}
         kind = ShardKind(
@@ -283,14 +282,6 @@ class TransactionCoordinatorDriver:
             markers.transactional_id, markers.producer_id, markers.producer_epoch, partitions, self._shards.now()
         )
         self._shards.work(shard)
-
-
-def _client(node: TransactionHost) -> NodeClient:
-    setup_ms = node.config.socket_connection_setup_timeout_ms
-    timing = Timing(node.config.request_timeout_ms, setup_timeout_ms=setup_ms)
-    return NodeClient(
-        node.network, f"broker-{node.node_id}-txn-marker-sender", node.random, timing, whom=broker_meant(node)
-    )
 
 
 class _ForEach:

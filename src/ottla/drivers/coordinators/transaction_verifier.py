@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.coordinator.partitioning import partition_for
-from ottla.drivers.nodes.node_client import NodeClient, Timing, broker_meant
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -73,13 +72,7 @@ class TransactionVerifier:
 
     def __init__(self, node: VerifierHost) -> None:
         self._node = node
-        timing = Timing(
-            request_timeout_ms=node.config.request_timeout_ms,
-            setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
-        )
-        self._client = NodeClient(
-            node.network, f"broker-{node.node_id}-transactions", node.random, timing, whom=broker_meant(node)
-        )
+        self._client = node.broker_clients.new(f"broker-{node.node_id}-transactions")
         self._waiting: dict[NodeId, list[_Asked]] = {}
         """Unsent requests, by coordinator."""
         self._tasks: dict[NodeId, asyncio.Task[None]] = {}

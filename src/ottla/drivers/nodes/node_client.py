@@ -13,7 +13,7 @@ import logging
 import random as random_module
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.nodes.node_connection import NodeConnection, decoded
@@ -27,7 +27,6 @@ from ottla.protocol.messages import MalformedRequest
 
 if TYPE_CHECKING:
     from ottla.drivers.nodes.sasl_client import NodeLogin
-    from ottla.metadata.image import MetadataImage
 
 _LOG = logging.getLogger("ottla.nodes")
 
@@ -65,31 +64,6 @@ class _Destination:
     retry_at: float = 0.0
     is_other: bool = False
     """Whether another node answered there when it was last tried."""
-
-
-class KnowsBrokers(Protocol):
-    """A node with the brokers of its cluster."""
-
-    @property
-    def image(self) -> MetadataImage: ...
-    @property
-    def inter_broker_listener(self) -> str: ...
-
-
-def broker_meant(node: KnowsBrokers) -> Callable[[Address], MeantNode | None]:
-    """The broker that is meant at an address, by the newest image; None where none or several are registered with it.
-    It is looked for when a connection is made, not for each request."""
-
-    def whom(address: Address) -> MeantNode | None:
-        image, listener = node.image, node.inter_broker_listener
-        found = [
-            broker.id
-            for broker in image.brokers.values()
-            if (end := broker.endpoints.get(listener)) is not None and (end.host, end.port) == address
-        ]
-        return MeantNode(image.cluster_id, found[0]) if image.cluster_id and len(found) == 1 else None
-
-    return whom
 
 
 class NodeClient:
@@ -177,9 +151,11 @@ class NodeClient:
         try:
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
-            if not connecting.cancelled():
+            caller = asyncio.current_task()
+            if not connecting.cancelled() or (caller is not None and caller.cancelling()):
                 raise
-            raise KafkaError(ErrorCode.network_exception, "this node is shutting down") from None
+            why = "this node is shutting down" if self._closed else f"{address}: given up"
+            raise KafkaError(ErrorCode.network_exception, why) from None
 
     async def _connect(self, destination: _Destination) -> NodeConnection:
         loop = asyncio.get_running_loop()
@@ -213,7 +189,7 @@ class NodeClient:
             destination.retry_at = loop.time() + self._backoff_s(destination.failures)
             raise failure from error
         except BaseException:
-            connection.fail(KafkaError(ErrorCode.network_exception, "this node is shutting down"))
+            connection.fail(KafkaError(ErrorCode.network_exception, f"{destination.address}: given up"))
             raise
         destination.failures, destination.is_other = 0, False
         # One that is lost right away is not tried again and again without a pause.
@@ -224,6 +200,24 @@ class NodeClient:
         doubled = self.timing.backoff_ms * 2.0 ** min(failures - 1, 30)
         spread = 1 + JITTER * (2 * self._random.random() - 1)
         return min(doubled * spread, self.timing.backoff_ms_max) / 1000
+
+    def drop(self, address: Address, why: str) -> bool:
+        """End the connection to a node: what is in flight fails with NETWORK_EXCEPTION, and the next request makes
+        another one. Returns whether there was a connection, or one was being made."""
+        destination = self._destinations.get(address)
+        if destination is None:
+            return False
+        if destination.connecting is not None:
+            destination.connecting.cancel()
+            return True
+        if destination.connection is None or destination.connection.failure is not None:
+            return False
+        destination.connection.fail(KafkaError(ErrorCode.network_exception, f"{address}: {why}"))
+        return True
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     async def close(self) -> None:
         """Drop all connections; what is in flight fails, and so does what is asked for from now on."""

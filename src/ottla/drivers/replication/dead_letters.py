@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla.drivers.nodes.node_client import NodeClient, Timing, broker_meant
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -109,13 +108,7 @@ class DeadLetterWriter:
         self._queues: dict[str, list[Letters]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._lost = lost
-        timing = Timing(
-            request_timeout_ms=node.config.request_timeout_ms,
-            setup_timeout_ms=node.config.socket_connection_setup_timeout_ms,
-        )
-        self._client = NodeClient(
-            node.network, f"broker-{node.node_id}-dead-letters", node.random, timing, whom=broker_meant(node)
-        )
+        self._client = node.broker_clients.new(f"broker-{node.node_id}-dead-letters")
 
     async def stop(self) -> None:
         """Letters that are not written then are written by the next leader."""

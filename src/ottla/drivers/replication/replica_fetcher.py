@@ -149,6 +149,11 @@ class ReplicaFetcher:
             self._interrupted = True
             connection.fail(KafkaError(ErrorCode.network_exception, "more is to be fetched"))
 
+    def leader_ended(self) -> None:
+        """Ask again over another connection: the one there is may never tell that its other end is gone."""
+        if self._client.drop(self.address, "the leader was fenced or started again"):
+            self._interrupted = True
+
     def remove(self, key: PartitionKey) -> None:
         self.partitions.pop(key, None)
         self._ready.pop(key, None)
@@ -174,7 +179,7 @@ class ReplicaFetcher:
                     await self._round()
                 else:
                     await self._wait_for_work()
-                self._unreached = False
+                self._unreached = self._interrupted = False
             except KafkaError as error:  # the client waits before it connects again
                 self._session.lost()
                 if self._interrupted:

@@ -72,6 +72,12 @@ class ReplicaFetchers:
             if fetcher.leader_id == leader_id and fetcher.address != address:
                 self._move(number, fetcher, address)
 
+    def ended(self, leader_id: NodeId) -> None:
+        """The incarnation of a leader is over, or fenced: nobody waits any longer for what it was asked."""
+        for fetcher in self._fetchers.values():
+            if fetcher.leader_id == leader_id:
+                fetcher.leader_ended()
+
     def stop_idle(self) -> None:
         """End fetchers that nothing is fetched with any more."""
         for number, fetcher in list(self._fetchers.items()):

@@ -6,7 +6,7 @@ Made with the first partition that has other replicas: a node that is alone neve
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.config.server import ServerConfig
@@ -23,6 +23,7 @@ from ottla.replication.throttle import Rate, Throttle
 
 if TYPE_CHECKING:
     from ottla.drivers.ports import ReplicationHost
+    from ottla.metadata.delta import MetadataDelta
 
 RECONNECT_BACKOFF_MS = 50
 """First backoff to a leader that is gone; doubles up to `replica.fetch.backoff.ms`."""
@@ -62,14 +63,17 @@ class Replication:
     def _note(self, partition: Partition) -> None:
         self._changed[partition] = None
 
-    def apply(self, brokers: Iterable[NodeId], image: MetadataImage) -> None:
-        """After partitions have changed their leader, or `brokers` in some way."""
+    def apply(self, delta: MetadataDelta | None, image: MetadataImage) -> None:
+        """After partitions have changed their leader, and what else changed, if anything."""
         if self._stopped:
             return
-        for node_id in brokers:
-            address = self._address(image, node_id)
-            if address is not None:
-                self.fetchers.moved(node_id, address)
+        if delta is not None:
+            for broker in delta.ended_brokers():
+                self.fetchers.ended(broker.id)
+            for node_id in delta.brokers:
+                address = self._address(image, node_id)
+                if address is not None:
+                    self.fetchers.moved(node_id, address)
         changed, self._changed = {**self._unreachable, **self._changed}, {}
         self._unreachable = {}
         lag_ms_max = self._node.config.replica_lag_time_max_ms
@@ -108,7 +112,7 @@ class Replication:
     def log_moved(self, partition: Partition, image: MetadataImage) -> None:
         """The partition has another log now, into which to fetch."""
         self._note(partition)
-        self.apply((), image)
+        self.apply(None, image)
 
     def _log_failed(self, directory: str, error: OSError) -> None:
         """The controller can be told of directories only, so the whole directory counts as failed (KIP-112, 858)."""

@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from ottla.drivers.nodes.node_client import NodeClient, Timing, broker_meant
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC
 from ottla.network import Address
@@ -78,10 +77,8 @@ def _is_elsewhere(response: Mapping[str, Any]) -> bool:
 async def _asked(context: RequestContext, address: Address, request: Any, version: int) -> Any:
     """The coordinator's answer, as plain mappings. Raises KafkaError."""
     node = context.node
-    timing = Timing(request_timeout_ms=int(PATIENCE_SECONDS * 1000))
-    client = NodeClient(
-        node.network, f"broker-{node.node_id}-old-offsets", node.random, timing, whom=broker_meant(node)
-    )
+    name = f"broker-{node.node_id}-old-offsets"
+    client = node.broker_clients.new(name, request_timeout_ms=int(PATIENCE_SECONDS * 1000))
     try:
         values = messages.plain(request)
         answer = await client.ask(address, context.api_key, values, versions=(version, version))

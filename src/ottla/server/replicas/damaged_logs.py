@@ -184,4 +184,4 @@ class DamagedLogs:
         except KafkaError as failure:
             _LOG.error("a damaged log cannot be renamed", extra=fields(partition=key, error=str(failure)))
         if node.replication is not None:
-            node.replication.apply((), node.image)
+            node.replication.apply(None, node.image)

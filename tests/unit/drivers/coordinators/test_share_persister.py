@@ -14,6 +14,7 @@ import pytest
 from ottla.coordinator.share.requests import ReadState, StateRow, WriteState
 from ottla.drivers.coordinators import share_persister
 from ottla.drivers.coordinators.share_persister import Persister
+from ottla.drivers.nodes.broker_clients import BrokerClients
 from ottla.drivers.ports import PersisterHost
 from ottla.errors import ErrorCode
 from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
@@ -30,6 +31,7 @@ class Remote(Persister):
     def __init__(self) -> None:
         config = SimpleNamespace(request_timeout_ms=1_000, socket_connection_setup_timeout_ms=1_000)
         node = SimpleNamespace(node_id=1, config=config, network=None, random=random.Random(1))
+        node.broker_clients = BrokerClients(cast(PersisterHost, node))
         super().__init__(cast(PersisterHost, node), make_topic=cast(Any, None))
         self.requests: list[dict[int, dict[str, Any]]] = []
         self.errors: list[ErrorCode] = []

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ottla.drivers.coordinators.transaction_verifier import Question, TransactionVerifier
+from ottla.drivers.nodes.broker_clients import BrokerClients
 from ottla.errors import ErrorCode
 from ottla.model import TRANSACTION_TOPIC, TopicPartition
 from ottla.network import SystemNetwork
@@ -115,6 +116,7 @@ def asking(
             inter_broker_listener="PLAINTEXT",
             config=SimpleNamespace(request_timeout_ms=5000, socket_connection_setup_timeout_ms=5000),
         )
+        node.broker_clients = BrokerClients(node)
         verifier = TransactionVerifier(node)
         try:
             await test(verifier, coordinator)
