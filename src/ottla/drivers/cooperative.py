@@ -91,8 +91,9 @@ class Scheduler:
         self._scheduled = False
         for queue in (self._light, self._heavy):
             self.spent = 0
-            while queue and self.spent < SLICE:
-                queue.popleft()()
+            for _ in range(len(queue)):  # who comes back has another turn when all sockets were looked at
+                if self.spent < SLICE:
+                    queue.popleft()()
         self.spent = 0
         if self._light or self._heavy:
             self._schedule()

@@ -64,7 +64,10 @@ cdef class CompiledConnection:
 
     cdef bint _blocked(self) except -1
 
-    @cython.locals(need=cython.longlong, size=cython.longlong, scheduler=Scheduler)
+    @cython.locals(
+        need=cython.longlong, size=cython.longlong, scheduler=Scheduler, began=cython.longlong, spent=cython.longlong,
+        cost=cython.longlong, is_whole=cython.bint
+    )
     cdef _consume(self, bytearray data, view, Py_ssize_t start, Py_ssize_t end)
 
     cdef bint _must_hold(self, long long key) except -1

@@ -37,6 +37,7 @@ from ottla.server.connections.receiving import (
     RECEIVE_AHEAD_BYTES,
     REQUEST_COST,
     TURN_BYTES_MAX,
+    TURN_COST_MAX,
 )
 
 if TYPE_CHECKING:
@@ -196,9 +197,11 @@ class CompiledConnection:
             listener.served_bytes = nbytes
         else:
             listener.served_bytes += nbytes
-            if listener.served_bytes > TURN_BYTES_MAX:
+            if listener.served_bytes > TURN_BYTES_MAX and not self._paused:
+                # The loop reads a socket again and again while it has more than a buffer's worth.
                 listener.served_bytes = 0
-                self._yield_turn()
+                self._pause()
+                listener.loop.call_soon(self._advance)
         if self._own is None:
             if self._head:
                 nbytes += len(self._head)
@@ -241,13 +244,6 @@ class CompiledConnection:
             if self.idle:
                 self.close()
 
-    def _yield_turn(self) -> None:
-        """Yield to others: the loop reads a socket again and again while it has more than a buffer's worth."""
-        if not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
-            self._listener.loop.call_soon(self._advance)
-
     # Requests.
 
     def _blocked(self) -> bool:
@@ -262,7 +258,7 @@ class CompiledConnection:
 
     def _consume(self, data: bytearray, view: memoryview, start: int, end: int) -> None:
         """Handle every whole frame in `data[start:end]`, send what they answered, and keep the rest."""
-        scheduler = self._scheduler
+        scheduler, began = self._scheduler, self._scheduler.spent
         self._listener.began_s = elapsed_s()
         need = 4
         try:
@@ -277,12 +273,16 @@ class CompiledConnection:
                     self._holding = True
                     break
                 self._request(data, view, start + 4, start + need)
-                start += need
-                scheduler.spent += REQUEST_COST + (need >> BYTES_COST_SHIFT)
-                need = 4
-                if scheduler.spent >= SLICE and end - start >= 4 and not self._blocked() and scheduler.is_over():
-                    self._queue(light=False)
-                    break
+                cost = REQUEST_COST + (need >> BYTES_COST_SHIFT)
+                scheduler.spent += cost
+                began += cost
+                start, need = start + need, 4
+                spent = scheduler.spent
+                if (spent - began >= TURN_COST_MAX or spent >= SLICE) and end - start >= 4 and not self._blocked():
+                    is_whole = _int32(data, start) <= end - start - 4
+                    if (is_whole and spent - began >= TURN_COST_MAX) or (spent >= SLICE and scheduler.is_over()):
+                        self._queue(light=False)
+                        break
                 if self._blocked():
                     self.outbox.flush()
                     if self._blocked():

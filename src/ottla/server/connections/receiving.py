@@ -47,6 +47,10 @@ OUTBOX_BYTES_MAX = 262_144
 TURN_BYTES_MAX = 262_144
 """Bytes received from one connection without a look at the others: a fraction of a millisecond of work."""
 
+TURN_COST_MAX = 64
+"""What is answered to one connection before the others have their turn, of one that sent several requests: 64 KB of
+records. Small answers cost less than a turn. Kafka's network threads take one request of each connection in turn."""
+
 REQUEST_COST = 16
 """A small request with its answer, in the units of `drivers/cooperative.py`."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 import struct
@@ -474,3 +475,28 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0() -> None:
             writer.close()
 
     stub.run(test())
+
+
+@pytest.mark.parametrize(("size", "turn"), [(4_000, 1), (10, 6)])
+def test_who_sends_several_requests_has_one_large_answer_in_turn(monkeypatch: Any, size: int, turn: int) -> None:
+    """As Kafka's network threads take them. Small ones are answered together, with one system call."""
+    order: list[int] = []
+
+    def handle(context: Any, request: bytes) -> Any:
+        order.append(context.correlation_id // 10)
+        return stub.echo(context, request)
+
+    stub.serve(monkeypatch, handle)
+
+    async def test() -> None:
+        async with stub.listening() as (_, port):
+            clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            for number, (_, writer) in enumerate(clients):
+                writer.write(b"".join(stub.frame(bytes(size), 10 * number + index) for index in range(6)))
+            for number, (reader, writer) in enumerate(clients):
+                assert [(await stub.read_frame(reader))[0] % 10 for _ in range(6)] == [*range(6)], number
+                writer.close()
+
+    stub.run(test())
+    runs = [len([*each]) for _, each in itertools.groupby(order)]
+    assert runs[:9] == [turn] * min(9, 18 // turn), order
