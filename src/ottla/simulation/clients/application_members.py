@@ -226,7 +226,8 @@ class ApplicationMember(StreamsMember):
         is_known = member_id != self.member_id and other.process == hold.process
         if is_known and asked["member_epoch"] and other.sent_s < hold.sent_s:
             self.world.violated(f"one member per instance id: {self.name} beats as {self.instance_id} of {other.name}")
-        if is_known and asked["member_epoch"] == 0 and hold.sent_s - other.sent_s < SURE_S:
+        # A node that was paused answers late, and the other one's session may have ended meanwhile.
+        if is_known and asked["member_epoch"] == 0 and self.world.time.now_s - other.sent_s < SURE_S:
             self.world.violated(f"one member per instance id: {self.name} joins as {self.instance_id} of {other.name}")
         instances[self.instance_id] = self.member_id, hold
 
