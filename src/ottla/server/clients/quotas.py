@@ -27,7 +27,7 @@ from ottla.protocol.fetch import FetchResponse
 from ottla.protocol.layout import KINDS
 from ottla.protocol.messages import ApiKey
 from ottla.quotas.arithmetic import Windows
-from ottla.quotas.limits import IP, AddressLimits
+from ottla.quotas.limits import IP, UNLIMITED, AddressLimits
 from ottla.quotas.usage import ClientQuota, ClientQuotas, Permits
 from ottla.server import dispatch
 from ottla.server.api import Call, Deferred, EncodedResponse, InOrder, Outcome, RequestContext, Response
@@ -61,6 +61,10 @@ EXEMPT: Final = frozenset(
 """What nodes ask each other, of whose time there is no quota; so are the fetches of replicas. OffsetForLeaderEpoch is
 theirs too, though consumers know it: a node that may not find where its log diverges leaves the in-sync set."""
 
+CLIENT_ID_AT: Final = 8
+"""Behind API key, version and correlation id."""
+
+_INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _PERCENT = 100.0
 
@@ -181,6 +185,29 @@ class ConnectionQuotas:
         """Unanswered requests, of which there are few (`PENDING_MAX`)."""
         self._beginning: _Measured | None = None
 
+    def shortcut(self, head: int, frame: memoryview) -> api.Shortcut | None:
+        """What answers a request of this API and version (`CompiledConnection.shortcuts`) where nothing limits its
+        client: of such a one only the produced bytes are counted, for the metrics. None where it is to be measured."""
+        found, clients, api_key = self._connection.shortcuts.get(head), self._clients, head >> 16
+        if found is None or clients.request or (api_key == ApiKey.FETCH and clients.fetch):
+            return None
+        if len(frame) < CLIENT_ID_AT + _INT16.size:
+            return None
+        if api_key != ApiKey.PRODUCE or not clients.produce:
+            return found
+        client_id, now_ms = _client_id(frame), self._quotas.now_ms()
+        usage = clients.produce.usage(self._user, client_id, now_ms)
+        if usage.limit < UNLIMITED:
+            return None
+
+        def counted(frame: memoryview, correlation_id: int) -> Any:
+            answer = found(frame, correlation_id)
+            if answer is not None:
+                usage.rate.record(len(frame), now_ms)
+            return answer
+
+        return counted
+
     def begin(self, frame: memoryview) -> tuple[Call, Outcome]:
         """`dispatch.begin`, measured."""
         self._beginning = measured = _Measured(len(frame))
@@ -268,6 +295,13 @@ class ConnectionQuotas:
             percent = (elapsed_s() - began_s) * _PERCENT
             quota.record_only(self._user, context.client_id, percent, self._quotas.now_ms())
         return encoded
+
+
+def _client_id(frame: memoryview) -> str | None:
+    """That of a request's header, of version 1 or 2."""
+    (length,) = _INT16.unpack_from(frame, CLIENT_ID_AT)
+    start = CLIENT_ID_AT + _INT16.size
+    return None if length < 0 else str(frame[start : start + length], "utf-8", "replace")
 
 
 def _is_of_replica(call: Call) -> bool:

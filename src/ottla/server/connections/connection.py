@@ -316,7 +316,7 @@ class CompiledConnection:
             return
         if stop - start > 8:
             head = _int32(data, start)
-            shortcut = self.shortcuts.get(head) if self.quotas is None else None
+            shortcut = self.shortcuts.get(head) if self.quotas is None else self.quotas.shortcut(head, frame)
             last = self._pending[-1].call.context if self._pending else None
             if shortcut is not None and (last is None or last.api_key << 16 | last.api_version == head):
                 answer = shortcut(frame, _int32(data, start + 4))

@@ -11,6 +11,8 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
+from ottla.server import dispatch
+from ottla.server.clients import quotas
 from ottla.server.clients.quotas import throttle_offset
 from ottla.server.node import Node
 from tests.unit.server import stub
@@ -107,6 +109,47 @@ def test_a_producer_beyond_its_quota_is_muted(tmp_path: Any, version: int) -> No
             assert time.monotonic() - began_s < 0.5, "others do not wait"
             await client.receive(ApiKey.METADATA, 8)
             assert time.monotonic() - began_s > 0.8, "nothing is read meanwhile"
+            client.close()
+            other.close()
+
+    stub.run(test())
+
+
+def test_the_quota_of_one_client_costs_others_nothing_but_a_count(tmp_path: Any, monkeypatch: Any) -> None:
+    """They keep their shortcuts: only a client that something limits is measured in whole."""
+    measured: list[int] = []
+    begin = dispatch.begin
+
+    def counted(node: Any, connection: Any, frame: memoryview) -> Any:
+        measured.append(ApiKey(int.from_bytes(frame[:2], "big")))
+        return begin(node, connection, frame)
+
+    async def test() -> None:
+        async with running(str(tmp_path)) as node:
+            client, other = await Client.connect(node), await connect_as(node, "other")
+            await client.create("t")
+            await alter(client, CLIENT, {"producer_byte_rate": 1e6})
+            monkeypatch.setattr(quotas.dispatch, "begin", counted)
+
+            async def use(who: Client) -> list[int]:
+                measured.clear()
+                for _ in range(3):
+                    assert (await who.produce("t", batch(1_000)))["error_code"] == 0
+                    assert (await who.fetch("t", 0))["records"]
+                return [*measured]
+
+            both = [ApiKey.PRODUCE, ApiKey.FETCH]
+            assert await use(client) == [*both, ApiKey.PRODUCE, ApiKey.PRODUCE]
+            assert await use(other) == both, "shortcuts are learned from the first"
+            assert node.quotas is not None
+            rates = {
+                usage.tags.client_id: usage.rate.measure(node.quotas.now_ms()) for usage in node.quotas.clients.produce
+            }
+            assert rates["other"] > 0 and abs(rates["other"] - rates["test"]) < 100, "their bytes are counted alike"
+            await alter(client, CLIENT, {"consumer_byte_rate": 1e9})
+            assert await use(other) == [ApiKey.FETCH] * 3
+            await alter(client, [("client-id", None)], {"producer_byte_rate": 1e6})
+            assert await use(other) == both * 3
             client.close()
             other.close()
 
