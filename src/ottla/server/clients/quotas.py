@@ -186,8 +186,8 @@ class ConnectionQuotas:
         self._beginning: _Measured | None = None
 
     def shortcut(self, head: int, frame: memoryview) -> api.Shortcut | None:
-        """What answers a request of this API and version (`CompiledConnection.shortcuts`) where nothing limits its
-        client: of such a one only the produced bytes are counted, for the metrics. None where it is to be measured."""
+        """The shortcut of the connection for requests of this API and version, where nothing limits the client: then
+        only its produced bytes are counted, for the metrics. None where the request is to be measured."""
         found, clients, api_key = self._connection.shortcuts.get(head), self._clients, head >> 16
         if found is None or clients.request or (api_key == ApiKey.FETCH and clients.fetch):
             return None
