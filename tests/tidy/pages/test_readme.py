@@ -38,7 +38,7 @@ def test_there_are_no_other_figures() -> None:
 def test_who_shares_a_broker_waits_as_long_as_it_says(results: Results) -> None:
     ((times, ms),) = re.findall(r"waits ([\d.]+) times as long for its answers \(([\d.]+) ms", README)
     kept = results.sections["throttled"]
-    ottla, kafka = (compare.medians(kept.rounds(side, "a reader"))["p99 ms"] for side in ("ottla", "kafka"))
+    ottla, kafka = (compare.medians(kept.rounds(side, "a writer"))["p99 ms"] for side in ("ottla", "kafka"))
     assert ottla == pytest.approx(float(ms), rel=0.1)
     assert ottla / kafka == pytest.approx(float(times), rel=0.1)
 

@@ -298,7 +298,7 @@ class ConnectionQuotas:
 
 
 def _client_id(frame: memoryview) -> str | None:
-    """That of a request's header, of version 1 or 2."""
+    """The client id in a request's header, of version 1 or 2."""
     (length,) = _INT16.unpack_from(frame, CLIENT_ID_AT)
     start = CLIENT_ID_AT + _INT16.size
     return None if length < 0 else str(frame[start : start + length], "utf-8", "replace")
