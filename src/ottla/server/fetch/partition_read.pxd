@@ -13,8 +13,10 @@ cdef class Read(Row):
     cdef public object aborted
     cdef public object diverging
     cdef public object error
+    cdef public object log
     cdef public int preferred
     cdef public object traffic
+    cdef public long long unreadable_at
 
 
 cpdef long long field_of(asked, Py_ssize_t number) except? -2

@@ -21,6 +21,7 @@ from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchPartitio
 from ottla.protocol.fetch_plain import Row
 from ottla.replication.fetch_session import CachedPartition
 from ottla.replication.partition import Partition
+from ottla.replication.replica_log import ReplicaLog
 from ottla.replication.throttle import Throttle
 from ottla.storage.segments.segment_files import ColdRead
 
@@ -38,7 +39,7 @@ WARM_STEP_BYTES = 1 << 20
 class Read(Row):
     """The result of a fetch of one partition. `records` is a slice of the log, None for nothing."""
 
-    __slots__ = ("aborted", "diverging", "error", "preferred", "traffic")
+    __slots__ = ("aborted", "diverging", "error", "log", "preferred", "traffic", "unreadable_at")
 
     def __init__(self, error: ErrorCode = ErrorCode.none) -> None:
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
@@ -52,6 +53,15 @@ class Read(Row):
         """The replica to read from instead (KIP-392), -1 for none."""
         self.traffic: TopicTraffic | None = None
         """Where `records` are to be counted once they are sent."""
+        self.log: ReplicaLog | None = None
+        """The log of `records`."""
+        self.unreadable_at: Offset = -1
+        """The offset of records that the disk does not give; -1 for none."""
+
+    def fail(self) -> None:
+        """The disk does not give `records`."""
+        records: Any = self.records
+        self.error, self.records, self.unreadable_at = ErrorCode.kafka_storage_error, None, records.first_offset
 
 
 def field_of(asked: FetchPartition, number: int) -> int:
@@ -125,7 +135,7 @@ def read(
         if isolation == READ_COMMITTED:
             part = found.records
             found.aborted = log.aborted_transactions(field_of(asked, 1), up_to, part) if part is not None else []
-        found.traffic = traffic
+        found.traffic, found.log = traffic, log
         return found
     except KafkaError as error:
         traffic.failed_fetches += 1
@@ -193,7 +203,7 @@ def read_as_follower(
         if found.diverging is None:
             end = log.log_end_offset
             found.records = log.read(offset, max_bytes, end, min_one_batch, nowait)
-            found.traffic = by.traffic
+            found.traffic, found.log = by.traffic, log
             if by.throttle is not None and found.records is not None:
                 by.throttle.hold_back(partition, by.node_id, found)
         return found
@@ -235,7 +245,7 @@ def take_cached(reads: list[Read | None]) -> list[Read]:
             try:
                 data = records.read_nowait()
             except OSError:
-                read.error, read.records = ErrorCode.kafka_storage_error, None
+                read.fail()
                 continue
             if data is None:
                 cold.append(read)
@@ -256,7 +266,7 @@ def warm(cold: Sequence[Read]) -> None:
             for position in range(records.position, end, WARM_STEP_BYTES):
                 records.file.pread(min(WARM_STEP_BYTES, end - position), position)
         except OSError:
-            read.error, read.records = ErrorCode.kafka_storage_error, None
+            read.fail()
 
 
 def warm_for(look_up: ColdRead) -> None:
@@ -275,6 +285,9 @@ def is_plain(rows: list[tuple[Any, Read]]) -> bool:
 
 
 def fetched(number: int, read: Read) -> FetchedPartition:
+    """The row of a partition; a log that could not be read is checked, so that another replica leads instead."""
+    if read.unreadable_at >= 0 and read.log is not None:
+        read.log.health.report(read.unreadable_at)
     answer = FetchedPartition(number, read.error, read.high_watermark, read.last_stable_offset, read.log_start_offset)
     if read.records is not None:
         answer.records = read.records

@@ -197,6 +197,7 @@ def read_parts(
         try:
             part = yield from _read_part(reading, first, until, left, min_one_batch)
         except OSError as error:
+            led.partition.log.health.report(first)
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
         if part is None:
             break

@@ -231,7 +231,11 @@ class _LegacyFetch:
             await self._on_disk(warm)
         if part is None:
             return None
-        data: Buffer = await self._on_disk(part.read)
+        try:
+            data: Buffer = await self._on_disk(part.read)
+        except KafkaError:
+            partition.log.health.report(offset)
+            raise
         return data
 
     async def _on_disk(self, work: Any) -> Any:

@@ -11,13 +11,14 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.filesystem import OsFile
-from ottla.model import uuid_to_base64
+from ottla.model import TopicPartition, uuid_to_base64
 from ottla.protocol.messages import ApiKey
 from ottla.server.node import Node
 from tests.unit.server import stub
 from tests.unit.server.node import TIME, Client, batch, fetch_values, running
 
 E = ErrorCode
+T0 = TopicPartition("t", 0)
 SESSIONS_SINCE = 7
 LONG = 200_000
 """Bytes of a record that is not taken into memory before it is sent."""
@@ -140,8 +141,14 @@ def test_a_read_error_is_an_error_of_its_partition(
             monkeypatch.setattr(OsFile, "pread", read)
             monkeypatch.setattr(OsFile, "pread_nowait", read_nowait)
             monkeypatch.setattr(OsFile, "is_cached", cached)
+            suspected: list[TopicPartition] = []
+            scrubber = node.damaged_logs.scrubber
+            monkeypatch.setattr(scrubber, "suspect", lambda log, offset: suspected.append(log.topic_partition))
             rows = await ask(node, client)
             assert failed
+            log = node.logs.get(T0)
+            assert log is not None
+            assert suspected == [T0] or log.failure is not None, "another replica is to lead"
             assert rows[0]["error_code"] == (OF_OLD_CLIENTS if ask is old_consumer else E.kafka_storage_error)
             assert not rows[0].get("records") and rows[0].get("offset", -1) == -1
             assert not rows[1]["error_code"] and (rows[1].get("records") or rows[1]["offset"] == 0)
