@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import socket
+import struct
 import subprocess
+import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -132,8 +135,6 @@ class OldBroker:
             "transaction.state.log.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
             "log.retention.ms": "-1",
-            # On a busy machine its first request to its own broker may stay without an answer: not for 30 s.
-            "controller.socket.timeout.ms": "3000",
             **self.settings,
         }
         self.properties.write_text("".join(f"{name}={value}\n" for name, value in lines.items() if value is not None))
@@ -153,6 +154,30 @@ class OldBroker:
         except RuntimeError as error:
             self.kill()
             raise RuntimeError(f"{error}:\n{self.last_printed()}") from error
+
+    def wait_controller(self, limit_s: float = 120) -> None:
+        """Until the broker has heard which one is the controller, a tenth of a second after it answers. librdkafka's
+        admin client, told of none, asks again only after half a minute. Raises RuntimeError."""
+        deadline = time.perf_counter() + limit_s
+        while self._controller() < 0:
+            if time.perf_counter() > deadline:
+                raise RuntimeError(f"no controller after {limit_s} s:\n{self.last_printed()}")
+            time.sleep(0.01)
+
+    def _controller(self) -> int:
+        """The id of the controller in the broker's answer to Metadata 1 (no topics), -1 for none."""
+        with (
+            socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection,
+            connection.makefile("rb") as answer,
+        ):
+            connection.sendall(struct.pack(">ihhihi", 14, 3, 1, 1, -1, 0))
+            _, _, brokers = struct.unpack(">iii", answer.read(12))
+            for _ in range(brokers):
+                _, length = struct.unpack(">ih", answer.read(6))
+                answer.read(length + 4)
+                (rack,) = struct.unpack(">h", answer.read(2))
+                answer.read(max(rack, 0))
+            return int(struct.unpack(">i", answer.read(4))[0])
 
     def last_printed(self, size: int = 3000) -> str:
         """The end of what it printed; nothing if it never started."""

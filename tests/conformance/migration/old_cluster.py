@@ -100,6 +100,7 @@ class OldCluster:
             broker.start()
         for broker in self.brokers:
             broker.wait_ready()
+            broker.wait_controller()
 
     def stop(self) -> None:
         """All at once, in order."""

@@ -93,8 +93,6 @@ class Walk:
     def initialize(self) -> None:
         key, name = self.key()
         epoch, start = self.random.randint(-1, 3), self.random.choice((-1, 0, 7))
-        if start == -1 and epoch == self.driver.shard.summary(key).get("state_epoch"):
-            start = 0  # Kafka's resets a state here that members may have read meanwhile
         self.ask(f"initialize {name} {epoch} {start}", self.driver.shard.ask, InitializeState(key, epoch, start))
 
     def read(self) -> None:

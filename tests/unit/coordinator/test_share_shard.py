@@ -71,17 +71,6 @@ def test_what_was_written_is_read() -> None:
     }
 
 
-@pytest.mark.parametrize(("epoch", "start", "stays"), [(1, UNCHANGED, True), (2, UNCHANGED, False), (1, 12, False)])
-def test_an_initialization_that_comes_twice_undoes_nothing(epoch: int, start: int, *, stays: bool) -> None:
-    """One without a start is the group coordinator's, for members that may have read since it came first: perhaps from
-    one that is the coordinator no longer. An operator's sets the start, whatever was there."""
-    driver = started()
-    write(driver, 12, 13)
-    assert initialize(driver, KEY, epoch, start)["error_code"] is ErrorCode.none
-    assert batches(driver) == ([(12, 13)] if stays else [])
-    assert read(driver, 9)["start_offset"] == (10 if stays else start)
-
-
 def test_another_coordinator_knows_the_same_from_the_log() -> None:
     driver = started(updates=3)
     for offset in range(10, 30):

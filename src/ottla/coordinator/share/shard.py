@@ -267,11 +267,6 @@ class ShareShard:
         if error is not None:
             self._reply(token, error)
             return
-        if entry is not None and request.start_offset == UNCHANGED and request.state_epoch == entry.value.state_epoch:
-            # It came twice, the second time perhaps from a coordinator that the group has left. Unlike in Kafka the
-            # state stays: members may have read in the meantime.
-            self._reply(token, _result(key))
-            return
         now_ms = self._now.wall_ms
         snapshot = ShareSnapshotValue(
             snapshot_epoch=0 if entry is None else entry.value.snapshot_epoch + 1,
