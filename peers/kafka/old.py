@@ -156,8 +156,9 @@ class OldBroker:
             raise RuntimeError(f"{error}:\n{self.last_printed()}") from error
 
     def wait_controller(self, limit_s: float = 120) -> None:
-        """Until the broker has heard which one is the controller, a tenth of a second after it answers. librdkafka's
-        admin client, told of none, asks again only after half a minute. Raises RuntimeError."""
+        """Return once the broker has heard which one is the controller: mostly a tenth of a second after it answers,
+        sometimes five. librdkafka's admin client, told of none, does not ask again for half a minute. Raises
+        RuntimeError."""
         deadline = time.perf_counter() + limit_s
         while self._controller() < 0:
             if time.perf_counter() > deadline:
