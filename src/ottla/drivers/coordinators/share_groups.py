@@ -247,8 +247,8 @@ class ShareGroups:
     def _initialize(self, group_id: str, epoch: int, partitions: Mapping[UUID, frozenset[int]]) -> None:
         """New partitions, where the settings of the group will say where it begins.
 
-        What is asked already is not asked a second time, however long it takes: members read a partition as soon as
-        one answer is there, and the second request, of a later epoch, would undo what they did meanwhile.
+        A partition whose request has no answer yet is not asked for again, however long that takes: members read it
+        as soon as the first answer is there, and a second request, of a later epoch, would undo what they did since.
         """
         busy = self._being_initialized
         wanted: dict[UUID, frozenset[int]] = {}

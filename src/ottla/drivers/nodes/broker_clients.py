@@ -41,7 +41,7 @@ class BrokerClients:
         return client
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """What an incarnation that is over, or fenced, was asked fails with NETWORK_EXCEPTION."""
+        """Fail requests to brokers that were fenced, are gone or have started again, with NETWORK_EXCEPTION."""
         listener = self._node.inter_broker_listener
         for broker in delta.ended_brokers():
             endpoint = broker.endpoints.get(listener)

@@ -73,7 +73,7 @@ class ReplicaFetchers:
                 self._move(number, fetcher, address)
 
     def ended(self, leader_id: NodeId) -> None:
-        """The incarnation of a leader is over, or fenced: nobody waits any longer for what it was asked."""
+        """A leader was fenced, is gone or has started again: fetches that wait for it are sent again."""
         for fetcher in self._fetchers.values():
             if fetcher.leader_id == leader_id:
                 fetcher.leader_ended()
