@@ -317,3 +317,23 @@ def test_a_topic_that_is_gone_is_not_kept_with_an_older_target() -> None:
     assert answer["member_epoch"] == before.epoch and answer["assignment"] == {}, "it has to give up what is gone"
     groups.send("b", before.epoch, owned=groups.owned())
     assert groups.group().members["b"].assigned == {}
+
+
+def test_a_member_does_not_keep_a_topic_that_is_gone() -> None:
+    """What it was found to keep in one rebalance is looked at again in the next, where topics have changed."""
+    groups = Groups(consumer_assignment_interval_ms=1000)
+    groups.create(t=2, u=2)
+    gone = groups.topics["u"]
+    groups.join("a", "t", "u")
+    for newcomer in ("b", "c"):  # who read nothing that is there
+        groups.driver.wait(1000)
+        groups.join(newcomer, "v")
+        assert gone in groups.group().members["a"].assigned
+        if newcomer == "b":
+            assert advance(groups, "a", groups.group().members["a"].epoch, None)["assignment"] is None
+    groups.delete("u")
+    groups.poll("c")
+    group = groups.group()
+    assert group.members["a"].epoch < group.assignment_epoch < group.epoch, "a target with the topic, which is outdated"
+    told = advance(groups, "a", group.members["a"].epoch, None)
+    assert [*told["assignment"]] == [groups.topics["t"]] and gone in group.members["a"].revoking

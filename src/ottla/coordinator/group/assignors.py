@@ -7,14 +7,15 @@ Where Kafka's own result depends on the order of a hash map, here it is that of 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 MemberId: TypeAlias = str
-Assignment: TypeAlias = dict[MemberId, dict[UUID, set[int]]]
-"""Partitions of topics, by member. Every member is in it, without topics of which it has nothing."""
+Assignment: TypeAlias = Mapping[MemberId, Mapping[UUID, Set[int]]]
+"""Partitions of topics, by member. Every member is in it, without topics of which it has nothing. One that has the
+same as before may have the same object as in its `MemberSpec`."""
 
 
 class MemberSpec(NamedTuple):
@@ -44,7 +45,7 @@ def assign_ranges(members: Members, counts: Counts, is_homogeneous: bool) -> Ass
     for member in sorted(members, key=lambda each: _static_first(each, members[each].instance_id)):
         for topic in members[member].topics:
             subscribers.setdefault(topic, []).append(member)
-    assignment: Assignment = {member: {} for member in members}
+    assignment: dict[MemberId, dict[UUID, set[int]]] = {member: {} for member in members}
     for topic in sorted(subscribers):
         quota, extras = divmod(counts[topic], len(subscribers[topic]))
         start = 0
@@ -80,7 +81,7 @@ def _assign_equally(members: Members, counts: Counts) -> Assignment:
     quota, extras = divmod(sum(counts[topic] for topic in topics), len(members))
     owned = {topic: bytearray(counts[topic]) for topic in topics}
     """For each topic, which partitions a member keeps."""
-    assignment: Assignment = {}
+    assignment: dict[MemberId, Mapping[UUID, Set[int]]] = {}
     room: list[tuple[MemberId, int]] = []
     for index, (member_id, spec) in enumerate(members.items()):
         # The first members with one more than their quota keep it; the last ones have to take what is left.
@@ -95,14 +96,23 @@ def _assign_equally(members: Members, counts: Counts) -> Assignment:
             room.append((member_id, left))
     free = ((topic, number) for topic in topics for number, is_owned in enumerate(owned[topic]) if not is_owned)
     for member_id, left in room:
-        _take(assignment[member_id], free, left)
+        mine = {topic: {*numbers} for topic, numbers in assignment[member_id].items()}
+        _take(mine, free, left)
+        assignment[member_id] = mine
     return assignment
 
 
 def _keep(
     spec: MemberSpec, topics: list[UUID], limit: int, owned: Mapping[UUID, bytearray]
-) -> tuple[dict[UUID, set[int]], int]:
+) -> tuple[Mapping[UUID, Set[int]], int]:
     """The partitions that a member keeps, and how many more it may get."""
+    if len(spec.assigned) == 1:  # most keep all that they have, of one topic: as little as possible for each of them
+        [(topic, numbers)] = spec.assigned.items()
+        flags = owned.get(topic)
+        if flags is not None and len(numbers) <= limit:
+            for number in numbers:
+                flags[number] = True
+            return spec.assigned, limit - len(numbers)
     kept: dict[UUID, set[int]] = {}
     for topic in topics if len(spec.assigned) > len(topics) else sorted(spec.assigned):
         if limit and topic in owned and (had := spec.assigned.get(topic)):
@@ -204,7 +214,7 @@ class _Balance:
         return moved
 
     def result(self) -> Assignment:
-        assignment: Assignment = {member_id: {} for member_id in self.ids}
+        assignment: dict[MemberId, dict[UUID, set[int]]] = {member_id: {} for member_id in self.ids}
         for topic, owners in self.owners.items():
             for number, owner in enumerate(owners):
                 assignment[self.ids[owner]].setdefault(topic, set()).add(number)

@@ -5,6 +5,7 @@ from ottla.clock cimport elapsed_s
 from ottla.drivers.cooperative cimport Scheduler
 from ottla.metrics.instruments cimport ApiStats, NodeMetrics
 from ottla.server.api cimport Call, Deferred, RequestContext, Slot
+from ottla.server.connections.listener_state cimport ListenerState
 from ottla.server.connections.outbox cimport EncodedResponse, Outbox
 
 cdef long long BYTES_COST_SHIFT
@@ -36,7 +37,7 @@ cdef class CompiledConnection:
     cdef public bint _muted
     cdef public double _muted_until_s
     cdef public object _unmuting
-    cdef public object _listener
+    cdef public ListenerState _listener
     cdef public bytearray _own
     cdef public object _own_view
     cdef public bint _paused
@@ -62,6 +63,9 @@ cdef class CompiledConnection:
     cdef public dict shortcuts
     cdef public long long tick
 
+    @cython.locals(listener=ListenerState)
+    cpdef buffer_updated(self, Py_ssize_t nbytes)
+
     cdef bint _blocked(self) except -1
 
     @cython.locals(
@@ -72,7 +76,7 @@ cdef class CompiledConnection:
 
     cdef bint _must_hold(self, long long key) except -1
 
-    @cython.locals(head=cython.longlong, stats=ApiStats, metrics=NodeMetrics)
+    @cython.locals(head=cython.longlong, stats=ApiStats, metrics=NodeMetrics, listener=ListenerState)
     cdef _count_fast(self)
 
     @cython.locals(head=cython.longlong, slot=Slot, last=RequestContext)
@@ -94,7 +98,10 @@ cdef class CompiledConnection:
 
     cpdef send(self)
 
-    @cython.locals(length=cython.longlong, context=RequestContext, seconds=cython.double, metrics=NodeMetrics)
+    @cython.locals(
+        length=cython.longlong, context=RequestContext, seconds=cython.double, metrics=NodeMetrics,
+        listener=ListenerState
+    )
     cpdef _write(self, Call call, response, double began_s)
 
     @cython.locals(data=bytearray)

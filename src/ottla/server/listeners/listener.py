@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import errno
 import logging
-import math
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from ottla.model import NO_PRODUCER_ID, ProducerId
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import OF_BROKERS, ApiSet
 from ottla.server.connections.connection import CompiledConnection, Connection
+from ottla.server.connections.listener_state import ListenerState
 from ottla.server.connections.receiving import Receiving
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def cannot_listen(where: str, error: OSError, how: str = "") -> OttlaError:
     return OttlaError(f"cannot listen on {where}: {reason}; {advice}{how}")
 
 
-class Listener:
+class Listener(ListenerState):
     """Accepts clients on one address."""
 
     def __init__(
@@ -172,6 +172,7 @@ class Listener:
         apis: ApiSet = OF_BROKERS,
         protocol: str = "PLAINTEXT",
     ) -> None:
+        super().__init__(receiving.buffer, NodeMetrics() if metrics is None else metrics, slow_ms)
         self.node = node
         self.name = name
         self.protocol = protocol
@@ -181,22 +182,14 @@ class Listener:
         self.apis = apis
         self.network = network
         """Replaced by one over TLS where the protocol needs it."""
-        self.loop = asyncio.get_running_loop()
         self.scheduler = scheduler_of(self.loop)
         self.request_bytes_max = request_bytes_max
-        self.receive_buffer = receiving.buffer
-        self.receive_view = memoryview(receiving.buffer)
         self.buffers = receiving.of(apis)
-        self.metrics = NodeMetrics() if metrics is None else metrics
-        self.slow_s = slow_ms / 1000 if slow_ms >= 0 else math.inf
-        """Requests that take longer are logged (`ottla.log.slow.request.ms`)."""
         self._refusals = (0, 0, 0)
         """A second of the loop's time, the refusals logged in it, and those that were not logged since."""
         self.admitted = 0
         self.refused = 0
         """Clients, since the start."""
-        self.began_s = 0.0
-        """When the bytes came in that are being handled."""
         self.quotas: NodeQuotas | None = None
         self.authentication: Admitting | None = None
         """Logs its clients in; None without SASL."""
@@ -206,15 +199,8 @@ class Listener:
         """Refused connections, to be closed after a while."""
         self.connections: dict[CompiledConnection, ClientFacts] = {}
         """Ordered, as everything is that is gone through where somebody can see in which order."""
-        self.served: CompiledConnection | None = None
-        """The connection served last, and how many times in a row."""
-        self.served_bytes = 0
-        self.tick = 0
-        """Counts sweeps; a connection notes it with every byte received."""
         self.when_lost: dict[CompiledConnection, Callable[[], None]] = {}
         """Called once, when the connection is no more."""
-        self.answering: dict[CompiledConnection, None] | None = None
-        """Connections with answers to send, while answers are collected."""
         self._answers: deque[Callable[[], None]] = deque()
         self.buffers.serve(self)
         self._limits = limits

@@ -28,14 +28,22 @@ JOINS = {**NOTHING_NEW, "member_epoch": 0, "rebalance_timeout": 60_000, "subscri
 def taken(monkeypatch: Any) -> list[bool]:
     """For each heartbeat that the shortcut saw: whether it answered."""
     found: list[bool] = []
-    shortcut = consumer_group_heartbeat._Beats.__call__
 
-    def counted(self: Any, frame: memoryview, correlation_id: int) -> bytes | None:
-        answer = shortcut(self, frame, correlation_id)
-        found.append(answer is not None)
-        return answer
+    class Counted:
+        def __init__(self, shortcut: Any) -> None:
+            self.shortcut, self.learn, self.known = shortcut, shortcut.learn, shortcut.known
 
-    monkeypatch.setattr(consumer_group_heartbeat._Beats, "__call__", counted)
+        def __call__(self, frame: memoryview, correlation_id: int) -> Any:
+            answer = self.shortcut(frame, correlation_id)
+            found.append(answer is not None)
+            return answer
+
+    made = consumer_group_heartbeat.shortcut_for  # a compiled class takes no other `__call__`
+    monkeypatch.setattr(
+        consumer_group_heartbeat,
+        "shortcut_for",
+        lambda context, frame, make: made(context, frame, lambda: Counted(make())),
+    )
     return found
 
 

@@ -46,6 +46,18 @@ class Subscriptions(NamedTuple):
         return {*self.by_name, *self.by_pattern}
 
 
+class Kept(NamedTuple):
+    """What a member had when it was found to keep its target, with nothing but its epoch to change."""
+
+    assigned: Epochs
+    target: Partitions
+    topics: frozenset[str]
+    images: int
+    """Number of the image that the topics were looked up in."""
+    record_end: bytes
+    """What follows the state in the record of its current assignment."""
+
+
 class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
     """Its epoch grows whenever members, subscriptions or their topics change."""
 
@@ -73,6 +85,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
 
         self.hashed: tuple[int, frozenset[str], int] = (-1, frozenset(), 0)
         """Soft: topics and their hash, with the number of the image that they were looked up in."""
+        self.kept: dict[str, Kept] = {}
+        """Soft: of members that kept their target in a rebalance, for the next one."""
 
     # Questions
 
@@ -190,6 +204,8 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         if new is not None:
             self.members[member_id] = new
         self._state = None
+        if new is None:
+            self.kept.pop(member_id, None)
         if old is not None:
             self._release(old)
             if new is None and old.instance_id is not None and self.static_members.get(old.instance_id) == member_id:

@@ -41,6 +41,11 @@ class MemberState(enum.IntEnum):
     """Written by a newer Kafka."""
 
 
+STABLE: Final = MemberState.STABLE
+UNREVOKED: Final = MemberState.UNREVOKED_PARTITIONS
+UNRELEASED: Final = MemberState.UNRELEASED_PARTITIONS
+UNKNOWN: Final = MemberState.UNKNOWN
+"""For code that runs for each heartbeat: Python looks an enum's member up in twenty times a name's time."""
 _STATES: Final = {int(state): state for state in MemberState}
 
 
@@ -71,7 +76,7 @@ class ConsumerMember(NamedTuple):
         return self.classic is not None
 
     def is_reconciled_to(self, epoch: int) -> bool:
-        return self.state is MemberState.STABLE and self.epoch == epoch
+        return self.state is STABLE and self.epoch == epoch
 
     def assignment_epoch(self, topic_id: UUID, partition: int) -> int | None:
         """When a partition that it has, or has still to give up, was assigned to it."""
@@ -79,12 +84,14 @@ class ConsumerMember(NamedTuple):
         return self.revoking.get(topic_id, {}).get(partition) if found is None else found
 
     def in_epoch(self, epoch: int) -> ConsumerMember:
-        """The member with the next epoch and nothing else. A rebalance makes one for each: `_replace` takes longer."""
-        return ConsumerMember(self.member_id, epoch, self.epoch, *self[3:])
+        """The member with the next epoch and nothing else. A rebalance makes one for each: `ConsumerMember()` is a
+        function of Python's, and `_replace` takes longer still."""
+        return tuple.__new__(ConsumerMember, (self.member_id, epoch, self.epoch, *self[3:]))
 
     def moved(self, state: MemberState, epoch: int, assigned: Epochs, revoking: Epochs) -> ConsumerMember:
         """The member after a step towards its target. As fast as `in_epoch`."""
-        return ConsumerMember(self.member_id, epoch, self.epoch, state, *self[4:12], assigned, revoking, self.classic)
+        fields = (self.member_id, epoch, self.epoch, state, *self[4:12], assigned, revoking, self.classic)
+        return tuple.__new__(ConsumerMember, fields)
 
     # Records
 

@@ -6,13 +6,14 @@ else is for `heartbeat.py`, which would give these heartbeats the same answer an
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla.coordinator.effects import Reply, Token, Write
-from ottla.coordinator.group.consumer.group import MEMBER_CURRENT, ConsumerGroup
-from ottla.coordinator.group.consumer.member import ConsumerMember, Epochs, MemberState
+from ottla.coordinator.group.consumer.group import MEMBER_CURRENT, ConsumerGroup, Kept
+from ottla.coordinator.group.consumer.member import STABLE, UNKNOWN, UNREVOKED, ConsumerMember, Epochs
 from ottla.coordinator.group.consumer.reconcile import NO_NUMBERS, reconciled
 from ottla.coordinator.group.consumer.target import may_compute
 from ottla.coordinator.group.consumer.timers import cancel_rebalance, start_rebalance, start_session
@@ -21,12 +22,16 @@ from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
 from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.internal.group_values import VERSION, encode_group_value
 from ottla.protocol.internal.modern_group_records import ModernKey
 
 if TYPE_CHECKING:
     from typing import TypeAlias
 
     Heard: TypeAlias = "tuple[ConsumerGroup, ConsumerMember]"
+
+_START: Final = struct.Struct(">hiib")
+"""How the record of a current assignment begins: version, epoch, the epoch before, state."""
 
 
 def plain_heartbeat(
@@ -46,13 +51,20 @@ def plain_heartbeat(
             return None
         records: list[GroupRecord] = []
         undo = _nothing
-    elif waiter is None or member.state is MemberState.UNKNOWN:
+    elif waiter is None or member.state is UNKNOWN:
         return None
     else:
-        old, member = member, _moved(state, group, member)
-        if member.assigned is not old.assigned and member.assigned != old.assigned:
-            assigned = member.assigned
-        records, undo = _written(state, group, old, member)
+        old, kept = member, _kept(state, group, member)
+        if kept is not None:
+            member = old.in_epoch(group.assignment_epoch)
+            value = _START.pack(VERSION, member.epoch, old.epoch, STABLE) + kept.record_end
+            records, undo = _written(state, group, old, member, value)
+        else:
+            target = group.target(member.member_id)
+            member = reconciled(state.image, group, old, group.assignment_epoch, target, None, changed=False)
+            if member.assigned is not old.assigned and member.assigned != old.assigned:
+                assigned = member.assigned
+            records, undo = ([], _nothing) if member == old else _written(state, group, old, member, None)
     start_session(state, heard.group_id, member)
     interval_ms = state.consumer_config(heard.group_id).heartbeat_interval_ms
     if is_settled and not records:
@@ -90,43 +102,46 @@ def _heard(state: GroupState, heard: PlainHeartbeat) -> Heard | None:
     return group, member
 
 
-def _moved(state: GroupState, group: ConsumerGroup, member: ConsumerMember) -> ConsumerMember:
-    """The member one step nearer to its target, which is that of the group's assignment."""
-    epoch = group.assignment_epoch
-    if member.state is MemberState.STABLE and _keeps_its_target(state, group, member):
-        return member.in_epoch(epoch)
-    return reconciled(state.image, group, member, epoch, group.target(member.member_id), None, changed=False)
+def _kept(state: GroupState, group: ConsumerGroup, member: ConsumerMember) -> Kept | None:
+    """What the member keeps, if nothing changes for it but its epoch."""
+    if member.state is not STABLE or member.revoking:
+        return None
+    assigned, target = member.assigned, group.target(member.member_id)
+    kept = group.kept.get(member.member_id)
+    if (
+        kept is not None
+        and kept.assigned is assigned
+        and kept.target is target
+        and kept.topics is member.topics
+        and kept.images == state.images
+    ):
+        return kept
+    if len(assigned) != len(target):
+        return None
+    for topic_id, epochs in assigned.items():
+        topic = state.image.topic_by_id(topic_id)
+        if topic is None or topic.name not in member.topics or epochs.keys() != target.get(topic_id, NO_NUMBERS):
+            return None
+    end = encode_group_value(member.to_current())[_START.size :]
+    kept = group.kept[member.member_id] = Kept(assigned, target, member.topics, state.images, end)
+    return kept
 
 
 def _written(
-    state: GroupState, group: ConsumerGroup, old: ConsumerMember, member: ConsumerMember
+    state: GroupState, group: ConsumerGroup, old: ConsumerMember, member: ConsumerMember, value: bytes | None
 ) -> tuple[list[GroupRecord], Callable[[], None]]:
-    """The record of a member that has moved, which counts already, and what undoes that."""
-    if member == old:
-        return [], _nothing
-    if member.state is MemberState.UNREVOKED_PARTITIONS:
+    """The record of a member that has moved, which counts already, and what undoes that. `value` is the record's, where
+    it is known."""
+    if member.state is UNREVOKED:
         start_rebalance(state, group, member)
     else:
         cancel_rebalance(state, group.group_id, member.member_id)
     state.decisions += 1
     change = group.set_epoch_of if member.assigned is old.assigned and not old.revoking else group.move
     change(old, member)
-    key = ModernKey(MEMBER_CURRENT, group.group_id, member.member_id)
-    return [GroupRecord(key, member.to_current())], partial(change, member, old)
-
-
-def _keeps_its_target(state: GroupState, group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether nothing changes for the member but its epoch."""
-    if member.revoking:
-        return False
-    assigned, target = member.assigned, group.target(member.member_id)
-    if len(assigned) != len(target):
-        return False
-    for topic_id, epochs in assigned.items():
-        topic = state.image.topic_by_id(topic_id)
-        if topic is None or topic.name not in member.topics or epochs.keys() != target.get(topic_id, NO_NUMBERS):
-            return False
-    return True
+    key = tuple.__new__(ModernKey, (MEMBER_CURRENT, group.group_id, member.member_id))  # see `in_epoch`
+    record = tuple.__new__(GroupRecord, (key, member.to_current() if value is None else value))
+    return [record], partial(change, member, old)
 
 
 def _nothing() -> None:

@@ -11,7 +11,15 @@ from collections.abc import Callable
 from uuid import UUID
 
 from ottla.coordinator.group.consumer.group import NO_EPOCH, ConsumerGroup
-from ottla.coordinator.group.consumer.member import NO_PARTITIONS, ConsumerMember, Epochs, MemberState, Partitions
+from ottla.coordinator.group.consumer.member import (
+    NO_PARTITIONS,
+    STABLE,
+    UNRELEASED,
+    UNREVOKED,
+    ConsumerMember,
+    Epochs,
+    Partitions,
+)
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 
@@ -82,15 +90,15 @@ class Reconciliation:
     def next(self) -> ConsumerMember:
         """The member after the step. Raises FENCED_MEMBER_EPOCH for a member in an unknown state."""
         member = self._member
-        if member.state is MemberState.STABLE:
+        if member.state is STABLE:
             if member.epoch != self._target_epoch:
                 return self._advance(member.epoch)
             return self._drop_unsubscribed() if self._subscription_changed else member
-        if member.state is MemberState.UNREVOKED_PARTITIONS:
+        if member.state is UNREVOKED:
             if self._still_owns(member.revoking):
                 return self._drop_unsubscribed() if self._subscription_changed else member
             return self._advance(member.epoch)
-        if member.state is MemberState.UNRELEASED_PARTITIONS:
+        if member.state is UNRELEASED:
             return self._advance(member.epoch)
         if self._owned is None or self._owned:
             raise KafkaError(
@@ -119,13 +127,13 @@ class Reconciliation:
                 revoking[topic_id] = {**revoking.get(topic_id, {}), **epochs}
         dropped = member._replace(assigned=kept, previous_epoch=member.epoch)
         if self._still_owns(revoking):
-            return dropped._replace(state=MemberState.UNREVOKED_PARTITIONS, revoking=revoking)
+            return dropped._replace(state=UNREVOKED, revoking=revoking)
         return dropped
 
     def _advance(self, epoch: int) -> ConsumerMember:
         member = self._member
         if not member.revoking and self._has_its_target():
-            return member.moved(MemberState.STABLE, self._target_epoch, member.assigned, NO_PARTITIONS)
+            return member.moved(STABLE, self._target_epoch, member.assigned, NO_PARTITIONS)
         assigned: dict[UUID, dict[int, int]] = {}
         revoking: dict[UUID, dict[int, int]] = {}
         pending: dict[UUID, set[int]] = {}
@@ -144,10 +152,10 @@ class Reconciliation:
             if free:
                 pending[topic_id] = free
         if revoking and self._still_owns(revoking):
-            return member.moved(MemberState.UNREVOKED_PARTITIONS, epoch, assigned, revoking)
+            return member.moved(UNREVOKED, epoch, assigned, revoking)
         for topic_id, free in pending.items():
             assigned.setdefault(topic_id, {}).update(dict.fromkeys(sorted(free), self._target_epoch))
-        state = MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE
+        state = UNRELEASED if has_unreleased else STABLE
         return member.moved(state, self._target_epoch, assigned, NO_PARTITIONS)
 
     def _has_its_target(self) -> bool:

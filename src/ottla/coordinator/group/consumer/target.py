@@ -50,9 +50,12 @@ def update(
     assigned = ASSIGNORS[name if name in ASSIGNORS else state.config.consumer_assignors[0]](
         specs, reads.counts, is_homogeneous
     )
-    for member_id in specs:
-        partitions = {topic_id: frozenset(found) for topic_id, found in assigned.get(member_id, {}).items() if found}
-        if group.targets.get(member_id) != partitions:
+    for member_id, mine in assigned.items():
+        last = group.targets.get(member_id)
+        if last is mine:
+            continue
+        partitions = {topic_id: frozenset(found) for topic_id, found in mine.items() if found}
+        if last != partitions:
             records.append(put(group.key(MEMBER_TARGET, member_id), target_value(partitions)))
     written = ConsumerGroupTargetAssignmentMetadataValue(epoch, state.now.wall_ms)
     records.append(put(group.key(TARGET), written))
