@@ -6,22 +6,27 @@ A rebalance of a thousand members is three thousand of them at once. Names and o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from ottla.protocol.messages import ApiKey, response_layout
 from ottla.protocol.writer import write_struct
+
+_JOIN_GROUP: Final = int(ApiKey.JOIN_GROUP)  # compiled code looks a name up fifty times as fast as an enum's member
+_SYNC_GROUP: Final = int(ApiKey.SYNC_GROUP)
+_HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
+_CONSUMER_GROUP_HEARTBEAT: Final = int(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 
 
 def encode_join(version: int, response: Mapping[str, Any], header: bytes) -> bytes:
     """The response behind its `header`. Before version 7 a protocol has a name, if an empty one."""
     if version < 7 and response["protocol_name"] is None:
         response = {**response, "protocol_name": ""}
-    return _encoded(ApiKey.JOIN_GROUP, version, response, header)
+    return _encoded(_JOIN_GROUP, version, response, header)
 
 
 def encode_sync(version: int, response: Mapping[str, Any], header: bytes) -> bytes:
     """The response behind its `header`."""
-    return _encoded(ApiKey.SYNC_GROUP, version, response, header)
+    return _encoded(_SYNC_GROUP, version, response, header)
 
 
 def encode_consumer_heartbeat(version: int, response: Mapping[str, Any], header: bytes) -> bytes:
@@ -30,7 +35,7 @@ def encode_consumer_heartbeat(version: int, response: Mapping[str, Any], header:
     if assigned is not None:
         rows = [{"topic_id": topic_id, "partitions": partitions} for topic_id, partitions in assigned.items()]
         response = {**response, "assignment": {"topic_partitions": rows}}
-    return _encoded(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, response, header)
+    return _encoded(_CONSUMER_GROUP_HEARTBEAT, version, response, header)
 
 
 def _encoded(api_key: int, version: int, response: Mapping[str, Any], header: bytes) -> bytes:
@@ -39,4 +44,4 @@ def _encoded(api_key: int, version: int, response: Mapping[str, Any], header: by
 
 def encode_heartbeat(version: int, error: int, header: bytes) -> bytes:
     """The response behind its `header`."""
-    return _encoded(ApiKey.HEARTBEAT, version, {"error_code": error}, header)
+    return _encoded(_HEARTBEAT, version, {"error_code": error}, header)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.coordinator.effects import InTransaction, Token, Write
-from ottla.coordinator.group.classic.group import ClassicGroup, State
+from ottla.coordinator.group.classic.group import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup
 from ottla.coordinator.group.kinds import kind_of
 from ottla.coordinator.group.offset_store import CommittedOffset, OffsetStore
 from ottla.coordinator.group.requests import (
@@ -85,7 +85,7 @@ def utf16_length(text: str) -> int:
 def check_commit(state: GroupState, request: OffsetCommit) -> None:
     """Whether the sender may commit; if so, its session starts again. Raises KafkaError."""
     group = _checked_for_commit(state, request)
-    if isinstance(group, ClassicGroup) and group.state in (State.STABLE, State.PREPARING_REBALANCE):
+    if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING):
         member = group.members.get(request.member_id)
         if member is not None:
             state.start_session(group, member)
@@ -102,15 +102,15 @@ def _checked_for_commit(state: GroupState, request: OffsetCommit) -> Group | Non
     if not isinstance(group, ClassicGroup):
         kind_of(group.group_type).check_commit(group, request)
         return group
-    if request.generation < 0 and group.state is State.EMPTY:
+    if request.generation < 0 and group.state is EMPTY:
         return group
     if request.generation >= 0 or request.member_id or request.instance_id is not None:
         group.check_member(request.member_id, request.instance_id)
         if request.generation != group.generation:
             raise KafkaError(ErrorCode.illegal_generation)
-    elif group.state is not State.EMPTY:
+    elif group.state is not EMPTY:
         raise KafkaError(ErrorCode.unknown_member_id)
-    if group.state is State.COMPLETING_REBALANCE:
+    if group.state is COMPLETING:
         raise KafkaError(ErrorCode.rebalance_in_progress)
     return group
 
@@ -140,7 +140,7 @@ def _checked_in_transaction(state: GroupState, request: OffsetCommit) -> None:
     elif not isinstance(group, ClassicGroup):
         if is_named or not group.keeps_offsets:
             kind_of(group.group_type).check_commit_in_transaction(group, request, state.image)
-    elif is_named and not (request.generation < 0 and group.state is State.EMPTY):
+    elif is_named and not (request.generation < 0 and group.state is EMPTY):
         group.check_member(request.member_id, request.instance_id)
         if request.generation != group.generation:
             raise KafkaError(ErrorCode.illegal_generation)
@@ -285,9 +285,9 @@ def _expired(state: GroupState, group: Group) -> list[GroupRecord]:
     of subscribed topics for ever and others for that time after the commit; in a rebalance nothing expires."""
     since_empty = -1
     if group.protocol_type is not None and isinstance(group, ClassicGroup):
-        if group.state is State.EMPTY:
+        if group.state is EMPTY:
             since_empty = group.state_timestamp_ms
-        elif not (group.state is State.STABLE and group.uses_consumer_protocol and group.subscribed is not None):
+        elif not (group.state is STABLE and group.uses_consumer_protocol and group.subscribed is not None):
             return []
     now, retention = state.now.wall_ms, state.config.offsets_retention_ms
     records = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ottla.coordinator.group.classic.group import ClassicGroup
-from ottla.errors import ErrorCode
+from ottla.errors import NONE, ErrorCode
 
 Response = dict[str, Any]
 
@@ -26,7 +26,7 @@ def join_error(error: ErrorCode, member_id: str = "") -> Response:
 def joined(group: ClassicGroup, member_id: str, *, with_members: bool, skip_assignment: bool = False) -> Response:
     """The member is in; the leader gets everyone's metadata."""
     return {
-        "error_code": ErrorCode.none,
+        "error_code": NONE,
         "generation_id": group.generation,
         "protocol_type": group.protocol_type,
         "protocol_name": group.protocol_name,
@@ -43,7 +43,7 @@ def sync_error(error: ErrorCode) -> Response:
 
 def assigned(group: ClassicGroup, assignment: bytes) -> Response:
     return {
-        "error_code": ErrorCode.none,
+        "error_code": NONE,
         "protocol_type": group.protocol_type,
         "protocol_name": group.protocol_name,
         "assignment": assignment,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group.member import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
@@ -33,12 +33,20 @@ class State(enum.Enum):
     __hash__ = object.__hash__  # Enum's is a function of Python's
 
 
+EMPTY: Final = State.EMPTY
+PREPARING: Final = State.PREPARING_REBALANCE
+COMPLETING: Final = State.COMPLETING_REBALANCE
+STABLE: Final = State.STABLE
+DEAD: Final = State.DEAD
+"""For compiled code, where a look into an enum takes fifty times as long as one at a name."""
+
+
 TRANSITIONS: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
-    State.PREPARING_REBALANCE: frozenset({State.COMPLETING_REBALANCE, State.EMPTY, State.DEAD}),
-    State.COMPLETING_REBALANCE: frozenset({State.PREPARING_REBALANCE, State.STABLE, State.DEAD}),
-    State.STABLE: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
-    State.DEAD: frozenset(),
+    EMPTY: frozenset({PREPARING, DEAD}),
+    PREPARING: frozenset({COMPLETING, EMPTY, DEAD}),
+    COMPLETING: frozenset({PREPARING, STABLE, DEAD}),
+    STABLE: frozenset({PREPARING, DEAD}),
+    DEAD: frozenset(),
 }
 
 
@@ -58,8 +66,8 @@ class ClassicGroup:
 
     def __init__(self, group_id: str, now_ms: Millis) -> None:
         self.group_id = group_id
-        self.state = State.EMPTY
-        self.previous_state = State.DEAD
+        self.state = EMPTY
+        self.previous_state = DEAD
         self.state_timestamp_ms: Millis = now_ms
         """Wall time of the last transition; -1 in a group loaded from an old record. Offsets expire by it."""
         self.generation = 0
@@ -95,7 +103,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.state is State.EMPTY
+        return self.state is EMPTY
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -129,7 +137,7 @@ class ClassicGroup:
 
     def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
         """Whether a member with these protocols could be in the group."""
-        if self.state is State.EMPTY:
+        if self.state is EMPTY:
             return bool(protocol_type) and any(True for _ in protocols)
         everyone = len(self.members)
         return self.protocol_type == protocol_type and any(self._support[name] == everyone for name in protocols)
@@ -249,7 +257,7 @@ class ClassicGroup:
         self.generation += 1
         self.protocol_name = self.select_protocol() if self.members else None
         self.refresh_subscription()
-        self.become(State.COMPLETING_REBALANCE if self.members else State.EMPTY, now_ms)
+        self.become(COMPLETING if self.members else EMPTY, now_ms)
         self.pending_sync.clear()
 
     def refresh_subscription(self) -> None:
@@ -300,7 +308,7 @@ class ClassicGroup:
         group.protocol_type = value.protocol_type or None
         group.protocol_name = value.protocol
         group.leader = value.leader if value.leader in group.members else group.leader
-        group.state = State.STABLE if group.members else State.EMPTY
+        group.state = STABLE if group.members else EMPTY
         group.refresh_subscription()
         return group
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ottla.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
-from ottla.coordinator.group.classic.group import ClassicGroup, State
+from ottla.coordinator.group.classic.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, ClassicGroup
 from ottla.coordinator.group.classic.rebalance import (
     complete_if_all_joined,
     prepare,
@@ -94,7 +94,7 @@ def _undo_creation(
         for member_id in sorted(group.pending_members):
             state.cancel_session(group, member_id)
         state.cancel_join_timer(group)
-        state.become(group, State.DEAD)
+        state.become(group, DEAD)
         del state.groups[group.group_id]
         if replaced is not None:
             state.groups[group.group_id] = replaced
@@ -115,10 +115,10 @@ def _has_room(state: GroupState, group: ClassicGroup, member_id: str, instance_i
     """In a rebalance the first to join have the places, otherwise the members have them. A static member has its place
     in both, also when it comes back without its member id (KAFKA-20601)."""
     limit = state.config.max_size
-    if group.state is State.EMPTY:
+    if group.state is EMPTY:
         return True
     member = group.members.get(group.static_members.get(instance_id or "", member_id))
-    if group.state is not State.PREPARING_REBALANCE:
+    if group.state is not PREPARING:
         return member is not None or len(group.members) < limit
     if member is not None and (member.is_static or member.awaiting_join is not None):
         return member.awaiting_join is not None or group.awaiting_join_count < limit
@@ -148,10 +148,10 @@ def _join_known(state: GroupState, token: Token, group: ClassicGroup, request: J
     is_leader = group.leader == member_id
     # In order: that is the member's vote. A request that came before has what the member has.
     unchanged = member.protocols is request.protocols or [*member.protocols.items()] == [*request.protocols.items()]
-    if unchanged and (group.state is State.COMPLETING_REBALANCE or (group.state is State.STABLE and not is_leader)):
+    if unchanged and (group.state is COMPLETING or (group.state is STABLE and not is_leader)):
         # It may have missed the response: answer it again. A stable group's leader joins in order to rebalance.
         state.reply(token, replies.joined(group, member_id, with_members=is_leader))
-    elif group.state is State.EMPTY:
+    elif group.state is EMPTY:
         state.reply(token, replies.join_error(ErrorCode.unknown_member_id, member_id))
     else:
         _update(state, token, group, member, request)
@@ -170,7 +170,7 @@ def _add(state: GroupState, token: Token, group: ClassicGroup, request: JoinGrou
         protocols=request.protocols,
         is_new=True,
     )
-    if group.state is State.PREPARING_REBALANCE and group.previous_state is State.EMPTY:
+    if group.state is PREPARING and group.previous_state is EMPTY:
         group.new_member_added = True
     group.add(member, token)
     state.start_session(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
@@ -198,10 +198,10 @@ def _replace_static(
     group.replace_static(instance_id, member_id)
     _update(state, token, group, member, request)
     state.start_session(group, member)
-    if group.state is State.COMPLETING_REBALANCE:
+    if group.state is COMPLETING:
         prepare(state, group, f"the static member {instance_id} rejoined")
         return
-    if group.state is not State.STABLE:
+    if group.state is not STABLE:
         complete_if_all_joined(state, group)
         return
     if group.select_protocol() != group.protocol_name:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
-from ottla.coordinator.group.classic.group import ClassicGroup, State
+from ottla.coordinator.group.classic.group import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup
 from ottla.coordinator.group.classic.rebalance import (
     answer_sync_group,
     complete_if_all_joined,
@@ -17,7 +17,7 @@ from ottla.coordinator.group.classic.rebalance import (
 from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.requests import LeaveGroup, Leaving, SyncGroup
 from ottla.coordinator.group.state import GroupState
-from ottla.errors import ErrorCode, KafkaError
+from ottla.errors import NONE, ErrorCode, KafkaError
 
 
 def sync(state: GroupState, token: Token, request: SyncGroup) -> None:
@@ -40,7 +40,7 @@ def sync(state: GroupState, token: Token, request: SyncGroup) -> None:
     group.pending_sync.discard(member.member_id)
     if not group.pending_sync:
         state.cancel_sync_timer(group)
-    if group.state is State.STABLE:
+    if group.state is STABLE:
         state.reply(token, replies.assigned(group, member.assignment))
         return
     if member.awaiting_sync is not None:
@@ -53,14 +53,14 @@ def sync(state: GroupState, token: Token, request: SyncGroup) -> None:
 def _checked_for_sync(group: ClassicGroup | None, request: SyncGroup) -> Member:
     if not request.group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
-    if group is None or group.state is State.EMPTY:
+    if group is None or group.state is EMPTY:
         raise KafkaError(ErrorCode.unknown_member_id)
     member = group.check_member(request.member_id, request.instance_id)
     if request.generation != group.generation:
         raise KafkaError(ErrorCode.illegal_generation)
     if _differ(request.protocol_type, group.protocol_type) or _differ(request.protocol_name, group.protocol_name):
         raise KafkaError(ErrorCode.inconsistent_group_protocol)
-    if group.state is State.PREPARING_REBALANCE:
+    if group.state is PREPARING:
         raise KafkaError(ErrorCode.rebalance_in_progress)
     return member
 
@@ -78,7 +78,7 @@ def _store(state: GroupState, group: ClassicGroup, assignments: Mapping[str, byt
         if _is_current(group, generation):
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
-            state.become(group, State.STABLE)
+            state.become(group, STABLE)
             answer_sync_group(state, group)
 
     def failed(error: ErrorCode) -> None:
@@ -90,7 +90,7 @@ def _store(state: GroupState, group: ClassicGroup, assignments: Mapping[str, byt
 
 
 def _is_current(group: ClassicGroup, generation: int) -> bool:
-    return group.state is State.COMPLETING_REBALANCE and group.generation == generation
+    return group.state is COMPLETING and group.generation == generation
 
 
 def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
@@ -107,12 +107,12 @@ def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str
         from ottla.coordinator.group.consumer import classic_members
 
         classic_members.heartbeat(state, group, member_id, instance_id, generation)
-        return ErrorCode.none
+        return NONE
     member = group.check_member(member_id, instance_id)
     if generation != group.generation:
         return ErrorCode.illegal_generation
     state.start_session(group, member)
-    return ErrorCode.rebalance_in_progress if group.state is State.PREPARING_REBALANCE else ErrorCode.none
+    return ErrorCode.rebalance_in_progress if group.state is PREPARING else NONE
 
 
 def leave(state: GroupState, token: Token, request: LeaveGroup) -> None:
@@ -132,12 +132,12 @@ def leave(state: GroupState, token: Token, request: LeaveGroup) -> None:
     for leaving in members:
         error = ErrorCode.unknown_member_id if group is None else _leave(state, group, leaving)
         results.append({"member_id": leaving.member_id, "group_instance_id": leaving.instance_id, "error_code": error})
-    if group is not None and any(result["error_code"] is ErrorCode.none for result in results):
-        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+    if group is not None and any(result["error_code"] is NONE for result in results):
+        if group.state in (STABLE, COMPLETING):
             prepare(state, group, "members left")
-        elif group.state is State.PREPARING_REBALANCE:
+        elif group.state is PREPARING:
             complete_if_all_joined(state, group)
-    state.reply(token, {"error_code": ErrorCode.none, "members": results})
+    state.reply(token, {"error_code": NONE, "members": results})
 
 
 def _leave(state: GroupState, group: ClassicGroup, leaving: Leaving) -> ErrorCode:
@@ -149,11 +149,11 @@ def _leave(state: GroupState, group: ClassicGroup, leaving: Leaving) -> ErrorCod
     elif member_id in group.pending_members:
         state.cancel_session(group, member_id)
         group.remove(member_id)
-        return ErrorCode.none
+        return NONE
     else:
         try:
             group.check_member(member_id, instance_id)
         except KafkaError as error:
             return error.code
     remove_member(state, group, group.members[member_id])
-    return ErrorCode.none
+    return NONE

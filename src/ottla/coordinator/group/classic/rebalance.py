@@ -10,7 +10,7 @@ Empty or Stable -> PreparingRebalance: someone joined, left, changed or timed ou
 from __future__ import annotations
 
 from ottla.coordinator.group import replies
-from ottla.coordinator.group.classic.group import ClassicGroup, State
+from ottla.coordinator.group.classic.group import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup
 from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
@@ -21,7 +21,7 @@ REBALANCING, REBALANCED, EMPTIED = "rebalancing", "rebalanced", "is empty"
 
 def prepare_or_complete(state: GroupState, group: ClassicGroup, reason: str) -> None:
     """After a change of members: start a rebalance, or see whether the running one has all it waits for."""
-    if group.can_become(State.PREPARING_REBALANCE):
+    if group.can_become(PREPARING):
         prepare(state, group, reason)
     else:
         complete_if_all_joined(state, group)
@@ -30,12 +30,12 @@ def prepare_or_complete(state: GroupState, group: ClassicGroup, reason: str) -> 
 def prepare(state: GroupState, group: ClassicGroup, reason: str) -> None:
     """Begin a rebalance; `reason` is for the log."""
     state.observe(REBALANCING, group, reason)
-    if group.state is State.COMPLETING_REBALANCE:
+    if group.state is COMPLETING:
         reset_assignments(state, group, ErrorCode.rebalance_in_progress)
     group.pending_sync.clear()
     state.cancel_sync_timer(group)
-    is_initial = group.state is State.EMPTY
-    state.become(group, State.PREPARING_REBALANCE)
+    is_initial = group.state is EMPTY
+    state.become(group, PREPARING)
     if is_initial:
         delay = state.config.initial_rebalance_delay_ms
         group.new_member_added = False
@@ -49,16 +49,16 @@ def prepare(state: GroupState, group: ClassicGroup, reason: str) -> None:
 
 def complete_if_all_joined(state: GroupState, group: ClassicGroup) -> None:
     """The initial delay is waited out even when all are here."""
-    is_initial = group.previous_state is State.EMPTY
-    if group.state is State.PREPARING_REBALANCE and not is_initial and group.all_joined:
+    is_initial = group.previous_state is EMPTY
+    if group.state is PREPARING and not is_initial and group.all_joined:
         complete_join(state, group)
 
 
 def join_timer_expired(state: GroupState, group: ClassicGroup) -> None:
-    if group.state is not State.PREPARING_REBALANCE:
+    if group.state is not PREPARING:
         return
     delay = min(state.config.initial_rebalance_delay_ms, group.initial_delay_left_ms)
-    if group.previous_state is State.EMPTY and group.new_member_added and delay > 0:
+    if group.previous_state is EMPTY and group.new_member_added and delay > 0:
         group.new_member_added = False
         group.initial_delay_left_ms -= delay
         state.start_join_timer(group, delay)
@@ -77,7 +77,7 @@ def complete_join(state: GroupState, group: ClassicGroup) -> None:
         state.start_join_timer(group, group.rebalance_timeout_ms)
         return
     group.next_generation(state.now.wall_ms)
-    if group.state is State.EMPTY:
+    if group.state is EMPTY:
         state.observe(EMPTIED, group, "")
         state.write([group.to_record({})])
         return
@@ -128,7 +128,7 @@ def answer_sync_group(state: GroupState, group: ClassicGroup) -> None:
 
 def sync_timer_expired(state: GroupState, group: ClassicGroup) -> None:
     """Members that joined and never asked for their assignment are dropped."""
-    if group.state not in (State.COMPLETING_REBALANCE, State.STABLE) or not group.pending_sync:
+    if group.state not in (COMPLETING, STABLE) or not group.pending_sync:
         return
     for member_id in sorted(group.pending_sync):
         state.cancel_session(group, member_id)
@@ -144,7 +144,7 @@ def session_expired(state: GroupState, group: ClassicGroup, member_id: str) -> N
     member = group.members.get(member_id)
     if member is not None and not member.is_alive_by_waiting:
         remove_member(state, group, member)
-        if group.state in (State.STABLE, State.COMPLETING_REBALANCE):
+        if group.state in (STABLE, COMPLETING):
             prepare(state, group, f"the session of {member_id} expired")
         else:
             complete_if_waiting(state, group)
@@ -152,7 +152,7 @@ def session_expired(state: GroupState, group: ClassicGroup, member_id: str) -> N
 
 def complete_if_waiting(state: GroupState, group: ClassicGroup) -> None:
     """After someone who was waited for is gone."""
-    if group.state is State.PREPARING_REBALANCE and group.all_joined:
+    if group.state is PREPARING and group.all_joined:
         complete_join(state, group)
 
 

@@ -19,7 +19,7 @@ from ottla.coordinator.group.consumer.target import may_compute
 from ottla.coordinator.group.consumer.timers import cancel_rebalance, start_rebalance, start_session
 from ottla.coordinator.group.requests import PlainHeartbeat
 from ottla.coordinator.group.state import GroupState
-from ottla.errors import ErrorCode
+from ottla.errors import NONE
 from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.internal.group_values import VERSION, encode_group_value
@@ -72,7 +72,7 @@ def plain_heartbeat(
     assert waiter is not None
     token = waiter()
     answer = {
-        "error_code": ErrorCode.none,
+        "error_code": NONE,
         "member_id": heard.member_id,
         "member_epoch": member.epoch,
         "heartbeat_interval": interval_ms,
