@@ -88,7 +88,16 @@ def _run(command: list[str], folder: Path, **environment: str) -> None:
 def _go(source: Path, target: Path) -> None:
     (target / "bin").mkdir(exist_ok=True)
     _run(
-        ["go", "build", "-modcacherw", "-o", f"{target / 'bin'}{os.sep}", "./cmd/..."],
+        [
+            "go",
+            "build",
+            "-modcacherw",
+            "-gcflags=all=-N -l",
+            "-ldflags=-s -w",
+            "-o",
+            f"{target / 'bin'}{os.sep}",
+            "./cmd/...",
+        ],
         source,
         GOMODCACHE=str(target / "mod"),
         GOCACHE=str(target / "build"),
