@@ -12,7 +12,6 @@ from typing import Any, Protocol, TypeVar
 
 from ottla.clock import Clock
 from ottla.config.server import ServerConfig
-from ottla.config.typed import TypedSettings
 from ottla.coordinator.effects import Marker
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.share.requests import StateRequest
@@ -105,6 +104,9 @@ class ShareStates(Protocol):
 class Directories(Protocol):
     """The log directories: `DirectoryEvents`."""
 
+    def note_placed(self) -> None:
+        """Let the metadata say in which of several log directories new partitions were put."""
+
     def take_offline(self, directory: str, error: OSError, /) -> None:
         """A log directory failed: what is in it refuses everything from now on."""
 
@@ -126,19 +128,21 @@ class ProducerIdSource(Protocol):
 
 
 class Settled(Protocol):
+    """What a node is: its id, its settings, its metadata."""
+
     @property
     def node_id(self) -> NodeId: ...
     @property
-    def config(self) -> TypedSettings: ...
+    def config(self) -> ServerConfig: ...
     @property
     def image(self) -> MetadataImage: ...
-    @property
-    def random(self) -> random_module.Random: ...
 
 
 class Reaching(Settled, Protocol):
     """For what asks other brokers."""
 
+    @property
+    def random(self) -> random_module.Random: ...
     @property
     def network(self) -> Network: ...
     @property
@@ -148,6 +152,8 @@ class Reaching(Settled, Protocol):
 
 
 class CoordinatorHost(Settled, Protocol):
+    @property
+    def random(self) -> random_module.Random: ...
     @property
     def clock(self) -> Clock: ...
     @property
@@ -167,7 +173,7 @@ class CoordinatorHost(Settled, Protocol):
 
 class MarkerHost(Protocol):
     @property
-    def config(self) -> TypedSettings: ...
+    def config(self) -> ServerConfig: ...
     @property
     def clock(self) -> Clock: ...
     @property
@@ -199,6 +205,8 @@ class PersisterHost(Reaching, Protocol):
 class ShareHost(Settled, Protocol):
     """For share groups on their coordinator, and for share-partitions on their leader."""
 
+    @property
+    def random(self) -> random_module.Random: ...
     @property
     def clock(self) -> Clock: ...
     @property
@@ -243,8 +251,6 @@ class MoverHost(LogHost, Protocol):
 
 
 class ReplicationHost(LogHost, Reaching, Protocol):
-    @property
-    def config(self) -> ServerConfig: ...
     @property
     def metrics(self) -> NodeMetrics: ...
     @property

@@ -1,7 +1,7 @@
 """What the parts of the server need of each other, where they cannot name the class: it lies above them.
 
-`Node` gives `NodePorts`, in which each part of it is a port of its own; what needs little of a node asks for one of the
-narrow ones. Nothing here is imported while a node runs.
+`Node` gives `NodePorts`, the sum of a few ports by subject. Only what makes the context of a request takes the sum;
+everything else asks for the ports that it needs. Nothing here is imported while a node runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from ottla.clock import Clock
-from ottla.config.server import ServerConfig
 from ottla.drivers.controller.controller_channel import ControllerChannel
 from ottla.drivers.coordinators.group_coordinator import GroupCoordinatorDriver
 from ottla.drivers.coordinators.producer_ids import ProducerIds
@@ -25,7 +24,7 @@ from ottla.drivers.logs.log_mover import LogMover
 from ottla.drivers.metadata.away_brokers import AwayBrokers
 from ottla.drivers.metadata.broker_lifecycle import BrokerLifecycle
 from ottla.drivers.metadata.metadata_services import MetadataServices
-from ottla.drivers.nodes.broker_clients import BrokerClients
+from ottla.drivers.ports import Directories, Reaching, Settled
 from ottla.drivers.replication.replication import Replication
 from ottla.drivers.replication.share_partitions import SharePartitions
 from ottla.errors import KafkaError
@@ -33,8 +32,7 @@ from ottla.filesystem import FileSystem
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.metrics.instruments import NodeMetrics
-from ottla.model import NodeId, ProducerId, TopicPartition
-from ottla.network import Network
+from ottla.model import ProducerId, TopicPartition
 from ottla.quotas.limits import AddressLimits
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.security.authorizer import Authorizer
@@ -140,27 +138,18 @@ class Share(Protocol):
     def groups(self) -> ShareGroups: ...
 
 
-class Directories(Protocol):
-    """The log directories of a node: `directory_events.DirectoryEvents`."""
-
-    def note_placed(self) -> None: ...
-
-
 class DamagedLogs(Protocol):
     """`damaged_logs.DamagedLogs`."""
 
     def damaged(self) -> Mapping[TopicPartition, str]: ...
 
 
-class Settled(Protocol):
-    """What a node is: its settings, its id, its metadata."""
+# What is asked of a node, by subject; `NodePorts` is the sum.
 
-    @property
-    def node_id(self) -> NodeId: ...
-    @property
-    def config(self) -> ServerConfig: ...
-    @property
-    def image(self) -> MetadataImage: ...
+
+class Member(Settled, Protocol):
+    """A node in its cluster."""
+
     @property
     def cluster_id(self) -> str: ...
     @property
@@ -197,7 +186,26 @@ class Asking(Protocol):
     def api_version(self) -> int: ...
 
 
-class Listening(Settled, Guarded, Protocol):
+class Running(Settled, Protocol):
+    """The process of a node: its time, its disk, its threads and tasks."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def random(self) -> random_module.Random: ...
+    @property
+    def fs(self) -> FileSystem: ...
+    @property
+    def metrics(self) -> NodeMetrics: ...
+    @property
+    def stopping(self) -> bool: ...
+    @property
+    def on_stop(self) -> list[Callable[[], None]]: ...
+    async def long_work(self, work: Callable[[], T], /) -> T: ...
+    def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
+
+
+class Listening(Member, Guarded, Protocol):
     """The clients of a node."""
 
     @property
@@ -205,18 +213,12 @@ class Listening(Settled, Guarded, Protocol):
     @property
     def listeners(self) -> Sequence[NodeListener]: ...
     @property
-    def metrics(self) -> NodeMetrics: ...
-    @property
-    def on_stop(self) -> list[Callable[[], None]]: ...
+    def tls(self) -> Tls | None: ...
 
 
-class Storing(Settled, Protocol):
+class Storing(Running, Protocol):
     """The partitions of a node."""
 
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def fs(self) -> FileSystem: ...
     @property
     def logs(self) -> LogManager: ...
     @property
@@ -226,16 +228,23 @@ class Storing(Settled, Protocol):
     @property
     def log_settings(self) -> LogSettings: ...
     @property
+    def directories(self) -> Directories: ...
+    @property
+    def damaged_logs(self) -> DamagedLogs: ...
+    @property
+    def replication(self) -> Replication | None: ...
+    def log_mover(self) -> LogMover: ...
+
+
+class Peering(Reaching, Protocol):
+    """The other brokers."""
+
+    @property
     def lost(self) -> Mapping[int, int]:
         """Brokers whose process seems to be gone, with the epochs of these incarnations."""
 
     @property
     def away(self) -> AwayBrokers | None: ...
-    @property
-    def stopping(self) -> bool: ...
-    def log_mover(self) -> LogMover: ...
-    async def long_work(self, work: Callable[[], T], /) -> T: ...
-    def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
 
 
 class Coordinating(Protocol):
@@ -255,7 +264,7 @@ class Coordinating(Protocol):
     def share(self) -> Share: ...
 
 
-class Controlled(Protocol):
+class Controlled(Settled, Protocol):
     """A node's way to the controller, and the controller of this process."""
 
     @property
@@ -268,29 +277,39 @@ class Controlled(Protocol):
     def controller_endpoints(self) -> Mapping[str, Endpoint]: ...
 
 
-class NodePorts(Listening, Storing, Coordinating, Controlled, Protocol):
+class NodePorts(Listening, Storing, Peering, Coordinating, Controlled, Protocol):
     """All of a node that handlers reach."""
 
-    @property
-    def network(self) -> Network: ...
-    @property
-    def broker_clients(self) -> BrokerClients: ...
-    @property
-    def random(self) -> random_module.Random: ...
-    @property
-    def tls(self) -> Tls | None: ...
-    @property
-    def damaged_logs(self) -> DamagedLogs: ...
-    @property
-    def directories(self) -> Directories: ...
-    @property
-    def replication(self) -> Replication | None: ...
+
+# What needs more than one of them.
 
 
-class DirectoryNode(Storing, Controlled, Protocol):
+class Following(Running, Controlled, Protocol):
+    """For work of a node's own that its metadata asks for."""
+
+
+class ReplicaNode(Storing, Following, Protocol):
+    """For what becomes of a damaged replica."""
+
+
+class DirectoryNode(ReplicaNode, Protocol):
     """A node whose log directories the controller knows."""
 
-    @property
-    def replication(self) -> Replication | None: ...
     def halt(self, why: str, error: BaseException, /) -> None: ...
     def give_up(self, why: str, /) -> None: ...
+
+
+class ShareStateNode(Storing, Peering, Controlled, Protocol):
+    """For the share coordinator."""
+
+
+class MeteredNode(Listening, Controlled, Protocol):
+    """A node whose clients have quotas."""
+
+
+class LoginNode(Listening, Reaching, Protocol):
+    """A node that logs its clients in, and itself at others."""
+
+
+class AuditedNode(Listening, Following, Reaching, Protocol):
+    """A node with an audit log."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ottla.replication.fetch_session import FetchSession
     from ottla.server import api
     from ottla.server.connections.connection import CompiledConnection
-    from ottla.server.ports import Asking, NodePorts
+    from ottla.server.ports import Asking, MeteredNode
 
 CHANGES_PER_STEP: Final = 200
 """Setting a quota, or giving a connection its meters, costs a few microseconds."""
@@ -72,7 +72,7 @@ _PERCENT = 100.0
 class NodeQuotas:
     """The quotas of a node's clients, and what they used."""
 
-    def __init__(self, node: NodePorts) -> None:
+    def __init__(self, node: MeteredNode) -> None:
         config = node.config
         windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
         of_mutations = Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000)

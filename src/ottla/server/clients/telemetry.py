@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage
     from ottla.server.api import Handling, RequestContext
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Following
 
 EXPIRY_PERIOD_S: Final = 30.0
 """How often silent clients are looked for."""
@@ -35,7 +35,7 @@ EXPIRY_PERIOD_S: Final = 30.0
 class NodeTelemetry:
     """Telemetry of one node: its subscriptions, and the clients that push to it."""
 
-    def __init__(self, node: NodePorts) -> None:
+    def __init__(self, node: Following) -> None:
         self._node = node
         self.clients = Clients(node.config.telemetry_max_bytes)
         for resource, configs in node.image.configs.items():
@@ -132,7 +132,7 @@ def _attributes(context: RequestContext, instance_id: UUID) -> dict[str, str | N
     }
 
 
-def telemetry_of(node: NodePorts) -> NodeTelemetry:
+def telemetry_of(node: Following) -> NodeTelemetry:
     """Made by the first subscription, or the first client that asks."""
     found: NodeTelemetry | None = vars(node).get("telemetry")
     if found is None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ottla.model import ProducerId
     from ottla.server.api import RequestContext, Session
     from ottla.server.connections.connection import CompiledConnection
-    from ottla.server.ports import ClientFacts, NodeListener, NodePorts
+    from ottla.server.ports import ClientFacts, Listening, NodeListener
 
 _TCP_INFO_BYTES: Final = 256
 _IDLE_MS: Final = struct.Struct("<I")
@@ -57,7 +57,7 @@ def wrote(context: RequestContext, producer_id: ProducerId) -> None:
 
 
 def connections_of(
-    node: NodePorts, principal: str | None, client_id: str | None
+    node: Listening, principal: str | None, client_id: str | None
 ) -> Iterator[tuple[NodeListener, CompiledConnection, ClientFacts | None]]:
     """The connections of a node; those of other users or clients have None for their facts. Others may run between
     two of them."""

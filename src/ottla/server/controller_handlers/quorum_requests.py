@@ -26,10 +26,10 @@ if TYPE_CHECKING:
         FetchResponseNodeEndpoint,
         LeaderIdAndEpoch,
     )
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Controlled, Member
 
 
-def has_other_cluster(node: NodePorts, cluster_id: str | None) -> bool:
+def has_other_cluster(node: Member, cluster_id: str | None) -> bool:
     """A request without a cluster id is of any."""
     return cluster_id is not None and cluster_id != node.cluster_id
 
@@ -47,7 +47,7 @@ def check_partition(
         raise KafkaError(ErrorCode.invalid_request)
 
 
-def leader_error(node: NodePorts, epoch: int) -> ErrorCode:
+def leader_error(node: Controlled, epoch: int) -> ErrorCode:
     """The error of a request that is meant for the leader of `epoch`."""
     quorum = node.metadata.quorum
     if epoch < quorum.epoch:
@@ -57,7 +57,7 @@ def leader_error(node: NodePorts, epoch: int) -> ErrorCode:
     return ErrorCode.none if quorum.serves else ErrorCode.not_leader_or_follower
 
 
-def current_leader(node: NodePorts) -> LeaderIdAndEpoch:
+def current_leader(node: Controlled) -> LeaderIdAndEpoch:
     return {"leader_id": node.metadata.quorum.leader_id, "leader_epoch": node.metadata.quorum.epoch}
 
 

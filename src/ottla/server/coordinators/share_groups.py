@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from ottla.protocol.schemas.sent import LeaderIdAndEpoch, ShareFetchResponseNodeEndpoint
     from ottla.replication.share.dead_letters import LostLetters
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import NodePorts, ShareStateNode
 
 NEEDS: Final = (
     of_groups(Operation.READ, "group_id", refused=Refused.REQUEST),
@@ -60,7 +60,7 @@ Failures = dict[SharedPartition, KafkaError | None]
 Closers = list[Callable[[], Coroutine[Any, Any, None]]]
 
 
-def share_coordinator(node: NodePorts, closers: Closers) -> ShareCoordinatorDriver:
+def share_coordinator(node: ShareStateNode, closers: Closers) -> ShareCoordinatorDriver:
     """Create the share coordinator of a node (`Node.share_coordinator`), and register what stops it."""
     made = ShareCoordinatorDriver(node, node.metadata.publisher)
     closers.append(made.stop)

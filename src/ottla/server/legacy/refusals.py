@@ -13,14 +13,14 @@ from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.server.api import RequestContext
 
 if TYPE_CHECKING:
-    from ottla.server.ports import NodePorts
+    from ottla.drivers.ports import Settled
 
 SETTING: Final = "ottla.legacy.protocol.versions.enable"
 
 ADDRESSES_MAX: Final = 10_000
 """Addresses that are remembered; above, all are forgotten, and told once more."""
 
-_TOLD: WeakKeyDictionary[NodePorts, dict[str, None]] = WeakKeyDictionary()
+_TOLD: WeakKeyDictionary[Settled, dict[str, None]] = WeakKeyDictionary()
 
 
 def unsupported(context: RequestContext) -> MalformedRequest:

@@ -18,7 +18,7 @@ from ottla.quotas.arithmetic import Average, Rate, Windows, delay_ms
 from ottla.server.listeners.listener import RATE_UNLIMITED, limit_of
 
 if TYPE_CHECKING:
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Listening
 
 ADDRESSES_MAX: Final = 10_000
 """Beyond this many addresses with a quota, those that were silent for all windows are dropped."""
@@ -48,7 +48,7 @@ class _Listener:
 class ConnectionRates:
     """Made once there is a limit."""
 
-    def __init__(self, node: NodePorts) -> None:
+    def __init__(self, node: Listening) -> None:
         config = node.config
         self._node = node
         self._loop = asyncio.get_running_loop()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ottla.network import Network
     from ottla.security.sasl.jwt import KeySet, Rules, Token
     from ottla.server.listeners.listener import Listener
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Member, Running
 
 _LOG = logging.getLogger("ottla.authentication")
 
@@ -307,7 +307,7 @@ def _gssapi(listener: Listener) -> Callable[[], Any]:
     return lambda: GssapiServer(acceptor.context, namer.name_of)
 
 
-def tokens_of(node: NodePorts, mechanism: scram.ScramMechanism) -> scram.FindToken:
+def tokens_of(node: Running, mechanism: scram.ScramMechanism) -> scram.FindToken:
     """What finds the delegation tokens that clients show."""
     secret = node.config.delegation_token_secret_key
     if not secret:
@@ -329,7 +329,7 @@ def tokens_of(node: NodePorts, mechanism: scram.ScramMechanism) -> scram.FindTok
 class ScramUsers:
     """The credentials of the metadata image, for one mechanism."""
 
-    def __init__(self, node: NodePorts, mechanism: scram.ScramMechanism) -> None:
+    def __init__(self, node: Member, mechanism: scram.ScramMechanism) -> None:
         self.mechanism = mechanism
         self._node = node
         self._usual: tuple[Any, scram.Shape] = (None, scram.Shape())

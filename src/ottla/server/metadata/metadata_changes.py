@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from ottla.drivers.metadata.away_brokers import AwayBrokers
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Following
 
-    class FollowingNode(NodePorts, Protocol):
+    class FollowingNode(Following, Protocol):
         """A node, for what follows its metadata."""
 
         away: AwayBrokers | None

@@ -15,7 +15,7 @@ from ottla.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
     from ottla.server.api import RequestContext
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Controlled
 
 TOPICS_AT_ONCE = 250
 
@@ -78,12 +78,12 @@ async def create(context: RequestContext, names: Collection[str]) -> None:
     await _create(context.node, names, requester)
 
 
-async def create_own(node: NodePorts, names: Collection[str]) -> None:
+async def create_own(node: Controlled, names: Collection[str]) -> None:
     """Create topics of coordinators, as the broker itself: clients need no permission for them."""
     await _create(node, names, THE_BROKER)
 
 
-async def create_for_dead_letters(node: NodePorts, name: str) -> None:
+async def create_for_dead_letters(node: Controlled, name: str) -> None:
     """Create a topic for dead letters of share groups, as the broker itself (KIP-1191). Raises KafkaError."""
     configs = {"errors.deadletterqueue.group.enable": "true", "message.timestamp.type": "CreateTime"}
     topic = creatable(node.config, name)
@@ -96,7 +96,7 @@ async def create_for_dead_letters(node: NodePorts, name: str) -> None:
             raise KafkaError(code, row["error_message"])
 
 
-async def _create(node: NodePorts, names: Collection[str], requester: Requester) -> None:
+async def _create(node: Controlled, names: Collection[str], requester: Requester) -> None:
     config = node.config
     topics = []
     for number, name in enumerate(names, start=1):

@@ -24,7 +24,7 @@ from ottla.model import LeaderEpoch, TopicPartition
 if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage, PartitionRegistration
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import ReplicaNode
     from ottla.storage.log.log import Log
     from ottla.storage.recovery.damage import DamagedLog
 
@@ -37,7 +37,7 @@ RETRY_S = 1.0
 class DamagedLogs:
     """All methods belong to the event loop's thread."""
 
-    def __init__(self, node: NodePorts, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    def __init__(self, node: ReplicaNode, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> None:
         """Begins at once; `closers` get what ends it."""
         self._node = node
         self.scrubber = LogScrubber(node.fs, node.logs, node.log_settings.of_scrubber, self._found, self._epoch_of)

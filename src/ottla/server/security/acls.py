@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
     from ottla.server.api import RequestContext
     from ottla.server.listeners.listener import Listener
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Controlled, Following, Listening
     from ottla.server.security.audit import Audit
 
-    class AuthorizedNode(NodePorts, Protocol):
+    class AuthorizedNode(Listening, Following, Protocol):
         """A node, for its authorizer."""
 
         @property
@@ -145,7 +145,7 @@ def early_listeners(node: AuthorizedNode) -> Iterable[Listener]:
     return [listener for listener in node.listeners if listener.name in early]
 
 
-def _early(node: NodePorts) -> frozenset[str]:
+def _early(node: Controlled) -> frozenset[str]:
     return settings.early_listeners(node.config, frozenset(node.controller_endpoints))
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ottla.drivers.audit.audit_topic import AuditTopic
     from ottla.metrics.text import Exposition
     from ottla.security.authorizer import Question, Verdict
-    from ottla.server.ports import Asking, NodePorts
+    from ottla.server.ports import Asking, AuditedNode
     from ottla.server.security.permissions import Need
     from ottla.tls_handshakes import Failure
 
@@ -53,7 +53,7 @@ _KINDS_OF_DATA: Final = frozenset({ResourceType.TOPIC, ResourceType.GROUP, Resou
 class Audit:
     """All methods belong to the event loop's thread."""
 
-    def __init__(self, node: NodePorts, log: AuditLog, classes: Sequence[str]) -> None:
+    def __init__(self, node: AuditedNode, log: AuditLog, classes: Sequence[str]) -> None:
         self.log = log
         self.node_id = node.node_id
         self.classes = frozenset(classes)
@@ -247,7 +247,7 @@ class Audit:
             page.add("ottla_audit_topic_lag_events", max(0, self.log.written - self.topic.shipped))
 
 
-async def begin_audit(node: NodePorts, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> Audit:
+async def begin_audit(node: AuditedNode, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> Audit:
     """Hear what is to be heard from now on, until the last of `closers`. Raises OttlaError."""
     config = node.config
     settings = AuditSettings(

@@ -15,8 +15,9 @@ from ottla.metadata.image import ConfigResourceType
 from ottla.security.acls import CLUSTER_NAME, SUPPORTED_OPERATIONS, Operation, ResourceType
 
 if TYPE_CHECKING:
+    from ottla.drivers.ports import Settled
     from ottla.security.authorizer import Authorizer
-    from ottla.server.ports import Asking, Listening, Settled
+    from ottla.server.ports import Asking, Listening
     from ottla.server.security.permissions import Need
 
 ERRORS: Final[Mapping[ResourceType, ErrorCode]] = {

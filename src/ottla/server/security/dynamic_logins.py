@@ -26,10 +26,11 @@ from ottla.server.listeners import sasl_listeners
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
+    from ottla.drivers.ports import Settled
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage
     from ottla.server.listeners.listener import Listener
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import LoginNode
 
 _LOG = logging.getLogger("ottla.authentication")
 
@@ -49,7 +50,7 @@ CHECKED: Final = LIVE | AT_START
 
 
 def refusals(
-    node: NodePorts, image: MetadataImage, asked: Mapping[str, Any], *, incremental: bool
+    node: LoginNode, image: MetadataImage, asked: Mapping[str, Any], *, incremental: bool
 ) -> dict[int, KafkaError]:
     """Changes of this broker's settings by which nobody could log in, or which would have no effect, by place in the
     request (INVALID_REQUEST)."""
@@ -69,7 +70,7 @@ def refusals(
     return refused
 
 
-def _check(node: NodePorts, image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None]) -> None:
+def _check(node: LoginNode, image: MetadataImage, resource: ConfigResource, changes: Mapping[str, str | None]) -> None:
     """Raises OttlaError."""
     names = {each.name.lower() for each in node.listeners if each.authentication is not None}
     about = [
@@ -96,7 +97,7 @@ def _check(node: NodePorts, image: MetadataImage, resource: ConfigResource, chan
     _check_own_login(node, trial)
 
 
-def _own(node: NodePorts) -> ConfigResource:
+def _own(node: Settled) -> ConfigResource:
     return ConfigResource(ConfigResourceType.BROKER, str(node.node_id))
 
 
@@ -128,7 +129,7 @@ def _check_name(name: str, listeners: set[str]) -> None:
         raise OttlaError(f"this broker has no listener {listener.upper()} with SASL, but {known}: {name}")
 
 
-def _check_own_login(node: NodePorts, trial: ServerConfig) -> None:
+def _check_own_login(node: LoginNode, trial: ServerConfig) -> None:
     """Raises OttlaError where this node could not log in at others any more."""
     if not isinstance(node.network, LoginNetwork):
         return

@@ -21,7 +21,7 @@ from ottla.server.security.permissions import cluster
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import AddRaftVoterRequest, RemoveRaftVoterRequest
     from ottla.protocol.schemas.sent import AddRaftVoterResponse
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Member
 
 LISTENERS_MAX = 100
 """Listeners of a controller; each is stored in the log and read by all nodes."""
@@ -31,7 +31,7 @@ def on_error(context: RequestContext, request: AddRaftVoterRequest, error: Kafka
     return {"error_code": error.code, "error_message": error.message}
 
 
-def asked_voter(node: NodePorts, request: AddRaftVoterRequest | RemoveRaftVoterRequest, word: str) -> ReplicaKey:
+def asked_voter(node: Member, request: AddRaftVoterRequest | RemoveRaftVoterRequest, word: str) -> ReplicaKey:
     """The replica that a request to change the voters is about. Raises KafkaError."""
     if has_other_cluster(node, request.cluster_id):
         what = f'The given id "{request.cluster_id}" doesn\'t match the cluster id "{node.cluster_id}"'

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         AlterReplicaLogDirsResponse,
         AlterReplicaLogDirTopicResult,
     )
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Storing
 
 
 def on_error(
@@ -73,7 +73,7 @@ def handle(context: RequestContext, request: AlterReplicaLogDirsRequest) -> Hand
     }
 
 
-def _move(node: NodePorts, key: TopicPartition, path: str) -> None:
+def _move(node: Storing, key: TopicPartition, path: str) -> None:
     check_name(key)
     directory = next((each for each in node.logs.log_dirs if os.path.abspath(each) == path), None)
     if directory is None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ApiVersionsRequest
     from ottla.protocol.schemas.sent import ApiVersionsResponse
     from ottla.server.clients.telemetry import NodeTelemetry
-    from ottla.server.ports import NodePorts
+    from ottla.server.ports import Member
 
 TELEMETRY = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
@@ -89,12 +89,12 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
     }
 
 
-def _is_other(node: NodePorts, meant: ApiVersionsRequest) -> bool:
+def _is_other(node: Member, meant: ApiVersionsRequest) -> bool:
     """Whether the client means another node: this one has got its address."""
     return meant.cluster_id != node.cluster_id or meant.node_id != node.node_id
 
 
-def offers_telemetry(node: NodePorts) -> bool:
+def offers_telemetry(node: Member) -> bool:
     """Whether clients are told that they can push metrics: once there is a subscription."""
     telemetry: NodeTelemetry | None = vars(node).get("telemetry")
     return telemetry is not None and bool(telemetry.clients.subscriptions)

@@ -23,10 +23,10 @@ from ottla.server.security.authorization import authorize_config
 from ottla.server.security.permissions import Need, Refused, of_groups, of_topics
 
 if TYPE_CHECKING:
+    from ottla.drivers.ports import Settled
     from ottla.protocol.schemas.received import DescribeConfigsRequest, DescribeConfigsResource
     from ottla.protocol.schemas.sent import DescribeConfigsResourceResult as Entry
     from ottla.protocol.schemas.sent import DescribeConfigsResponse, DescribeConfigsResult
-    from ottla.server.ports import NodePorts
 
 RESOURCES_AT_ONCE_MAX = 16
 """Describing a resource costs about 0.2 ms. After so many, others get their turn."""
@@ -143,7 +143,7 @@ def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeCon
     }
 
 
-def _entries(node: NodePorts, resource_type: int, name: str) -> Iterable[Entry]:
+def _entries(node: Settled, resource_type: int, name: str) -> Iterable[Entry]:
     """The settings of one resource. Raises KafkaError."""
     image, config = node.image, node.config.effective
     if resource_type == ConfigResourceType.TOPIC:
@@ -170,7 +170,7 @@ def _entries(node: NodePorts, resource_type: int, name: str) -> Iterable[Entry]:
     return describe.client_metrics_entries(overrides)
 
 
-def _check_is_self(node: NodePorts, name: str, but: str) -> None:
+def _check_is_self(node: Settled, name: str, but: str) -> None:
     """Only a node itself knows its settings. Raises KafkaError INVALID_REQUEST for another broker's id."""
     try:
         node_id = int(name)
