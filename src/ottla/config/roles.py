@@ -21,7 +21,7 @@ class Host(NamedTuple):
     port: int
 
 
-class NodeSettings(Protocol):
+class RoleSettings(Protocol):
     """The settings that roles ask for: `ServerConfig`, while it is checked."""
 
     static: Mapping[str, str]
@@ -65,7 +65,7 @@ def parse_servers(texts: Sequence[str]) -> tuple[Host, ...]:
     return tuple(servers)
 
 
-def check_roles(config: NodeSettings) -> None:
+def check_roles(config: RoleSettings) -> None:
     """Raises OttlaError where the settings do not fit the roles, or ask for what this version does not do."""
     if config.roles == (BROKER,):
         _check_broker_only(config)
@@ -83,7 +83,7 @@ def check_roles(config: NodeSettings) -> None:
         _check_inter_broker_listener(config)
 
 
-def _check_inter_broker_listener(config: NodeSettings) -> None:
+def _check_inter_broker_listener(config: RoleSettings) -> None:
     """Without either setting it is PLAINTEXT, or the first listener where there is none of this name."""
     by_name, by_protocol = "inter.broker.listener.name", "security.inter.broker.protocol"
     if config[by_name] and by_protocol in config.static:
@@ -98,7 +98,7 @@ def _check_inter_broker_listener(config: NodeSettings) -> None:
         )
 
 
-def _check_broker_only(config: NodeSettings) -> None:
+def _check_broker_only(config: RoleSettings) -> None:
     if not config.quorum_voters and not config.quorum_servers:
         raise OttlaError(
             "process.roles is broker: give the controllers' addresses with "
@@ -117,7 +117,7 @@ def _check_broker_only(config: NodeSettings) -> None:
     _check_way_to_controllers(config)
 
 
-def _check_way_to_controllers(config: NodeSettings) -> None:
+def _check_way_to_controllers(config: RoleSettings) -> None:
     """The first name in controller.listener.names is where a node connects to the controllers of others."""
     name, protocol = config.controller_protocol
     if protocol is None:
@@ -130,7 +130,7 @@ def _check_way_to_controllers(config: NodeSettings) -> None:
             raise OttlaError(f"a controller at {each.host}:0 has no fixed port: give the port that it listens on")
 
 
-def _check_controller(config: NodeSettings) -> None:
+def _check_controller(config: RoleSettings) -> None:
     voters: Mapping[int, Host] = config.quorum_voters
     if voters and config.node_id not in voters:
         texts = ",".join(config.controller_quorum_voters)

@@ -1,31 +1,34 @@
 """What the drivers of brokers need of the node that they run on, and of each other; `ottla.server.node.Node` gives it.
 
-Types only: nothing here is imported while a node runs. `quorum_ports.py` has those of the metadata log.
+Types only: nothing here is imported while a node runs. `quorum_ports.py` has those of the metadata log,
+`controller_ports.py` those of the controller.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random as random_module
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from ottla.clock import Clock
 from ottla.config.server import ServerConfig
-from ottla.coordinator.effects import Marker
+from ottla.coordinator.effects import Marker, Now
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.share.requests import StateRequest
+from ottla.coordinator.transaction.effects import SendMarkers
 from ottla.drivers.controller.controller_channel import ControllerChannel
 from ottla.drivers.metadata.broker_lifecycle import BrokerLifecycle
 from ottla.drivers.nodes.node_client import NodeClient
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.metrics.instruments import NodeMetrics
-from ottla.model import NodeId, ProducerEpoch, ProducerId, TopicPartition
+from ottla.model import LeaderEpoch, Millis, NodeId, Offset, ProducerEpoch, ProducerId, TopicPartition
 from ottla.network import Network
 from ottla.replication.partition import Partition
+from ottla.replication.replica_log import Slice
 from ottla.replication.throttle import Throttle
 from ottla.storage.log_manager import LogManager
 
@@ -45,6 +48,13 @@ class PublishedMetadata(Protocol):
     """Tells of every change that is committed."""
 
     def subscribe(self, callback: Callable[[MetadataDelta, MetadataImage], None], /) -> None: ...
+
+
+class Logs(Protocol):
+    """Cuts logs in batches: `LogManager`."""
+
+    async def truncate(self, offsets: Mapping[Any, Offset]) -> Mapping[Any, KafkaError]: ...
+    async def start_over(self, offsets: Mapping[Any, Offset]) -> Mapping[Any, KafkaError]: ...
 
 
 class Partitions(Protocol):
@@ -67,6 +77,46 @@ class Clients(Protocol):
     """Clients of other brokers: `BrokerClients`."""
 
     def new(self, client_id: str, /, *, request_timeout_ms: int | None = None) -> NodeClient: ...
+
+
+class LoadedCore(Protocol):
+    """A coordinator's state machine while it is loaded."""
+
+    def replay(self, record: Any, offset: Offset = ..., producer_id: ProducerId = ...) -> None: ...
+    def replay_transaction_end(self, producer_id: ProducerId, committed: bool) -> None: ...
+
+
+class ReadableLog(Protocol):
+    """The log of a coordinator's partition: `Partition.log`."""
+
+    @property
+    def log_start_offset(self) -> Offset: ...
+    @property
+    def log_end_offset(self) -> Offset: ...
+    def read(self, offset: Offset, max_bytes: int, *, up_to: Offset) -> Slice | None: ...
+
+
+class Core(LoadedCore, Protocol):
+    """A coordinator's state machine for one partition (`ottla.coordinator`)."""
+
+    def take(self) -> list[Any]: ...
+    def next_deadline(self) -> Millis | None: ...
+    def advance(self, now: Now) -> None: ...
+    def on_loaded(self, now: Now) -> None: ...
+    def unload(self, now: Now) -> None: ...
+
+
+class Sending(Protocol):
+    """One partition of the coordinator that has markers sent."""
+
+    @property
+    def is_serving(self) -> bool:
+        """False once the node has given it up: its markers are another node's business."""
+
+    @property
+    def coordinator_epoch(self) -> LeaderEpoch: ...
+
+    def written(self, markers: SendMarkers, partitions: Iterable[TopicPartition], /) -> None: ...
 
 
 class Groups(Protocol):

@@ -33,7 +33,7 @@ class Appended(Protocol):
 
 
 class Slice(Protocol):
-    """Batches that still lie in a file."""
+    """Batches that still lie in a file: a connection sends them with sendfile, or reads them where it cannot."""
 
     @property
     def file(self) -> Any: ...

@@ -29,7 +29,6 @@ from ottla.model import Buffer, Millis
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.connections.outbox import EncodedResponse as EncodedResponse
-from ottla.server.connections.outbox import Slice
 from ottla.server.controller_handlers import CONTROLLER_TABLE, OWN_FORWARDED
 from ottla.server.handlers import OWN, TABLE, Served
 
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from ottla.protocol.schemas.sent import SaslAuthenticateResponse, SaslHandshakeResponse
+    from ottla.replication.replica_log import Slice
     from ottla.server.connections.outbox import Outbox
     from ottla.server.ports import Asking, NodePorts
     from ottla.server.security.permissions import Need, Needs

@@ -34,11 +34,12 @@ from ottla.server.api import (
     Session,
 )
 from ottla.server.connections.long_answers import RowsOf
-from ottla.server.connections.outbox import EncodedResponse, Slice
+from ottla.server.connections.outbox import EncodedResponse
 from ottla.server.handlers import TABLE
 from ottla.steps import at_once
 
 if TYPE_CHECKING:
+    from ottla.replication.replica_log import Slice
     from ottla.server.connections.decoded_rows import Claim
     from ottla.server.ports import NodePorts
 

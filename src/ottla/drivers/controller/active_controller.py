@@ -12,7 +12,7 @@ import random as random_module
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.clock import Clock
 from ottla.config.effective import EffectiveConfig
@@ -41,6 +41,7 @@ from ottla.protocol.internal.metadata_records import (
 from ottla.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
+    from ottla.drivers.controller.controller_ports import Keeper
     from ottla.protocol.schemas import sent
     from ottla.security.tokens import TokenFinder
 
@@ -84,16 +85,6 @@ class Answer(NamedTuple):
 
 Heard = Callable[[MetadataImage, Decision[Any]], None]
 """Hears of a decision whose records are appended, with the image that it was taken on."""
-
-
-class Keeper(Protocol):
-    """Keeps the metadata beside the log of this node: `ZooKeeperCluster`."""
-
-    def check(self, delta: MetadataDelta) -> None:
-        """Called before the records of a decision are appended. Raises KafkaError for what cannot be kept."""
-
-    def appended(self, delta: MetadataDelta, image: MetadataImage, end: Offset) -> None:
-        """The records of a decision are in the log up to `end`."""
 
 
 class _Job(NamedTuple):

@@ -23,7 +23,8 @@ from ottla.network import Address
 
 if TYPE_CHECKING:
     from ottla.config.server import ServerConfig
-    from ottla.metadata.image import BrokerRegistration, MetadataImage
+    from ottla.drivers.controller.controller_ports import Fencing, HeartbeatConnection
+    from ottla.metadata.image import BrokerRegistration
     from ottla.network import Network
 
 _LOG = logging.getLogger("ottla.controller")
@@ -34,22 +35,6 @@ ASKED_AT_ONCE: Final = 64
 
 AGAIN_S: Final = 0.25
 """Between two looks at a suspect that is not gone, until its heartbeat comes or its session ends."""
-
-
-class Session(Protocol):
-    """A connection that heartbeats come over."""
-
-    def when_lost(self, callback: Callable[[], None]) -> None: ...
-
-
-class Controller(Protocol):
-    """The part that fences brokers: `ActiveController`."""
-
-    @property
-    def active(self) -> bool: ...
-    @property
-    def image(self) -> MetadataImage: ...
-    def fence(self, node_id: NodeId) -> None: ...
 
 
 class WatchedParts(Protocol):
@@ -73,7 +58,7 @@ class WatchSettings(NamedTuple):
 
 
 def watch_brokers(
-    network: Network, metadata: WatchedParts, controller: Controller, config: ServerConfig
+    network: Network, metadata: WatchedParts, controller: Fencing, config: ServerConfig
 ) -> Callable[[], None]:
     """Watch the brokers of the controller in this process; returns what ends that. `network` reaches brokers."""
     settings = WatchSettings(
@@ -92,13 +77,13 @@ def watch_brokers(
 class BrokerWatch:
     """All methods belong to the event loop's thread."""
 
-    def __init__(self, network: Network, controller: Controller, settings: WatchSettings) -> None:
+    def __init__(self, network: Network, controller: Fencing, settings: WatchSettings) -> None:
         self.fenced = 0
         """Brokers taken for dead, since the start."""
         self._network = network
         self._controller = controller
         self._settings = settings
-        self._sessions: dict[NodeId, Session] = {}
+        self._sessions: dict[NodeId, HeartbeatConnection] = {}
         """Where the last heartbeat came from."""
         self._suspects: dict[NodeId, asyncio.Task[None]] = {}
         self._fenced_epochs: dict[NodeId, int] = {}
@@ -108,7 +93,7 @@ class BrokerWatch:
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
         self._stopped = False
 
-    def heard(self, node_id: NodeId, epoch: int, session: Session) -> None:
+    def heard(self, node_id: NodeId, epoch: int, session: HeartbeatConnection) -> None:
         """A heartbeat of a registered broker came."""
         if self._fenced_epochs.get(node_id) == epoch:
             self._trusted[node_id] = self._fenced_epochs.pop(node_id)
@@ -133,7 +118,7 @@ class BrokerWatch:
             task.cancel()
         self._suspects.clear()
 
-    def _lost(self, node_id: NodeId, session: Session) -> None:
+    def _lost(self, node_id: NodeId, session: HeartbeatConnection) -> None:
         if self._sessions.get(node_id) is session:
             del self._sessions[node_id]
             self._suspect(node_id)

@@ -6,16 +6,18 @@ call; from another one the request goes over the wire, a client's in an Envelope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ottla.controller.decision import Decision
 from ottla.drivers.controller.active_controller import ActiveController, Heard
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.metadata.metadata_publisher import MetadataPublisher
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages import ApiKey
+
+if TYPE_CHECKING:
+    from ottla.drivers.controller.controller_ports import Watch
+    from ottla.quotas.usage import Permits
 
 NEWEST_VERSION = -1
 
@@ -26,24 +28,6 @@ class Requester(NamedTuple):
     principal: str = "User:ANONYMOUS"
     client_host: str = "127.0.0.1"
     client_id: str | None = None
-
-
-class Permits(Protocol):
-    """Mutations that the requester may still make (KIP-599; `ottla.quotas.usage.Permits`)."""
-
-    def take(self, partitions: int) -> bool: ...
-
-    def delay_ms(self) -> int: ...
-
-
-class Watch(Protocol):
-    """Hears what becomes of a request (`ottla.server.security.audited_changes.Watched`)."""
-
-    def heard(self, image: MetadataImage, decision: Decision[Any]) -> None: ...
-
-    def answering(self, response: Mapping[str, Any]) -> Generator[int, None, None]: ...
-
-    def failed(self, error: BaseException) -> None: ...
 
 
 THE_BROKER = Requester()

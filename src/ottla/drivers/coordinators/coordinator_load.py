@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import posixpath
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ottla.filesystem import FileSystem
 from ottla.metrics.windows import Windows
-from ottla.model import NO_PRODUCER_ID, Buffer, Offset, ProducerId
+from ottla.model import NO_PRODUCER_ID, Buffer, Offset
 from ottla.protocol.records.record_batch import (
     ABORT_KEY,
     COMMIT_KEY,
@@ -26,8 +26,10 @@ from ottla.protocol.records.record_batch import (
     iterate_batches,
     iterate_records,
 )
-from ottla.replication.replica_log import Slice
 from ottla.storage.recovery.damage import Damage, DamagedLog
+
+if TYPE_CHECKING:
+    from ottla.drivers.ports import LoadedCore, ReadableLog
 
 WHOLE = "what lies behind it was not looked at"
 RECORDS_BETWEEN_YIELDS = 1_000
@@ -36,21 +38,6 @@ RECORDS_BETWEEN_YIELDS = 1_000
 
 Decode: TypeAlias = Callable[[Buffer, Buffer | None], Any]
 """Key and value to a record for `replay`, or None for what is passed over. Raises MalformedRecord."""
-
-
-class LoadedCore(Protocol):
-    """A coordinator's state machine while it is loaded."""
-
-    def replay(self, record: Any, offset: Offset = ..., producer_id: ProducerId = ...) -> None: ...
-    def replay_transaction_end(self, producer_id: ProducerId, committed: bool) -> None: ...
-
-
-class ReadableLog(Protocol):
-    @property
-    def log_start_offset(self) -> Offset: ...
-    @property
-    def log_end_offset(self) -> Offset: ...
-    def read(self, offset: Offset, max_bytes: int, *, up_to: Offset) -> Slice | None: ...
 
 
 async def load(

@@ -12,12 +12,12 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ottla.clock import Clock, elapsed_s
 from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Now, Reply, Write
 from ottla.drivers.coordinators.coordinator_answers import ANSWERS_PER_TURN, Answers, Failure
-from ottla.drivers.coordinators.coordinator_load import Decode, LoadedCore, LoadTimes, load
+from ottla.drivers.coordinators.coordinator_load import Decode, LoadTimes, load
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.metadata.image import Endpoint
@@ -28,7 +28,7 @@ from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.log.validation import COORDINATOR
 
 if TYPE_CHECKING:
-    from ottla.drivers.ports import CoordinatorHost
+    from ottla.drivers.ports import CoordinatorHost, Core
 
 BUSY_LOOK_S = 0.05
 """Between two looks whether a log that is being truncated can be read. That takes as long as the disk does."""
@@ -39,17 +39,7 @@ RECORD_BYTES = 32
 """Bytes of a record beside its key and its value, at most."""
 
 
-class Core(LoadedCore, Protocol):
-    """A coordinator's state machine for one partition (`ottla.coordinator`)."""
-
-    def take(self) -> list[Any]: ...
-    def next_deadline(self) -> Millis | None: ...
-    def advance(self, now: Now) -> None: ...
-    def on_loaded(self, now: Now) -> None: ...
-    def unload(self, now: Now) -> None: ...
-
-
-C = TypeVar("C", bound=Core)
+C = TypeVar("C", bound="Core")
 
 
 class Pending:

@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.coordinator.effects import Marker
 from ottla.coordinator.transaction.effects import SendMarkers
@@ -23,12 +23,12 @@ from ottla.drivers.nodes.node_client import NodeClient
 from ottla.drivers.tasks import cancelled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.model import LeaderEpoch, NodeId, TopicPartition
+from ottla.model import NodeId, TopicPartition
 from ottla.network import Address
 from ottla.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
-    from ottla.drivers.ports import SenderHost
+    from ottla.drivers.ports import SenderHost, Sending
     from ottla.protocol.schemas.received import WriteTxnMarkersResponse
     from ottla.protocol.schemas.sent import WritableTxnMarker
 
@@ -60,19 +60,6 @@ _EXPECTED: Final = frozenset({
     ErrorCode.not_enough_replicas_after_append, ErrorCode.request_timed_out, ErrorCode.kafka_storage_error,
 })  # fmt: skip
 """Temporary errors; any other is retried too, and logged as an error."""
-
-
-class Sending(Protocol):
-    """One partition of the coordinator that has markers sent."""
-
-    @property
-    def is_serving(self) -> bool:
-        """False once the node has given it up: its markers are another node's business."""
-
-    @property
-    def coordinator_epoch(self) -> LeaderEpoch: ...
-
-    def written(self, markers: SendMarkers, partitions: Iterable[TopicPartition], /) -> None: ...
 
 
 class _Item(NamedTuple):

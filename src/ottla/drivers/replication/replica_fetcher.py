@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from ottla.clock import Clock
@@ -33,6 +33,7 @@ from ottla.replication.session_request import PartitionKey, SessionRequest
 from ottla.replication.throttle import Throttle
 
 if TYPE_CHECKING:
+    from ottla.drivers.ports import Logs
     from ottla.protocol.schemas import sent
 
 _LOG = logging.getLogger("ottla.replication")
@@ -75,13 +76,6 @@ class FetcherSettings(NamedTuple):
     response_bytes_max: int
     backoff_ms: int
     socket_timeout_ms: int
-
-
-class Logs(Protocol):
-    """Cuts logs in batches: `LogManager`."""
-
-    async def truncate(self, offsets: Mapping[Any, Offset]) -> Mapping[Any, KafkaError]: ...
-    async def start_over(self, offsets: Mapping[Any, Offset]) -> Mapping[Any, KafkaError]: ...
 
 
 class FetcherHost(NamedTuple):

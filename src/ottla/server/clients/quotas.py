@@ -31,11 +31,11 @@ from ottla.quotas.limits import IP, UNLIMITED, AddressLimits
 from ottla.quotas.usage import ClientQuota, ClientQuotas, Permits
 from ottla.server import dispatch
 from ottla.server.api import Call, Deferred, EncodedResponse, InOrder, Outcome, RequestContext, Response
-from ottla.server.connections.outbox import Slice
 
 if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.replication.fetch_session import FetchSession
+    from ottla.replication.replica_log import Slice
     from ottla.server import api
     from ottla.server.connections.connection import CompiledConnection
     from ottla.server.ports import Asking, MeteredNode

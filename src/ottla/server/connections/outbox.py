@@ -10,10 +10,13 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ottla.model import Buffer
 from ottla.network import MORE, Sender
+
+if TYPE_CHECKING:
+    from ottla.replication.replica_log import Slice
 
 GATHER_MAX = 512
 """Buffers in one sendmsg, half of the system's IOV_MAX."""
@@ -24,16 +27,6 @@ Part = Any
 
 _BUFFERS = (bytes, bytearray, memoryview)
 _INT32 = struct.Struct(">i")
-
-
-class Slice(Protocol):
-    """Bytes that still lie in a file: the connection sends them with sendfile, or reads them where it cannot."""
-
-    file: Any
-    position: int
-    length: int
-
-    def read(self) -> bytes: ...
 
 
 class EncodedResponse:

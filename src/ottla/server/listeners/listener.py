@@ -8,7 +8,7 @@ import errno
 import logging
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.clock import elapsed_s
@@ -27,6 +27,7 @@ from ottla.server.connections.receiving import Receiving
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from ottla.config.listener_settings import NodeSettings
     from ottla.network import AcceptFailed, Acceptor, MakeProtocol, Network
     from ottla.security.principal_mapping import PrincipalMapper
     from ottla.server.api import RequestContext
@@ -115,14 +116,6 @@ def _per_host(overrides: Any) -> dict[str, int]:
         host, _, count = item.rpartition(":")
         found[host.strip("[]")] = int(count)
     return found
-
-
-class NodeSettings(Protocol):
-    """The settings of a node, static and dynamic ones: `ServerConfig`."""
-
-    @property
-    def static(self) -> Mapping[str, str]: ...
-    def dynamic_text(self, name: str, /) -> str | None: ...
 
 
 def limit_of(config: NodeSettings, listener: str) -> int:

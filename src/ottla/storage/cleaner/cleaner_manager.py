@@ -8,28 +8,16 @@ share of what could be compacted.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.model import Millis, Offset
 from ottla.storage.config import LONG_MAX, LogConfig
 from ottla.storage.segments.index_file import RELATIVE_OFFSET_MAX
 
+if TYPE_CHECKING:
+    from ottla.storage.segments.segment_ports import CleanedSegment
 
-class SegmentFacts(Protocol):
-    """What planning asks of a segment."""
-
-    base_offset: Offset
-    size: int
-
-    @property
-    def max_timestamp(self) -> Millis: ...
-    def first_batch_timestamp(self) -> Millis: ...
-    def index_sizes(self) -> tuple[int, int]:
-        """Bytes of its offset index and its time index."""
-        ...
-
-
-S = TypeVar("S", bound=SegmentFacts)
+S = TypeVar("S", bound="CleanedSegment")
 
 GROUP_SEGMENTS_MAX = 64
 """The event loop waits while the files of a group are renamed, three or four of each segment. The next cleaning puts
@@ -67,7 +55,7 @@ def first_dirty_offset(cleaned: Offset | None, log_start: Offset, log_end: Offse
 
 
 def measure(
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[CleanedSegment],
     config: LogConfig,
     *,
     cleaned: Offset | None,
@@ -103,7 +91,7 @@ def measure(
     return Dirt(first_dirty, uncleanable, clean_bytes, dirty_bytes, _delay(dirty, config, now_ms))
 
 
-def _delay(dirty: Sequence[SegmentFacts], config: LogConfig, now_ms: Millis) -> Millis:
+def _delay(dirty: Sequence[CleanedSegment], config: LogConfig, now_ms: Millis) -> Millis:
     if config.max_compaction_lag_ms >= LONG_MAX:
         return 0
     stamps = [stamp for stamp in (each.first_batch_timestamp() for each in dirty) if stamp > 0]

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ottla.model import Millis, Offset
 from ottla.storage.config import LogConfig
 
-
-class SegmentFacts(Protocol):
-    """What retention asks of a segment."""
-
-    base_offset: Offset
-    size: int
-
-    def retention_timestamp(self) -> Millis: ...
+if TYPE_CHECKING:
+    from ottla.storage.segments.segment_ports import RetainedSegment
 
 
 def count_deletable(
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[RetainedSegment],
     config: LogConfig,
     *,
     log_start_offset: Offset,
