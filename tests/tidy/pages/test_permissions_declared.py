@@ -16,8 +16,8 @@ from ottla.registry.handlers import ROUTES
 from ottla.security.acls import SUPPORTED_OPERATIONS
 from ottla.server import api
 from ottla.server.api import Api
-from ottla.server.controller_handlers import CONTROLLER_TABLE, FORWARDABLE
-from ottla.server.handlers import OWN, TABLE
+from ottla.server.controller_handlers import CONTROLLER_TABLE
+from ottla.server.handlers import FORWARDABLE, OWN, TABLE
 from ottla.server.http.pages import ROUTES as PAGES
 from ottla.server.security.permissions import Need, Open
 from tools import permissions_page as render

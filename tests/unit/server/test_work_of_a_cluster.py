@@ -27,8 +27,8 @@ from ottla.network import SystemNetwork
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server import api
-from ottla.server.controller_handlers import CONTROLLER_TABLE, FORWARDABLE
-from ottla.server.handlers import TABLE
+from ottla.server.controller_handlers import CONTROLLER_TABLE
+from ottla.server.handlers import FORWARDABLE, TABLE
 from ottla.server.node import Node
 from tests import kio_oracle
 from tests.unit.server.counting import CALLS_MAX, PARTITIONS, ROWS, TOPIC, CountingLoop, arrays, filled, request

@@ -8,7 +8,7 @@ same on both kinds of listener is in `ottla.server.handlers`. Start at `broker_h
 from __future__ import annotations
 
 from ottla.protocol.messages import ApiKey
-from ottla.server.handlers import Served
+from ottla.server.handlers import FORWARDABLE, OWN, Served
 
 CONTROLLER_TABLE: dict[int, Served] = {
     ApiKey.FETCH: Served("controller_handlers.fetch", 4, 18),
@@ -56,19 +56,6 @@ CONTROLLER_TABLE: dict[int, Served] = {
 }
 
 OWN_FORWARDED: dict[int, Served] = {
-    ApiKey.STORE_USER_SCRAM_CREDENTIALS: Served("handlers.security.store_user_scram_credentials", 0, 0),
+    key: OWN[key]._replace(module=f"handlers.{OWN[key].module}") for key in sorted(FORWARDABLE & OWN.keys())
 }
 """APIs that Kafka does not have and that brokers forward. Only Ottla's nodes, commands and mirrors hear of them."""
-
-FORWARDABLE = frozenset(
-    {
-        ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.CREATE_PARTITIONS,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER,
-        ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN, ApiKey.UNREGISTER_CONTROLLER,
-        *OWN_FORWARDED,
-    }
-)  # fmt: skip
-"""APIs allowed in an Envelope (`forwardable` in Kafka's `ApiKeys`) among those served, and Ottla's own."""

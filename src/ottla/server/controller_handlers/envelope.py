@@ -17,7 +17,7 @@ from ottla.protocol.principal import decode_principal
 from ottla.security.acls import Operation
 from ottla.server import dispatch
 from ottla.server.api import OF_CONTROLLERS, Api, Call, RequestContext, api
-from ottla.server.controller_handlers import FORWARDABLE
+from ottla.server.handlers import FORWARDABLE
 from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.quorum_requests import (
     current_leader,
-    has_other_cluster,
     leader_endpoints,
     leader_error,
 )
+from ottla.server.metadata.forwarding import has_other_cluster
 from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from ottla.model import METADATA_TOPIC, NodeId
 from ottla.network import Address
 from ottla.quorum.voters import ReplicaKey
 from ottla.server.api import RequestContext
+from ottla.server.metadata.forwarding import has_other_cluster
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import (
@@ -26,12 +27,7 @@ if TYPE_CHECKING:
         FetchResponseNodeEndpoint,
         LeaderIdAndEpoch,
     )
-    from ottla.server.ports import Controlled, Member
-
-
-def has_other_cluster(node: Member, cluster_id: str | None) -> bool:
-    """A request without a cluster id is of any."""
-    return cluster_id is not None and cluster_id != node.cluster_id
+    from ottla.server.ports import Controlled
 
 
 def check_partition(

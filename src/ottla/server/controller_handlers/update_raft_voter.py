@@ -11,8 +11,9 @@ from ottla.protocol.internal.quorum_records import KRaftVersionRange, Voter, Vot
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
-from ottla.server.controller_handlers.quorum_requests import has_other_cluster, leader_endpoints
+from ottla.server.controller_handlers.quorum_requests import leader_endpoints
 from ottla.server.handlers.cluster.add_raft_voter import LISTENERS_MAX
+from ottla.server.metadata.forwarding import has_other_cluster
 from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:

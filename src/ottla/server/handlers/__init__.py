@@ -110,3 +110,16 @@ TABLE: dict[int, Served] = {
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: Served("groups.streams_group_topology_description_update", 0, 0),
     ApiKey.UNREGISTER_CONTROLLER: Served("cluster.unregister_controller", 0, 0),
 }
+
+FORWARDABLE = frozenset(
+    {
+        ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.ALTER_CONFIGS, ApiKey.CREATE_PARTITIONS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.DESCRIBE_QUORUM, ApiKey.UPDATE_FEATURES, ApiKey.UNREGISTER_BROKER,
+        ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER, ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS, ApiKey.ALTER_USER_SCRAM_CREDENTIALS, ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN, ApiKey.EXPIRE_DELEGATION_TOKEN, ApiKey.UNREGISTER_CONTROLLER,
+        ApiKey.STORE_USER_SCRAM_CREDENTIALS,
+    }
+)  # fmt: skip
+"""APIs allowed in an Envelope (`forwardable` in Kafka's `ApiKeys`) among those served, and Ottla's own."""

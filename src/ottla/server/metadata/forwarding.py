@@ -1,4 +1,5 @@
-"""Requests of clients that are the controller's to decide (KIP-590)."""
+"""Requests that are for another node: those of clients that are the controller's to decide (KIP-590), and those about
+the quorum that name another cluster."""
 
 from __future__ import annotations
 
@@ -8,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 from ottla.drivers.controller.controller_channel import LocalControllerChannel, Requester
 from ottla.drivers.cooperative import run_yielding
 from ottla.protocol.messages import ApiKey
-from ottla.server.connections.incremental_free import free_in_steps
 
 if TYPE_CHECKING:
     from ottla.server.api import RequestContext
+    from ottla.server.ports import Member
+
+
+def has_other_cluster(node: Member, cluster_id: str | None) -> bool:
+    """A request without a cluster id is of any."""
+    return cluster_id is not None and cluster_id != node.cluster_id
 
 
 def forwards_quorum_request(context: RequestContext) -> bool:
@@ -38,6 +44,8 @@ async def to_controller(context: RequestContext, asked: Mapping[str, Any]) -> An
         answer = await node.channel.send(
             ApiKey(context.api_key), asked, version=context.api_version, requester=_requester(context)
         )
+    from ottla.server.connections.incremental_free import free_in_steps  # an idle node does without
+
     held = [asked]
     del asked
     await run_yielding(free_in_steps(held))

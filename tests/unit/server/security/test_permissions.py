@@ -23,8 +23,8 @@ from ottla.replication.share.dead_letters import LostLetters
 from ottla.security.acls import Operation, ResourceType
 from ottla.server import api
 from ottla.server.api import Api
-from ottla.server.controller_handlers import CONTROLLER_TABLE, FORWARDABLE
-from ottla.server.handlers import OWN, TABLE
+from ottla.server.controller_handlers import CONTROLLER_TABLE
+from ottla.server.handlers import FORWARDABLE, OWN, TABLE
 from ottla.server.security.authorization import ERRORS, rules_changed
 from ottla.server.security.permissions import Need, Open, Refused
 from tests.unit.server.node import Client, batch, fetch_values, produce_values, running

@@ -14,8 +14,7 @@ from ottla.protocol.messages import ApiKey, plain_in_steps
 from ottla.quorum.voters import ReplicaKey, voter
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
-from ottla.server.controller_handlers.quorum_requests import has_other_cluster
-from ottla.server.metadata.forwarding import forwards_quorum_request, to_controller
+from ottla.server.metadata.forwarding import forwards_quorum_request, has_other_cluster, to_controller
 from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from ottla.metadata.features import SUPPORTED
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import OF_BROKERS, RequestContext, api
 from ottla.server.connections.client_facts import introduced
-from ottla.server.controller_handlers import FORWARDABLE
-from ottla.server.handlers import TABLE
+from ottla.server.handlers import FORWARDABLE, TABLE
 from ottla.server.listeners.listener import UNKNOWN
 from ottla.server.security.permissions import Open
 
