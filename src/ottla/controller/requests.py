@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.controller import brokers, configs, features, producer_ids, topics
+from ottla.controller import brokers, configs, features, topics
 from ottla.controller.bootstrap import MIN_ISR
 from ottla.controller.decision import Decider, Decision, Inputs, Request, Steps
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages import ApiKey
+
+
+def _allocate_producer_ids(image: MetadataImage, asked: Any, by: Inputs) -> Decision[Any]:
+    from ottla.controller import producer_ids  # no use for them at the start of a node
+
+    return producer_ids.allocate(image, asked)
+
 
 _DECIDERS: Mapping[int, Decider] = {
     ApiKey.CREATE_TOPICS: lambda image, asked, by: topics.create_topics(image, asked, by.config, by.random, by.permits),
@@ -34,7 +41,7 @@ _DECIDERS: Mapping[int, Decider] = {
     ApiKey.UNREGISTER_BROKER: lambda image, asked, by: brokers.unregister_broker(image, asked, by.config),
     ApiKey.UNREGISTER_CONTROLLER: lambda image, asked, by: brokers.unregister_controller(image, asked, by.node_id),
     ApiKey.CONTROLLER_REGISTRATION: lambda image, asked, by: brokers.register_controller(image, asked),
-    ApiKey.ALLOCATE_PRODUCER_IDS: lambda image, asked, by: producer_ids.allocate(image, asked),
+    ApiKey.ALLOCATE_PRODUCER_IDS: _allocate_producer_ids,
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import DIRECTORY_LOST, PartitionRegistration
@@ -20,7 +20,9 @@ from ottla.replication.commits import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Done, Of
 from ottla.replication.fetch_session import CachedPartition, tell
 from ottla.replication.purgatory import EVERYBODY, DelayedFetch, notify
 from ottla.replication.replica import AT_FIRST_LOOK, NEVER, Replica
-from ottla.replication.replica_log import Appended, ReplicaLog
+
+if TYPE_CHECKING:
+    from ottla.replication.replica_log import Appended, ReplicaLog
 
 __all__ = ["ACKS_ALL", "ACKS_LEADER", "ACKS_NONE", "Partition"]
 

@@ -101,7 +101,7 @@ async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | 
     fs = OsFileSystem()
     network = network or SystemNetwork(config.socket_send_buffer_bytes)
     node = Node(config, fs, SystemClock(), random.Random(os.urandom(16)), network)
-    node.on_halt, node.on_give_up = _halt, stop.set
+    node.failure.on_halt, node.failure.on_give_up = _halt, stop.set
     tell("starting", node)
     try:
         if not await _started(node, stop):
@@ -125,7 +125,7 @@ async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | 
 
 
 def _exit_code(node: Node) -> int:
-    return 0 if node.gave_up is None else 1
+    return 0 if node.failure.gave_up is None else 1
 
 
 def _halt() -> None:

@@ -12,23 +12,25 @@ import logging
 import posixpath
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ottla.clock import elapsed_s
-from ottla.drivers.cooperative import run_yielding, scheduler_of
+from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.coordinators.group_coordinator import GroupCoordinatorDriver
 from ottla.drivers.logs.log_cleaner import LogCleaner
 from ottla.drivers.metadata.metadata_services import MetadataServices
+from ottla.drivers.tasks import Background, LongWork, Repeated
 from ottla.errors import KafkaError, OttlaError
-from ottla.logs import errors_logged, fields
+from ottla.logs import fields
 from ottla.metadata.image import ConfigResourceType, Endpoint, MetadataImage, SecurityProtocol
 from ottla.metrics.instruments import NodeMetrics
-from ottla.model import SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla.replication.fetch_session import FetchSessionCache
 from ottla.server.api import OF_BROKERS, OF_CONTROLLERS, ApiSet
 from ottla.server.connections.receiving import Receiving
 from ottla.server.listeners.listener import ConnectionLimits
 from ottla.server.listeners.listening import bind, changing_quotas, check_address, limit, log_start, logged_in, over_tls
+from ottla.server.node_failure import NodeFailure
+from ottla.server.node_upkeep import NodeUpkeep
 from ottla.server.replicas.directory_events import DirectoryEvents
 from ottla.server.replicas.log_settings import LogSettings
 from ottla.server.replicas.replica_manager import ReplicaManager
@@ -51,9 +53,7 @@ if TYPE_CHECKING:
     from ottla.drivers.nodes.broker_clients import BrokerClients
     from ottla.drivers.replication.replication import Replication
     from ottla.filesystem import FileSystem
-    from ottla.metadata.delta import MetadataDelta
     from ottla.network import Network
-    from ottla.replication.partition import Partition
     from ottla.security.authorizer import Authorizer
     from ottla.server.clients.quotas import NodeQuotas
     from ottla.server.coordinators.share_groups import ShareParts
@@ -64,16 +64,11 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("ottla.node")
 
-T = TypeVar("T")
-
 PERIODIC_TASKS_SECONDS = 1.0
 """How often logs and groups look whether retention, flush.ms, expiry or a checkpoint is due."""
 SCRUB_AFTER_SECONDS = 60.0
 """When a node that had no records begins to look whether some are due to be read for damage."""
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-
-_COORDINATORS = {TRANSACTION_TOPIC: "transactions", SHARE_STATE_TOPIC: "share_coordinator"}
-"""Topics of coordinators that are made when they are needed."""
 
 COMPANIONS_SECONDS_MAX = 7.0
 """For the programs beside the node to end, before they are killed."""
@@ -86,18 +81,10 @@ class Node:
 
     companions: Sequence[asyncio.Task[None]] = ()
     """Programs beside the node that are its clients: they end before it stops serving."""
-    gave_up: str | None = None
-    """Why the node asked to be stopped; None while it did not."""
-    on_give_up: Callable[[], None] = staticmethod(lambda: None)
-    """Asks whoever runs the node to `stop` it."""
-    on_halt: Callable[[], None] = staticmethod(lambda: None)
-    """Ends the process there and then. Whoever runs the node sets this and `on_give_up`; without them it only logs why,
-    and refuses what it cannot do."""
     start_seconds = 0.0
     """How long `start` took."""
     _loaded = False
     """Whether the logs are known; until then closing them would call an unclean directory clean."""
-    _halting = False
 
     def __init__(
         self, config: ServerConfig, fs: FileSystem, clock: Clock, random: random_module.Random, network: Network
@@ -149,16 +136,18 @@ class Node:
         self.leaving = False
         """Whether `stop` was called; until others lead what this node led, it serves."""
         self.stopping = False
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        self._periodic_task: asyncio.Task[None] | None = None
-        """The periodic task, while it runs."""
+        self.failure = NodeFailure(lambda: self.stopping)
+        self._tasks = Background()
+        self.spawn = self._tasks.spawn
+        self.long_work = LongWork(fs).run
         self._closers: list[Callable[[], Coroutine[Any, Any, None]]] = []
         """Undo functions of `start` for `stop`, run in reverse order."""
-        self._long_work = asyncio.Lock()
+        self._upkeep = NodeUpkeep(self, self._closers)
+        self._periodic = Repeated(PERIODIC_TASKS_SECONDS, self._upkeep.periodic)
         self._mover: LogMover | None = None
         self.on_stop: list[Callable[[], None]] = []
         """Called when the node stops taking requests: whatever waits has to answer now."""
-        self.metadata.quorum.on_failure.append(lambda failure: self.halt(str(failure.message), failure))
+        self.metadata.quorum.on_failure.append(lambda failure: self.failure.halt(str(failure.message), failure))
 
     def _metadata(self, controllers: Network) -> MetadataServices:
         if not self.config.ottla_zookeeper_mode:
@@ -258,63 +247,6 @@ class Node:
 
         return share_parts(self, self._closers)
 
-    def _coordinate(self, partition: Partition) -> None:
-        """They hear of all other partitions themselves."""
-        topic = partition.topic_partition.topic
-        if partition.is_leader and topic in _COORDINATORS:
-            assert getattr(self, _COORDINATORS[topic])
-
-    # Following the metadata.
-
-    def _apply_settings(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """The dynamic settings of this node, and the quotas of its clients where nobody has to wait for them."""
-        if not self.serving:
-            list(changing_quotas(self, delta))  # at once
-        if any(resource.type == ConfigResourceType.BROKER for resource in delta.configs):
-            changed = self.config.apply_dynamic(
-                image.config(ConfigResourceType.BROKER, ""),
-                image.config(ConfigResourceType.BROKER, str(self.node_id)),
-            )
-            if self.tls is not None:
-                self.tls.settings_changed()
-            if changed:
-                _LOG.info("settings changed", extra=fields(names=",".join(sorted(changed))))
-                self.log_settings.changed()
-                self.cleaner.settings_changed()
-                limit(self)
-                if "cordoned.log.dirs" in changed and self.config.is_broker:
-                    self.directories.note_cordoned()
-                    self.lifecycle.say_now()
-                for topic in self.replicas.by_name:
-                    self.replicas.update_topic_config(image, topic)
-
-    def _apply(self, delta: MetadataDelta, image: MetadataImage) -> None:
-        """A metadata change: dynamic settings of this node first, since new logs take their defaults from them."""
-        self._apply_settings(delta, image)
-        has_others = self.away is not None or len(image.brokers) != (self.node_id in image.brokers)
-        pushed = any(resource.type == ConfigResourceType.CLIENT_METRICS for resource in delta.configs)
-        if self.serving or has_others or pushed:  # a node alone starts without
-            from ottla.server.metadata.metadata_changes import follow
-
-            follow(self, delta, image)
-        self.replicas.apply(delta, image)
-        if self.replication is None and self.replicas.has_peers:
-            self._start_replication()
-        if self.replication is not None:
-            self.replication.apply(delta, image)
-        if self.metadata.lifecycle.broker_epoch >= 0:
-            self.directories.note_placed()
-
-    def _start_replication(self) -> None:
-        from ottla.drivers.metadata.lost_brokers import LostBrokers
-        from ottla.drivers.replication.replication import Replication  # a node that is alone does without
-
-        self.replication = Replication(self)
-        lost = LostBrokers(self.network, self.inter_broker_listener, self.config.ottla_failover_confirm_ms / 1000)
-        self.lost = lost.epochs
-        self.replication.on_peer_lost.append(lambda node_id: lost.suspect(self.image.brokers.get(node_id)))
-        self._closers += (self.replication.stop, lost.stop)
-
     def log_mover(self) -> LogMover:
         """Made with the first move of a replica between log directories."""
         if self._mover is None:
@@ -323,22 +255,6 @@ class Node:
             self._mover = LogMover(self, self.spawn)
             self._closers.append(self._mover.stop)
         return self._mover
-
-    def give_up(self, why: str) -> None:
-        """Have this node stopped, as it cannot do what it is there for."""
-        self.gave_up = why
-        _LOG.critical("the node stops", extra=fields(error=why))
-        self.on_give_up()
-
-    def halt(self, why: str, error: BaseException) -> None:
-        """End the process as it stands, behind the present callback, as Kafka's broker halts: a disk failed that the
-        node cannot do without, and nothing more is to be written. There is no reason while the node stops anyhow. A
-        full disk leads here only where an fsync found it: what finds no room to be written is tried again."""
-        if self._halting or self.stopping:
-            return
-        self._halting = True
-        _LOG.critical("the node halts", extra=fields(error=why))
-        asyncio.get_running_loop().call_soon(self.on_halt)
 
     # Life.
 
@@ -363,7 +279,7 @@ class Node:
         if posixpath.normpath(config.metadata_log_dir) in self.logs.offline_dirs:
             raise OttlaError(f"{config.metadata_log_dir} holds the metadata log, without which a node cannot start")
         self._closers.append(self.metadata.stop)
-        self.metadata.publisher.on_failure = lambda failure: self.give_up(str(failure))
+        self.metadata.publisher.on_failure = lambda failure: self.failure.give_up(str(failure))
         try:
             usable = [path for path in self.config.log_dirs if posixpath.normpath(path) in online]
             await self.metadata.start(usable, self.controller_endpoints)
@@ -389,7 +305,7 @@ class Node:
             logs_s = await self._start_broker()
         else:
             logs_s = metadata_s
-            self.metadata.publisher.subscribe(self._apply_settings)
+            self.metadata.publisher.subscribe(self._upkeep.apply_settings)
         self.serving = True
         self.start_seconds = elapsed_s() - began_s
         log_start(self, metadata_s - began_s, logs_s - metadata_s)
@@ -412,19 +328,19 @@ class Node:
         self.groups = GroupCoordinatorDriver(self)
         self._closers.append(self.groups.stop)
         self.metadata.publisher.subscribe(
-            self._apply, before=self.replicas.prepare, after=self.replicas.schedule_deletions
+            self._upkeep.apply, before=self.replicas.prepare, after=self.replicas.schedule_deletions
         )
         bound = len(self.listeners)
         await self._join_cluster()
         self.groups.start(self.metadata.publisher)
-        self.replicas.on_leadership.append(self._coordinate)
+        self.replicas.on_leadership.append(self._upkeep.coordinate)
         for partition in self.replicas:
-            self._coordinate(partition)
+            self._upkeep.coordinate(partition)
         for listener in self.listeners[bound:]:
             await listener.accept()
         if self.logs.futures.unfinished:
             self.log_mover().resume()
-        self.spawn(self._run_periodic_tasks())
+        self.spawn(self._periodic.run())
         self._closers.append(self.cleaner.stop)
         self.cleaner.start()
         if self.logs.offline_logs or any(log.size_bytes for log in self.logs):
@@ -489,12 +405,8 @@ class Node:
         for listener in self.listeners:
             await listener.stop(drain_seconds_max=DRAIN_SECONDS_MAX)
         # What has begun is brought to an end: its thread goes on anyhow, and closing the logs would come in its way.
-        if self._periodic_task is not None:
-            await asyncio.wait([self._periodic_task])
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._periodic.wait_current()
+        await self._tasks.end()
         while self._closers:
             await self._closers.pop()()
         _LOG.log(level, "node stopped")
@@ -506,40 +418,3 @@ class Node:
             self.logs.shutdown(broker_epoch=-1 if registration is None else registration.epoch)
         else:
             self.logs.abandon()
-
-    async def long_work(self, work: Callable[[], T]) -> T:
-        """Do work on the records of a batch in a thread. One at a time: each may take the memory of a whole batch,
-        decompressed, and there are fewer processors than clients."""
-        async with self._long_work:
-            try:
-                return await self.fs.run(work)
-            finally:
-                scheduler_of(asyncio.get_running_loop()).give_back_soon()
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run something in the background until the node stops."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-        return task
-
-    async def _run_periodic_tasks(self) -> None:
-        while True:
-            await asyncio.sleep(PERIODIC_TASKS_SECONDS)
-            self._periodic_task = asyncio.get_running_loop().create_task(self._periodic_tasks())
-            await asyncio.shield(self._periodic_task)
-            self._periodic_task = None
-
-    async def _periodic_tasks(self) -> None:
-        """Run the due tasks. The failure of one does not stop the others. Raises nothing."""
-        now_ms = self.clock.now_ms()
-        with errors_logged(_LOG, "a periodic task"):
-            self.replicas.open_missing(self.image)
-            if self.replication is not None:  # for what could be opened now
-                self.replication.apply(None, self.image)
-            self.directories.note_placed()
-        with errors_logged(_LOG, "a periodic task"):
-            self.replicas.reconsider(int(asyncio.get_running_loop().time() * 1000))
-            self.logs.periodic(now_ms)
-        with errors_logged(_LOG, "a periodic task"):
-            await self.logs.background(now_ms)

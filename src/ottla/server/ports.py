@@ -138,6 +138,13 @@ class Share(Protocol):
     def groups(self) -> ShareGroups: ...
 
 
+class Failing(Protocol):
+    """Ends a node that cannot go on: `node_failure.NodeFailure`."""
+
+    def give_up(self, why: str, /) -> None: ...
+    def halt(self, why: str, error: BaseException, /) -> None: ...
+
+
 class DamagedLogs(Protocol):
     """`damaged_logs.DamagedLogs`."""
 
@@ -295,8 +302,8 @@ class ReplicaNode(Storing, Following, Protocol):
 class DirectoryNode(ReplicaNode, Protocol):
     """A node whose log directories the controller knows."""
 
-    def halt(self, why: str, error: BaseException, /) -> None: ...
-    def give_up(self, why: str, /) -> None: ...
+    @property
+    def failure(self) -> Failing: ...
 
 
 class ShareStateNode(Storing, Peering, Controlled, Protocol):

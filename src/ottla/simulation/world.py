@@ -173,7 +173,7 @@ class Machine:
         disk: Any = ProcessDisk(self, loop)
         random = world.time.stream(f"node/{loop.name}")
         self.node = node = Node(config, disk, ProcessClock(self), random, network)
-        node.on_halt, node.on_give_up = self._halted, self.stop
+        node.failure.on_halt, node.failure.on_give_up = self._halted, self.stop
         try:
             await node.start()
             world.counts["started"] += 1

@@ -259,9 +259,9 @@ def test_a_broker_that_cannot_report_a_failed_directory_stops() -> None:
         assert node is not None
         await cluster.until(lambda: SPARE in node.logs.offline_dirs)
         failed_s = cluster.world.time.now_s
-        await cluster.until(lambda: node.gave_up is not None)
+        await cluster.until(lambda: node.failure.gave_up is not None)
         assert cluster.world.time.now_s - failed_s == pytest.approx(TIMEOUT_S, abs=0.2)
-        assert node.gave_up is not None and SPARE in node.gave_up
+        assert node.failure.gave_up is not None and SPARE in node.failure.gave_up
         await cluster.until(lambda: victim.loop is None)
         assert cluster.world.counts["stopped"] == 1
         cluster.world.network.heal()

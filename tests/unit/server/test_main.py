@@ -31,14 +31,14 @@ def ended(directory: Path, what: str) -> tuple[int, str, bool]:
 
 
 def test_a_node_that_halts_writes_nothing_more(tmp_path: Path) -> None:
-    what = 'node.halt("the disk failed", OSError(errno.EIO, "no"))'
+    what = 'node.failure.halt("the disk failed", OSError(errno.EIO, "no"))'
     code, printed, clean = ended(tmp_path, what)
     assert (code, clean) == (1, False)
     assert 'FATAL ottla.node: the node halts error="the disk failed"' in printed
 
 
 def test_a_node_that_stops_anyhow_does_not_halt(tmp_path: Path) -> None:
-    what = 'node.on_stop.append(lambda: node.halt("the disk failed", OSError(errno.EIO, "no"))); stop.set()'
+    what = 'node.on_stop.append(lambda: node.failure.halt("the disk failed", OSError(errno.EIO, "no"))); stop.set()'
     assert ended(tmp_path, what) == (0, "", True)
 
 

@@ -47,13 +47,13 @@ from ottla.protocol.internal.group_records import (
 from ottla.protocol.internal.modern_group_records import SHARE, STREAMS
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
 from ottla.replication.partition import ACKS_ALL, Partition
-from ottla.replication.replica_log import Appended
 from ottla.storage.log.validation import COORDINATOR
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.group import Group
     from ottla.drivers.ports import CoordinatorHost, PublishedMetadata, Waiter
     from ottla.protocol.schemas.sent import ListedGroup
+    from ottla.replication.replica_log import Appended
 
 _LOG = logging.getLogger("ottla.groups")
 

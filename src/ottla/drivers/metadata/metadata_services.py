@@ -13,6 +13,7 @@ import posixpath
 import random as random_module
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -21,7 +22,6 @@ from ottla.controller.decision import Decide
 from ottla.drivers.controller.active_controller import ActiveController, ControllerSettings, first_decisions
 from ottla.drivers.controller.controller_activation import ControllerActivation
 from ottla.drivers.controller.controller_channel import ControllerChannel, LocalControllerChannel
-from ottla.drivers.coordinators.producer_ids import ProducerIds
 from ottla.drivers.metadata.broker_lifecycle import (
     SHUTDOWN_ANSWER_S,
     BrokerLifecycle,
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from ottla.drivers.controller.broker_watch import BrokerWatch
     from ottla.drivers.controller.controller_registration import ControllerRegistrar
     from ottla.drivers.controller.remote_controller_channel import RemoteControllerChannel
+    from ottla.drivers.coordinators.producer_ids import ProducerIds
     from ottla.network import Network
     from ottla.protocol.schemas.sent import ControllerRegistrationRequest
 
@@ -80,7 +81,6 @@ class MetadataServices:
     snapshots: SnapshotGenerator
     channel: ControllerChannel
     lifecycle: BrokerLifecycle
-    producer_ids: ProducerIds
     watch: BrokerWatch | None = None
     """Watches the brokers that reach this controller over a network."""
     controller: ActiveController | None = None
@@ -192,8 +192,14 @@ class MetadataServices:
         self.snapshots = SnapshotGenerator(quorum, publisher, clock, snapshot_settings(config))
         self.lifecycle = self._new_lifecycle()
         quorum.on_leader_change.append(self._meet_leader)
-        self.producer_ids = ProducerIds(self.channel, self.node_id, self.lifecycle)
         self._is_made = True
+
+    @cached_property
+    def producer_ids(self) -> ProducerIds:
+        """Made with the first idempotent producer that has no id."""
+        from ottla.drivers.coordinators.producer_ids import ProducerIds
+
+        return ProducerIds(self.channel, self.node_id, self.lifecycle)
 
     async def catch_up(self) -> None:
         """Returns when the image has what the controllers had committed when one of them first answered.

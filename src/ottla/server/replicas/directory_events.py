@@ -120,14 +120,15 @@ class DirectoryEvents:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_REPORT_SECONDS_MAX):
                 await self._node.lifecycle.reported(directory_id)
-        self._node.halt(why, error)
+        self._node.failure.halt(why, error)
 
     def not_reported(self, directory_id: UUID) -> None:
         """Stop: while this broker counts as alive, the partitions of a failed directory get no other leader."""
         ids = self._node.metadata.directory_ids
         path = next((path for path, each in ids.items() if each == directory_id), str(directory_id))
         limit_ms = self._node.config.log_dir_failure_timeout_ms
-        self._node.give_up(f"the controller could not be told in {limit_ms} ms that log directory {path} failed")
+        why = f"the controller could not be told in {limit_ms} ms that log directory {path} failed"
+        self._node.failure.give_up(why)
 
     # Cordoned directories.
 
