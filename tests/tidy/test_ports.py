@@ -1,4 +1,7 @@
-"""What is handed over is typed: no parameter or attribute that is a part of the node is `Any`."""
+"""What is handed over is typed: no parameter or attribute that is a part of the node is `Any`.
+
+What is asked of others stands in files of ports, each port once, and nobody asks for a whole node without a reason.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,13 @@ PARTS = {
     "network", "node", "outbox", "partition", "publisher", "quorum", "random", "registration", "replicas", "scheduler",
     "segment", "session", "shard",
 }  # fmt: skip
+
+WITH_A_WHOLE_NODE = {
+    "server/api.py", "server/connections/connection_ports.py", "server/coordinators/share_groups.py",
+    "server/dispatch.py", "server/http/shown.py", "server/listeners/listener.py", "server/listeners/listening.py",
+    "server/ports.py",
+}  # fmt: skip
+"""What makes contexts of requests, from which handlers reach everything, and the pages that show it."""
 
 
 def untyped(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -39,6 +49,26 @@ def test_parts_of_a_node_are_typed() -> None:
         found += [f"{path.relative_to(ROOT)}:{line}: {name}" for line, name in untyped(tree)]
     assert looked_at > 500
     assert found == [], "name the type, or a Protocol of what is needed"
+
+
+def test_few_ask_for_a_whole_node() -> None:
+    found = {
+        path.relative_to(SOURCE).as_posix()
+        for path in SOURCE.rglob("*.py")
+        if "NodePorts" in path.read_text(encoding="utf-8")
+    }
+    assert found == WITH_A_WHOLE_NODE, "name the narrow ports that are needed (server/ports.py)"
+
+
+def test_each_port_is_defined_once() -> None:
+    where: dict[str, list[str]] = {}
+    files = sorted(SOURCE.rglob("*ports.py"))
+    for path in files:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(path.relative_to(SOURCE).as_posix())
+    assert len(files) >= 6 and len(where) > 60
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}
 
 
 def test_it_would_be_found() -> None:

@@ -15,12 +15,15 @@ from __future__ import annotations
 import operator
 import random as random_module
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis, Offset
 from ottla.replication.purgatory import EVERYBODY
 from ottla.replication.replica import NEVER, Replica
+
+if TYPE_CHECKING:
+    from ottla.protocol.fetch import FetchPartition
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0
@@ -59,7 +62,7 @@ class CachedPartition:
         "session", "watched",
     )  # fmt: skip
 
-    def __init__(self, key: PartitionKey, request: Any) -> None:
+    def __init__(self, key: PartitionKey, request: FetchPartition) -> None:
         self.key = key
         self.request = request
         """The newest fetch request of this partition: offset, epochs, max bytes."""

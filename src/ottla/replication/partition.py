@@ -28,7 +28,6 @@ __all__ = ["ACKS_ALL", "ACKS_LEADER", "ACKS_NONE", "Partition"]
 
 LAG_MS_MAX = 30_000
 """Default of replica.lag.time.max.ms."""
-
 FOLLOWED_MS = 1000
 """A follower asks again after replica.fetch.wait.max.ms (500) at the latest, whatever there is to fetch."""
 

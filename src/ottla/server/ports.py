@@ -291,11 +291,11 @@ class NodePorts(Listening, Storing, Peering, Coordinating, Controlled, Protocol)
 # What needs more than one of them.
 
 
-class Following(Running, Controlled, Protocol):
+class WorkingNode(Running, Controlled, Protocol):
     """For work of a node's own that its metadata asks for."""
 
 
-class ReplicaNode(Storing, Following, Protocol):
+class ReplicaNode(Storing, WorkingNode, Protocol):
     """For what becomes of a damaged replica."""
 
 
@@ -318,5 +318,5 @@ class LoginNode(Listening, Reaching, Protocol):
     """A node that logs its clients in, and itself at others."""
 
 
-class AuditedNode(Listening, Following, Reaching, Protocol):
+class AuditedNode(Listening, WorkingNode, Reaching, Protocol):
     """A node with an audit log."""

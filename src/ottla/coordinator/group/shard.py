@@ -237,7 +237,7 @@ class GroupShard:
 
 
 def _heartbeat_of(group_type: str) -> Callable[[GroupState, Token, Any], None]:
-    def decide(state: GroupState, token: Token, request: Any) -> None:
+    def decide(state: GroupState, token: Token, request: ConsumerHeartbeat | StreamsHeartbeat) -> None:
         heartbeat = kind_of(group_type).heartbeat
         assert heartbeat is not None
         heartbeat(state, token, request)
@@ -245,7 +245,7 @@ def _heartbeat_of(group_type: str) -> Callable[[GroupState, Token, Any], None]:
     return decide
 
 
-def _describe_topology(state: GroupState, token: Token, request: Any) -> None:
+def _describe_topology(state: GroupState, token: Token, request: StreamsDescription) -> None:
     from ottla.coordinator.group.streams.descriptions import update  # for who has such groups
 
     update(state, token, request)

@@ -25,8 +25,9 @@ from ottla.telemetry.otlp import MalformedMetrics, read
 if TYPE_CHECKING:
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage
+    from ottla.protocol.schemas.received import PushTelemetryRequest
     from ottla.server.api import Handling, RequestContext
-    from ottla.server.ports import Following
+    from ottla.server.ports import WorkingNode
 
 EXPIRY_PERIOD_S: Final = 30.0
 """How often silent clients are looked for."""
@@ -35,7 +36,7 @@ EXPIRY_PERIOD_S: Final = 30.0
 class NodeTelemetry:
     """Telemetry of one node: its subscriptions, and the clients that push to it."""
 
-    def __init__(self, node: Following) -> None:
+    def __init__(self, node: WorkingNode) -> None:
         self._node = node
         self.clients = Clients(node.config.telemetry_max_bytes)
         for resource, configs in node.image.configs.items():
@@ -86,7 +87,7 @@ class NodeTelemetry:
             if found not in self.clients.instances:
                 return found
 
-    def pushed(self, context: RequestContext, request: Any) -> Handling[Any]:
+    def pushed(self, context: RequestContext, request: PushTelemetryRequest) -> Handling[Any]:
         """A client pushes metrics; yields the cost of reading them. Raises the KafkaError with which it is refused."""
         clients = self.clients
         instance_id = request.client_instance_id
@@ -132,7 +133,7 @@ def _attributes(context: RequestContext, instance_id: UUID) -> dict[str, str | N
     }
 
 
-def telemetry_of(node: Following) -> NodeTelemetry:
+def telemetry_of(node: WorkingNode) -> NodeTelemetry:
     """Made by the first subscription, or the first client that asks."""
     found: NodeTelemetry | None = vars(node).get("telemetry")
     if found is None:

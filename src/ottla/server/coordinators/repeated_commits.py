@@ -17,7 +17,7 @@ A commit of 20 partitions takes 112,000 instructions, 1.5 million by the handler
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.requests import OffsetCommit
 from ottla.drivers.coordinators.group_coordinator import NotBatched
@@ -37,6 +37,9 @@ from ottla.server.api import RequestContext
 from ottla.server.connections.outbox import Outbox
 from ottla.server.security.authorization import allowed
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import OffsetCommitRequest
+
 SHAPES_MAX = 16
 """Shapes that are kept for a connection and version; beyond, and beyond SHAPES_BYTES_MAX, the oldest is evicted."""
 SHAPES_BYTES_MAX = 262_144
@@ -49,7 +52,7 @@ _CORRELATION = slice(4, 8)
 class _Known:
     """A commit that was understood once."""
 
-    def __init__(self, context: RequestContext, request: Any, shape: CommitShape) -> None:
+    def __init__(self, context: RequestContext, request: OffsetCommitRequest, shape: CommitShape) -> None:
         self.node = context.node
         self.shape = shape
         self.asked = OffsetCommit(
@@ -137,7 +140,7 @@ class RepeatedCommits:
         return b""
 
 
-def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
+def learn(context: RequestContext, request: OffsetCommitRequest, frame: memoryview) -> None:
     """Remember a commit of which no partition can fail alone."""
     session = context.session
     if context.api_version < LEADER_EPOCHS_SINCE or session is None or len(frame) > SHAPES_BYTES_MAX:
@@ -152,7 +155,7 @@ def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
     repeated.learn(_Known(context, request, shape))
 
 
-def _partitions(context: RequestContext, request: Any) -> list[CommittedPartition]:
+def _partitions(context: RequestContext, request: OffsetCommitRequest) -> list[CommittedPartition]:
     """The committed partitions; empty if one does not exist, comes twice, has too much metadata or is forbidden."""
     readable = allowed(context, Operation.READ)
     image = context.node.image

@@ -8,13 +8,16 @@ which are counted, and before version 10, where the names of topics are the meta
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.coordinator.group import offsets
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.wire import FetchedGroup
 from ottla.server.api import EncodedResponse, RequestContext
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import OffsetFetchRequest
 
 KNOWN_MAX = 8
 """Requests that are kept for a connection and version; beyond, the oldest is evicted."""
@@ -29,7 +32,7 @@ class _Known:
 
     __slots__ = ("group_id", "head", "request", "rest", "version")
 
-    def __init__(self, request: Any, group_id: str, version: Any, answer: bytes) -> None:
+    def __init__(self, request: OffsetFetchRequest, group_id: str, version: Any, answer: bytes) -> None:
         self.request = request
         self.group_id = group_id
         self.version = version
@@ -48,7 +51,7 @@ class RepeatedOffsetFetches:
         self.made: _Known | None = None
         """The answer that was made last, whose frame `learn` knows."""
 
-    def learn(self, frame: memoryview, request: Any) -> None:
+    def learn(self, frame: memoryview, request: OffsetFetchRequest) -> None:
         made, self.made = self.made, None
         if made is not None and made.request is request:
             self._known[bytes(frame[_AFTER_CORRELATION:])] = made
@@ -68,7 +71,9 @@ class RepeatedOffsetFetches:
         return known.head + frame[4:8] + known.rest
 
 
-def note(context: RequestContext, request: Any, groups: list[FetchedGroup], response: EncodedResponse) -> None:
+def note(
+    context: RequestContext, request: OffsetFetchRequest, groups: list[FetchedGroup], response: EncodedResponse
+) -> None:
     """Keep an answer that was just made until `learn`, if it may be given again."""
     if context.api_version >= VERSIONS_END or len(groups) != 1 or response.length > ANSWER_BYTES_MAX:
         return
@@ -91,7 +96,7 @@ def note(context: RequestContext, request: Any, groups: list[FetchedGroup], resp
     repeated.made = _Known(request, group.group_id, version, b"".join(response.parts))
 
 
-def learn(context: RequestContext, request: Any, frame: memoryview) -> None:
+def learn(context: RequestContext, request: OffsetFetchRequest, frame: memoryview) -> None:
     """Remember a request that was answered at once."""
     repeated = getattr(context.session, "shortcuts", {}).get(ApiKey.OFFSET_FETCH << 16 | context.api_version)
     if repeated is not None:

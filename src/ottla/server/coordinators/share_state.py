@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ottla.coordinator.share.requests import StateRequest, StateRow
 from ottla.errors import ErrorCode, KafkaError
@@ -16,6 +16,23 @@ from ottla.model import ZERO_UUID
 from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.server.api import ROW_COST, Handling, RequestContext, Response
 from ottla.server.connections.long_answers import RowsOf
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import (
+        DeleteShareGroupStateRequest,
+        InitializeShareGroupStateRequest,
+        ReadShareGroupStateRequest,
+        ReadShareGroupStateSummaryRequest,
+        WriteShareGroupStateRequest,
+    )
+
+    AnyStateRequest: TypeAlias = (
+        DeleteShareGroupStateRequest
+        | InitializeShareGroupStateRequest
+        | ReadShareGroupStateRequest
+        | ReadShareGroupStateSummaryRequest
+        | WriteShareGroupStateRequest
+    )
 
 WRITE_COST: Final = 50
 """Cost of writing a record."""
@@ -50,7 +67,7 @@ _MESSAGES: Final = {
 }
 
 
-def on_error(context: RequestContext, request: Any, error: KafkaError) -> Response:
+def on_error(context: RequestContext, request: AnyStateRequest, error: KafkaError) -> Response:
     def refused(topic: Any) -> dict[str, Any]:
         failed = {"error_code": error.code, "error_message": error.message}
         rows = RowsOf(topic.partitions, lambda row: {"partition": row.partition, **failed})
@@ -60,7 +77,7 @@ def on_error(context: RequestContext, request: Any, error: KafkaError) -> Respon
 
 
 def ask_each(
-    context: RequestContext, request: Any, what: str, read: Read, *, needs_partitions: bool = True
+    context: RequestContext, request: AnyStateRequest, what: str, read: Read, *, needs_partitions: bool = True
 ) -> Handling[Any]:
     """The answer to a request. `what` says in an error what could not be done. `needs_partitions`: the answer is empty
     where one topic has none."""

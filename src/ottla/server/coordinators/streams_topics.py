@@ -15,7 +15,7 @@ from ottla.model import Millis
 from ottla.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
-    from ottla.server.ports import Following
+    from ottla.server.ports import WorkingNode
 
 ERRORS_MAX: Final = 1_000
 """Topics of which it is remembered that they cannot be created; a client may name any number."""
@@ -23,7 +23,7 @@ SHOWN_MAX: Final = 3
 _DEFAULT_REPLICATION: Final = -1
 
 
-_OF_NODES: WeakKeyDictionary[Following, StreamsTopics] = WeakKeyDictionary()
+_OF_NODES: WeakKeyDictionary[WorkingNode, StreamsTopics] = WeakKeyDictionary()
 
 
 class _Failure(NamedTuple):
@@ -32,7 +32,7 @@ class _Failure(NamedTuple):
     """Time of the next attempt, on the clock of the event loop."""
 
 
-def streams_topics(node: Following) -> StreamsTopics:
+def streams_topics(node: WorkingNode) -> StreamsTopics:
     """The node's instance, created with the first streams group that misses a topic."""
     found = _OF_NODES.get(node)
     if found is None:
@@ -43,7 +43,7 @@ def streams_topics(node: Following) -> StreamsTopics:
 class StreamsTopics:
     """All methods belong to the event loop's thread."""
 
-    def __init__(self, node: Following) -> None:
+    def __init__(self, node: WorkingNode) -> None:
         self._node = ref(node)  # or the table, which goes by nodes, would keep every node that there was
         self._in_flight: set[str] = set()
         self._failed: dict[str, _Failure] = {}
@@ -72,7 +72,7 @@ class StreamsTopics:
         return ", ".join(found[:SHOWN_MAX]) + (f" and {more} more" if more > 0 else "")
 
     async def _create(
-        self, node: Following, topics: list[InternalTopic], requester: Requester, backoff_seconds: float
+        self, node: WorkingNode, topics: list[InternalTopic], requester: Requester, backoff_seconds: float
     ) -> None:
         request = {
             "topics": [_creatable(each) for each in topics],

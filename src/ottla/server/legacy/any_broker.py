@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import OFFSETS_TOPIC
@@ -17,6 +17,9 @@ from ottla.network import Address
 from ottla.protocol import messages
 from ottla.server.api import Deferred, Handling, RequestContext
 from ottla.server.metadata import topic_creation
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import OffsetCommitRequest, OffsetFetchRequest
 
 PATIENCE_SECONDS: Final = 5.0
 """A client waits for 10 seconds or more."""
@@ -27,7 +30,10 @@ ELSEWHERE: Final = frozenset({
 
 
 def anywhere(
-    context: RequestContext, request: Any, version: int, locally: Callable[[], Handling[Any]]
+    context: RequestContext,
+    request: OffsetCommitRequest | OffsetFetchRequest,
+    version: int,
+    locally: Callable[[], Handling[Any]],
 ) -> Handling[Mapping[str, Any]]:
     """The answer of the group's coordinator. `locally` asks this node, `version` is that of `request`."""
     loop, node = asyncio.get_running_loop(), context.node
@@ -74,7 +80,9 @@ def _is_elsewhere(response: Mapping[str, Any]) -> bool:
     return any(row["error_code"] in ELSEWHERE for topic in response["topics"] for row in topic["partitions"])
 
 
-async def _asked(context: RequestContext, address: Address, request: Any, version: int) -> Any:
+async def _asked(
+    context: RequestContext, address: Address, request: OffsetCommitRequest | OffsetFetchRequest, version: int
+) -> Any:
     """The coordinator's answer, as plain mappings. Raises KafkaError."""
     node = context.node
     name = f"broker-{node.node_id}-old-offsets"

@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping
 from functools import cache
 from typing import Any
 
+from ottla.errors import KafkaError
 from ottla.model import Buffer
 from ottla.protocol import schemas
 from ottla.protocol.messages import ApiKey
@@ -84,7 +85,7 @@ def with_versions(modern: Api, legacy: Legacy, removed: tuple[int, int]) -> Api:
     def handle(context: RequestContext, request: Any) -> Any:
         return (modern if context.api_version > last else legacy).handle(context, request)
 
-    def on_error(context: RequestContext, request: Any, error: Any) -> Any:
+    def on_error(context: RequestContext, request: Any, error: KafkaError) -> Any:
         return (modern if context.api_version > last else legacy).on_error(context, request, error)
 
     def learn(context: RequestContext, request: Any, frame: memoryview) -> None:

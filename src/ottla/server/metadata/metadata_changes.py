@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from ottla.drivers.metadata.away_brokers import AwayBrokers
     from ottla.metadata.delta import MetadataDelta
     from ottla.metadata.image import MetadataImage
-    from ottla.server.ports import Following
+    from ottla.server.ports import WorkingNode
 
-    class FollowingNode(Following, Protocol):
+    class FollowingNode(WorkingNode, Protocol):
         """A node, for what follows its metadata."""
 
         away: AwayBrokers | None

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ottla.metadata.image import MetadataImage
     from ottla.server.api import RequestContext
     from ottla.server.listeners.listener import Listener
-    from ottla.server.ports import Controlled, Following, Listening
+    from ottla.server.ports import Controlled, Listening, WorkingNode
     from ottla.server.security.audit import Audit
 
-    class AuthorizedNode(Listening, Following, Protocol):
+    class AuthorizedNode(Listening, WorkingNode, Protocol):
         """A node, for its authorizer."""
 
         @property
