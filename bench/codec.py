@@ -31,7 +31,7 @@ from bench.method.counted import totals
 from bench.tables import Row, Run, Section, table
 from peers.kafka import install, java
 from tests.conformance.clients import build
-from tests.conformance.share_process import Program
+from tests.conformance.line_program import Program
 
 ACTIONS = ("decode", "encode")
 PYTHON = ("ottla", "kio")

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from ottla.protocol.messages import ApiKey
 from tests.cluster.admin import ask
 from tests.conformance.groups.share_consumers import ClientFails, Consumer, Delivered
-from tests.conformance.share_process import Program
+from tests.conformance.line_program import Program
 
 FLUSH_S = 180.0
 RELEASED = 0.1

@@ -31,7 +31,7 @@ from ottla.testing.process import reserve
 from peers.kafka import cache
 from tests.cluster.admin import until
 from tests.cluster.processes import QUICK, ottla_quorum, start_together
-from tests.conformance.share_process import Program, java_program
+from tests.conformance.line_program import Program, java_program
 from tests.node import NodeProcess
 
 TOPIC = "both"

@@ -13,7 +13,7 @@ from tests.cluster.share_workers import Seen, ShareWriter, Worker, backlog
 from tests.conformance.groups.share_consumers import GO, JAVA, Consumer, configure, program
 from tests.conformance.groups.test_share_groups import from_the_start, lag, share_consume
 from tests.conformance.libraries.test_java_tools import console_produce
-from tests.conformance.share_process import Program
+from tests.conformance.line_program import Program
 from tests.conformance.shell import Shell
 
 SETTINGS = {

@@ -16,8 +16,8 @@ from peers.kafka import free_port
 from tests.conformance.cli.test_cli import ottla
 from tests.conformance.clients.test_java import create
 from tests.conformance.groups.share_consumers import JAVA, Consumer, configure, program
+from tests.conformance.line_program import Program
 from tests.conformance.operations.operations import eventually
-from tests.conformance.share_process import Program
 from tests.node import NodeProcess
 
 HOURS_AGO_MS = 2 * 3_600_000

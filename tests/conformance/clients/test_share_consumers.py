@@ -22,7 +22,7 @@ from tests.conformance.groups.share_consumers import (
     version,
     write,
 )
-from tests.conformance.share_process import Program
+from tests.conformance.line_program import Program
 from tests.node import NodeProcess
 
 EXTERNAL = os.environ.get("OTTLA_TEST_BOOTSTRAP")

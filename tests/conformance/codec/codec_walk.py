@@ -24,7 +24,7 @@ from ottla.protocol.messages import MalformedRequest
 from tests.conformance.codec.codec_subjects import Subject, Unknown, subject_of
 from tests.conformance.codec.codec_values import UNSAID, Dice, Length, Tree, draw, from_json, to_json, written
 from tests.conformance.codec.message_definitions import RELEASE, Definition, definitions
-from tests.conformance.share_process import MARK, java_program
+from tests.conformance.line_program import MARK, java_program
 
 LIMIT_S: Final = 900
 VERSIONS_AT_ONCE: Final = 64

@@ -23,7 +23,7 @@ from ottla.znodes.checking import decode_migration
 from ottla.znodes.reading import made_up_id
 from ottla.znodes.tree import BadZnode, desanitized, sanitized, to_json
 from ottla.znodes.unfinished import decode_reassignments
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 
 COUNT = int(os.environ.get("OTTLA_TEST_ZNODES", "100"))
 REFUSED = "refused"

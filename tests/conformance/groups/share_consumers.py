@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 
 from ottla.protocol.messages import ApiKey
 from tests.conformance.clients import build
+from tests.conformance.line_program import Program, java_program
 from tests.conformance.pair import Wire
-from tests.conformance.share_process import Program, java_program
 from tests.oracle import RELEASE
 
 LIMIT_S = 120.0

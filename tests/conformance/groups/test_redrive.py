@@ -20,8 +20,8 @@ from peers.kafka import cache
 from tests.conformance.groups.raw_share_member import GROUP, alter, create, raise_share_version
 from tests.conformance.groups.share_consumers import Consumer, Delivered, write
 from tests.conformance.groups.test_dead_letters import SETTINGS, letters, run
+from tests.conformance.line_program import Program, java_program
 from tests.conformance.pair import Wire
-from tests.conformance.share_process import Program, java_program
 from tests.node import NodeProcess
 from tests.unit.client.test_producing import read
 

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from tests.conformance.groups.raw_share_member import GROUP, alter, create
 from tests.conformance.groups.share_consumers import GO, JAVA, Consumer, Delivered, configure, program, write
-from tests.conformance.share_process import Program
+from tests.conformance.line_program import Program
 from tests.node import NodeProcess
 
 SETTINGS = {"group.share.min.heartbeat.interval.ms": "500", "group.share.heartbeat.interval.ms": "500"}

@@ -25,7 +25,7 @@ from ottla.security.acls import (
     ResourceType,
 )
 from ottla.security.authorizer import Authorizer
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 
 QUESTIONS = 20
 """Requests for each set of ACLs."""

@@ -18,7 +18,7 @@ from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
 from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.share_partition import LoadedState, SharePartition
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 
 MEMBERS = ("a", "b", "c")
 LOCK_MS = 1_000

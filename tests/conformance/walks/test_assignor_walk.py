@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from ottla.coordinator.group.assignors import ASSIGNORS, Assignment, MemberSpec
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 
 WALKS = 60
 STEPS = 25

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 from tests.conformance.walks.authorizer_walk import differences, filter_differences, supported_differences
 
 PAIRS = 20_000

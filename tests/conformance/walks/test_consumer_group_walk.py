@@ -38,7 +38,7 @@ from ottla.coordinator.group.requests import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.codec import encode_into
 from ottla.protocol.internal.group_records import encode_key, encode_value
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 from tests.conformance.walks.consumer_group_texts import (
     MADE_ID,
     Owned,

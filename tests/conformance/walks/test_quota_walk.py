@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.quotas.arithmetic import Rate, TokenBucket, Windows, delay_ms, refill_ms
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 
 START_MS = 1_700_000_000_000
 STEPS = 400

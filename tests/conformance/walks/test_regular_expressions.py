@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from ottla.protocol.regular_expression import InvalidRegularExpression, RegularExpression
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 
 PATTERNS = 4_000
 LEAST = {"invalid": 300, "matches": 2_000, "does not": 5_000}

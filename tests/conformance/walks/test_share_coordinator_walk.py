@@ -23,7 +23,7 @@ from ottla.protocol.internal.share_records import (
     decode_record,
     encode_record,
 )
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 from tests.unit.coordinator.share_harness import ShareDriver
 
 WALKS = 40

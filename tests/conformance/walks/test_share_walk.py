@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 from tests.conformance.walks.share_walk import STEPS, KafkaFails, Walk
 
 WALKS = 60

@@ -42,7 +42,7 @@ from ottla.protocol.internal.streams_group_records import (
     StreamsGroupTopologyValue,
     Subtopology,
 )
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 from tests.conformance.walks.consumer_group_texts import shown, split, without_order
 from tests.conformance.walks.coordinator_walk import grown, register_brokers, removed
 from tests.conformance.walks.test_streams_walk import comparable

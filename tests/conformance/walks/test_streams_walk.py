@@ -21,7 +21,7 @@ from ottla.protocol.internal.streams_group_records import (
     TopicConfig,
     TopicInfo,
 )
-from tests.conformance.share_process import Lines
+from tests.conformance.line_program import Lines
 
 WALKS = 40
 STEPS = 25
