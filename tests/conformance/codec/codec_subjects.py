@@ -11,9 +11,12 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from ottla.protocol import messages
+from ottla.protocol import messages, schemas
 from ottla.protocol.internal import codec, group_records
 from ottla.protocol.internal.modern_group_records import ModernKey
+from ottla.protocol.layout import Malformed
+from ottla.protocol.reader import read_struct
+from ottla.protocol.writer import write_struct
 from tests.conformance.codec.codec_values import Dice, Tree, draw, written
 from tests.conformance.codec.message_definitions import Definition, Field, Struct
 
@@ -107,6 +110,21 @@ class Response(Subject):
         ]
 
 
+class Principal(Subject):
+    """The principal in an Envelope: the layout that `protocol/principal.py` reads and writes by."""
+
+    def read(self, body: bytes) -> Tree:
+        layout = schemas.layout(self.name, self.version)
+        try:
+            found: Tree = messages.plain(read_struct(layout, body, 0))
+        except Malformed as error:
+            raise messages.malformed(layout, self.version, error) from error
+        return found
+
+    def write(self, values: Tree) -> bytes:
+        return write_struct(schemas.layout(self.name, self.version), values)
+
+
 class Record(Subject):
     fills_its_frame = True
 
@@ -165,6 +183,8 @@ def subject_of(definition: Definition, version: int) -> Subject:
         return (Request if definition.type == "request" else Response)(definition, version)
     if definition.name.endswith("Key") and definition.api_key in GROUP_KEYS and "group" in definition.java_class:
         return GroupKey(definition, version)
+    if definition.name == "DefaultPrincipalData":
+        return Principal(definition, version)
     if record_class(definition.name) is None:
         raise Unknown(f"{definition.name} v{version}")
     return Record(definition, version)

@@ -19,7 +19,7 @@ SEED = int(os.environ.get("OTTLA_TEST_SEED", "32"))
 NIGHTLY_ROUNDS = 30
 NOT_SHARED = {
     "ConsumerProtocolAssignment", "ConsumerProtocolSubscription",  # clients write them; assignors read them by hand
-    "RequestHeader", "ResponseHeader", "DefaultPrincipalData",  # by hand
+    "RequestHeader", "ResponseHeader",  # by hand
     "ControlRecordTypeSchema", "EndTxnMarker", "ProducerSnapshot",  # a few numbers each, by hand
     "AbortedTxn",  # by hand, below
     "QuorumStateData",  # is written as JSON
