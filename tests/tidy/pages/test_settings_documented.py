@@ -79,6 +79,6 @@ def test_the_table_of_settings_without_effect_names_each_once_and_no_other() -> 
 
 
 def test_settings_are_read_as_attributes() -> None:
-    """A name in brackets has no type: `config["log.dirs"]`."""
-    found = [each for text in sources() for each in re.findall(r'config\["[a-z0-9.]+"\]', text)]
+    """A name in brackets has no type: `config["log.dirs"]`, in single quotes where it stands in an f-string."""
+    found = [each for text in sources() for each in re.findall(r"""config\[["'][a-z0-9.]+["']\]""", text)]
     assert sorted(found) == ['config["advertised.listeners"]'], "read them by attribute (config/typed.py)"

@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.model import ZERO_UUID
+from ottla.protocol import fetch, offset_block, produce, schemas
 from ottla.protocol.messages import (
+    FLEXIBLE_SINCE,
+    REMOVED,
     ApiKey,
     MalformedRequest,
     decode_request,
@@ -78,3 +81,20 @@ def test_flexible_versions() -> None:
     assert not is_flexible(ApiKey.SASL_HANDSHAKE, 1)
     assert is_flexible(ApiKey.DESCRIBE_CLUSTER, 0)
     assert encode_response(ApiKey.API_VERSIONS, 3, 1, {"api_keys": []})[:4] == b"\0\0\0\1"
+
+
+@pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.name)
+def test_flexible_versions_are_those_of_the_schemas(key: ApiKey) -> None:
+    """They are written down twice: a header is read before a node has loaded the table of schemas."""
+    for kind in ("request", "response"):
+        name = schemas.api_message(kind, key)
+        for each in {name, name + REMOVED} & {*schemas.names(), *schemas.names("3.9")}:
+            versions, flexible = schemas.schema(each).versions, schemas.schema(each).flexible
+            for version in range(versions[0], versions[1] + 1):
+                assert is_flexible(key, version) == (flexible[0] <= version <= flexible[1]), (each, version)
+
+
+def test_codecs_by_hand_are_flexible_when_the_schemas_are() -> None:
+    assert fetch.FLEXIBLE_SINCE == FLEXIBLE_SINCE[ApiKey.FETCH]
+    assert produce.FLEXIBLE_SINCE == FLEXIBLE_SINCE[ApiKey.PRODUCE]
+    assert offset_block.FLEXIBLE_SINCE == FLEXIBLE_SINCE[ApiKey.OFFSET_COMMIT]

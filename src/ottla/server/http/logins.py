@@ -121,7 +121,7 @@ def mechanisms_of(config: ServerConfig, *, unless_set: str = "", users_elsewhere
     usable = tuple(each for each in USABLE if each in names)
     if not usable:
         raise OttlaError(
-            f"the HTTP port asks for a login (ottla.http.security.protocol={config['ottla.http.security.protocol']}), "
+            f"the HTTP port asks for a login (ottla.http.security.protocol={config.ottla_http_security_protocol}), "
             f"but none of {', '.join(names) or 'no mechanism'} is of HTTP: set {PREFIX}{HTTP.lower()}."
             f"sasl.enabled.mechanisms to some of {', '.join(USABLE)}"
         )
