@@ -222,24 +222,24 @@ def decode_in_steps(version: int, frame: Buffer, position: int) -> Generator[int
     """The request whose body starts at `position`; yields the cost of many partitions. Raises MalformedRequest."""
     flexible = version >= FLEXIBLE_SINCE
     request = FetchRequest(0, 0, 0, [])
-    if version < _REPLICA_STATE_SINCE:
+    if version < _REPLICA_STATE_SINCE:  # KIP-903 moves it to a tag, with the broker's epoch
         (request.replica_id,) = INT32.unpack_from(frame, position)
         position += 4
     request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level = _LIMITS.unpack_from(
         frame, position
     )
     position += _LIMITS.size
-    if version >= _SESSIONS_SINCE:
+    if version >= _SESSIONS_SINCE:  # without them a fetch has no session (KIP-227)
         request.session_id, request.session_epoch = _SESSION.unpack_from(frame, position)
         position += 8
     request.topics, position = yield from _read_topics(version, frame, position)
     if version >= _SESSIONS_SINCE:
         request.forgotten_topics, position = yield from _read_forgotten(version, frame, position)
-    if version >= _RACK_SINCE:
+    if version >= _RACK_SINCE:  # for the choice of a replica near by (KIP-392)
         request.rack_id, position = read_name(frame, position, flexible)
     if flexible and frame[position]:
         tags, _ = read_tags(frame, position)
-        if 0 in tags:
+        if 0 in tags:  # voters of the metadata log say it (KIP-595)
             request.cluster_id, _ = read_string(frame, tags[0][0], True)
         if 1 in tags and version >= _REPLICA_STATE_SINCE:
             request.replica_id, request.replica_epoch = _REPLICA_STATE.unpack_from(frame, tags[1][0])
@@ -252,10 +252,10 @@ decode_request = without_pauses(decode_in_steps)
 def _partition_layout(version: int) -> tuple[struct.Struct, tuple[int, ...]]:
     """The fixed part of a partition, and where each of FetchPartition's first six fields is in it (-1: absent)."""
     names = ["partition"]
-    names += ["current_leader_epoch"] if version >= _LEADER_EPOCH_SINCE else []
+    names += ["current_leader_epoch"] if version >= _LEADER_EPOCH_SINCE else []  # fences old leaders (KIP-320)
     names += ["fetch_offset"]
-    names += ["last_fetched_epoch"] if version >= FLEXIBLE_SINCE else []
-    names += ["log_start_offset"] if version >= _START_OFFSET_SINCE else []
+    names += ["last_fetched_epoch"] if version >= FLEXIBLE_SINCE else []  # finds where logs diverge (KIP-595)
+    names += ["log_start_offset"] if version >= _START_OFFSET_SINCE else []  # the follower's (KIP-107)
     names += ["partition_max_bytes"]
     layout = struct.Struct(">" + "".join("q" if name.endswith("offset") else "i" for name in names))
     return layout, tuple(names.index(name) if name in names else -1 for name in FetchPartition._fields[:6])
@@ -265,7 +265,7 @@ _LAYOUTS: Final = {version: _partition_layout(version) for version in range(VERS
 
 
 def _read_topic_key(version: int, frame: Buffer, position: int) -> tuple[str | None, UUID | None, int]:
-    if version >= TOPIC_IDS_SINCE:
+    if version >= TOPIC_IDS_SINCE:  # a topic that is deleted and made again is another one (KIP-516)
         topic_id, position = read_uuid(frame, position)
         return None, topic_id, position
     name, position = read_name(frame, position, version >= FLEXIBLE_SINCE)
@@ -312,9 +312,9 @@ def _read_partition_tags(
     version: int, frame: Buffer, position: int, partition: FetchPartition
 ) -> tuple[FetchPartition, int]:
     tags, position = read_tags(frame, position)
-    if 0 in tags and version >= _DIRECTORY_SINCE:
+    if 0 in tags and version >= _DIRECTORY_SINCE:  # a voter is an id and a directory (KIP-853)
         partition = partition._replace(replica_directory_id=read_uuid(frame, tags[0][0])[0])
-    if 1 in tags and version >= _HIGH_WATERMARK_SINCE:
+    if 1 in tags and version >= _HIGH_WATERMARK_SINCE:  # a follower that knows less is answered at once (KIP-1166)
         partition = partition._replace(high_watermark=INT64.unpack_from(frame, tags[1][0])[0])
     return partition, position
 
@@ -451,7 +451,7 @@ def encode_response_in_steps(
         if flexible:
             out.append(0)
     if flexible:
-        if response.node_endpoints and version >= _ENDPOINTS_SINCE:
+        if response.node_endpoints and version >= _ENDPOINTS_SINCE:  # where the new leaders are (KIP-951)
             write_tags(out, [(0, endpoints_bytes(response.node_endpoints))])
         else:
             out.append(0)
@@ -487,13 +487,13 @@ def _write_partition(out: bytearray, version: int, partition: FetchedPartition) 
             partition.partition_index, partition.error_code, partition.high_watermark, partition.last_stable_offset
         )
     flexible = version >= FLEXIBLE_SINCE
-    aborted = partition.aborted_transactions
+    aborted = partition.aborted_transactions  # none is null: only readers of committed records get a list (KIP-98)
     _write_length(out, -1 if aborted is None else len(aborted), flexible)
     for transaction in aborted or ():
         out += _ABORTED.pack(*transaction)
         if flexible:
             out.append(0)
-    if version >= _RACK_SINCE:
+    if version >= _RACK_SINCE:  # to fetch from next (KIP-392)
         out += INT32.pack(partition.preferred_read_replica)
 
 
@@ -502,12 +502,12 @@ def _write_partition_tags(out: bytearray, partition: FetchedPartition) -> None:
     if diverging is None and leader is None and snapshot is None:
         out.append(0)
         return
-    tags = []
-    if diverging is not None and diverging != (-1, -1):
+    tags = []  # with its default a tagged field is left out (KIP-482)
+    if diverging is not None and diverging != (-1, -1):  # the follower truncates to it (KIP-595)
         tags.append((0, _EPOCH_AND_OFFSET.pack(*diverging)))
-    if leader is not None and leader != (-1, -1):
+    if leader is not None and leader != (-1, -1):  # the client need not ask for metadata (KIP-951)
         tags.append((1, leader_bytes(leader)))
-    if snapshot is not None and snapshot != (-1, -1):
+    if snapshot is not None and snapshot != (-1, -1):  # the log no longer reaches back so far (KIP-630)
         tags.append((2, _OFFSET_AND_EPOCH.pack(*snapshot)))
     write_tags(out, tags)
 

@@ -1,8 +1,9 @@
 """What a request handler is: a function marked with `api`, given a context and a request, giving a response.
 
     @api(ApiKey.DELETE_RECORDS, versions=(0, 2), needs=(of_topics(Operation.DELETE, "topics.name"),))
-    async def handle(context: RequestContext, request: Any) -> Response: ...
+    async def handle(context: RequestContext, request: DeleteRecordsRequest) -> DeleteRecordsResponse: ...
 
+The types of requests are in `protocol/schemas/received.pyi`, those of responses in `sent.pyi`, for mypy alone.
 No handler is without `needs`: what its clients must be allowed to do (`permissions.py`).
 
 A handler may be a coroutine function or a plain one; a plain one costs no task and is answered at once. It returns a

@@ -95,6 +95,6 @@ def test_flexible_versions_are_those_of_the_schemas(key: ApiKey) -> None:
 
 
 def test_codecs_by_hand_are_flexible_when_the_schemas_are() -> None:
-    assert fetch.FLEXIBLE_SINCE == FLEXIBLE_SINCE[ApiKey.FETCH]
-    assert produce.FLEXIBLE_SINCE == FLEXIBLE_SINCE[ApiKey.PRODUCE]
-    assert offset_block.FLEXIBLE_SINCE == FLEXIBLE_SINCE[ApiKey.OFFSET_COMMIT]
+    assert FLEXIBLE_SINCE[ApiKey.FETCH] == fetch.FLEXIBLE_SINCE
+    assert FLEXIBLE_SINCE[ApiKey.PRODUCE] == produce.FLEXIBLE_SINCE
+    assert FLEXIBLE_SINCE[ApiKey.OFFSET_COMMIT] == offset_block.FLEXIBLE_SINCE

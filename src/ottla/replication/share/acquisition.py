@@ -59,9 +59,9 @@ class Acquisition:
         self._archive_compacted(fetch_offset, first)
         base = first
         floor = window.floor(base)
-        if floor < 0:
+        if floor < 0:  # the start may lie inside a batch of the log: what is before it is not delivered (`acquire`)
             base = max(base, window.start_offset)
-        elif window.batches[floor].last >= base:
+        elif window.batches[floor].last >= base:  # what was delivered keeps the batches that it was delivered in
             base = window.batches[floor].first
         if base > self._until:  # there is no room behind the window, and what was read is all there
             return
@@ -78,6 +78,8 @@ class Acquisition:
     def _measure(self, fetch_offset: Offset, last: Offset) -> bool:
         """How much there is room for; in a full window only what is in it and available again."""
         window = self._window
+        # `lastOffsetAndMaxRecordsToAcquire`: what was released inside a full window is delivered again, so that the
+        # window can close; nothing behind its end is (KAFKA-19555).
         self._until = last
         self._left = min(self._wanted.records_max, self._config.partition_max_record_locks - window.count)
         if self._left <= 0 and fetch_offset <= window.end_offset:
@@ -88,6 +90,7 @@ class Acquisition:
     def _archive_compacted(self, fetch_offset: Offset, first: Offset) -> None:
         """Archive records to redeliver that are no longer in the log: they were compacted."""
         window = self._window
+        # `maybeArchiveStaleBatches`: without this the start of the window (SPSO) would never pass them.
         if fetch_offset >= first:
             return
         index = window.floor(fetch_offset)
@@ -104,7 +107,7 @@ class Acquisition:
         for batch in in_flight:
             if self._left <= 0:
                 return
-            if self._window.gap_is_open:
+            if self._window.gap_is_open:  # else gaps are natural (`isPersisterReadGapWindowActive`)
                 if gap < batch.first:
                     self._new(gap, batch.first - 1)
                 gap = batch.last + 1
@@ -112,14 +115,14 @@ class Acquisition:
                     return
             throttled = self._is_throttled(batch, first)
             if throttled and len(self.acquired) > count_before:
-                # Alone, in the next fetch.
+                # Alone, in the next fetch: one bad record must not archive a whole batch (KAFKA-17541).
                 self._left = 0
                 return
             count = self._take(batch, first)
             self._left = 0 if throttled and count else self._left - count
 
     def _is_throttled(self, batch: InFlightBatch, first: Offset) -> bool:
-        limit = self._config.throttled_from
+        limit = self._config.throttled_from  # `shouldThrottleRecordsDelivery`
         return any(run.is_available and run.count >= limit for run in batch.seen(first, self._until))
 
     def _take(self, batch: InFlightBatch, first: Offset) -> int:
@@ -133,13 +136,13 @@ class Acquisition:
             if not run.is_available:
                 continue
             alone = limit > 2 and run.count == last_attempt
-            if alone and count:
+            if alone and count:  # `acquireSubsetBatchRecords`: others would be archived with it if it is the bad one
                 break
-            if run.count >= config.throttled_from and not count_max:
+            if run.count >= config.throttled_from and not count_max:  # a half of the batch, then a quarter, an eighth
                 count_max = max(1, len(batch) >> (run.count - config.throttled_from + 1))
             start = max(run.first, first)
             room = 1 if alone else min(run.last, self._until) - start + 1
-            if self._wanted.strict:
+            if self._wanted.strict:  # record_limit (KIP-1206) takes a batch apart, batch_optimized exceeds the number
                 room = min(room, self._left - count)
             if count < count_max:
                 room = min(room, count_max - count)
@@ -156,10 +159,11 @@ class Acquisition:
 
     def _new(self, first: Offset, last: Offset) -> None:
         window, left = self._window, self._left
-        if not window.batches and window.end_offset > first:
+        if not window.batches and window.end_offset > first:  # the same batch, read again after the window has closed
             first = window.end_offset
         until = last
         if left < last - first + 1:
+            # The window has whole batches of the log, in both modes; those that were loaded need not be whole.
             until = self._end_of_batch(first + left - 1)
             if window.gap_is_open and until > last:
                 until = last
@@ -170,7 +174,7 @@ class Acquisition:
         if first <= whole:
             window.start_offset = first
         window.end_offset = max(window.end_offset, until)
-        if self._wanted.strict:
+        if self._wanted.strict:  # KIP-1206: one batch, not split by size; the rest of it stays available
             until = min(until, first + left - 1)
             made = [(first, until, 1)]
         self.acquired += made

@@ -99,6 +99,7 @@ class Run(Span):
         """Leave ACQUIRED once `pending` is committed. What was delivered as often as it may be is not AVAILABLE again,
         but ARCHIVED, or ARCHIVING until its dead letter is written."""
         assert self.state is _ACQUIRED and self.pending is None
+        # KIP-932: an acknowledgement counts once the share coordinator has kept it (`startStateTransition`).
         self.previous = (self.state, self.member)
         self.pending = pending
         self.state = _limited(state, self.count, config)
@@ -106,6 +107,7 @@ class Run(Span):
 
     def undo(self, config: ShareConfig, now_ms: Millis) -> None:
         """Take the change back; a lock that ended meanwhile has ended."""
+        # `InFlightState.completeStateTransition`. The count stays: the records were delivered.
         previous, self.pending, self.previous = self.previous, None, None
         if previous is None:  # archived meanwhile
             self.deadline_ms = None
@@ -155,6 +157,7 @@ class Run(Span):
 
 
 def _limited(state: DeliveryState, count: int, config: ShareConfig) -> DeliveryState:
+    # KIP-932: `group.share.delivery.count.limit`; with a topic for dead letters ARCHIVING comes first (KIP-1191).
     is_dead = state is _AVAILABLE and count >= config.delivery_count_limit
     return config.dead_state if is_dead else state
 
@@ -207,7 +210,7 @@ def counted(runs: list[Run], first: Offset, last: Offset) -> Counts:
             continue
         count = min(run.last, last) - max(run.first, first) + 1
         if run.state is _ARCHIVED or run.state is _ACKNOWLEDGED:
-            found.terminal += count
+            found.terminal += count  # KIP-1226: the lag counts them as done with before they are kept
             if run.pending is not None:
                 found.in_flight += count
         elif run.hold is None:
@@ -316,7 +319,7 @@ class InFlightBatch(Span):
                 run.pending = run.previous = run.deadline_ms = None
                 if run.state is _AVAILABLE:
                     freed.append(run)
-            if drops_history and may_close(run):
+            if drops_history and may_close(run):  # Ottla's own: windows with records that wait are long
                 run.drop_history()
         return freed
 

@@ -41,7 +41,7 @@ class Window:
         """The first offset that was delivered, as far as we know, and of which nothing was loaded."""
         self._gap_end: Offset = _NO_GAP
         following = start_offset
-        for batch in loaded:
+        for batch in loaded:  # an acquired record is not written: a new leader delivers it again (KIP-932)
             if batch.first_offset < following or batch.last_offset < batch.first_offset:
                 raise ValueError(f"offsets {batch.first_offset} to {batch.last_offset} do not follow {following}")
             if self.gap_start == _NO_GAP and batch.first_offset > following:
@@ -139,8 +139,9 @@ class Window:
             gap = self.gap_start if self.gap_is_open else None
             for batch in self.batches:
                 if gap is not None:
-                    if batch.first > gap:
+                    if batch.first > gap:  # nobody knows what became of them: fetched as if never delivered
                         return gap
+                    # The gap may begin behind this batch already (`SharePartition.nextFetchOffset`).
                     gap = max(batch.last + 1, gap)
                 for run in batch.runs:
                     if may_take(run):
@@ -174,6 +175,7 @@ class Window:
         """Shrink the gap: records before `offset` were fetched."""
         if self.gap_start == _NO_GAP:
             return
+        # `maybeUpdatePersisterGapWindowStartOffset`: beyond what was loaded, gaps are natural ones.
         if self.gap_is_open and offset <= self._gap_end:
             self.gap_start = offset
         else:
@@ -190,6 +192,7 @@ class Window:
     def move_start(self, log_start_offset: Offset) -> None:
         """The log begins behind the start of the window now. What somebody has acquired stays theirs until they
         release it or its lock ends; nothing is written for this."""
+        # `SharePartition.updateCacheAndOffsets`: only what is AVAILABLE is archived.
         if log_start_offset <= self.start_offset:
             return
         if not self.batches:
@@ -207,6 +210,7 @@ class Window:
         done_until = self._done_until()
         if done_until is None:
             return False
+        # `maybeUpdateCachedStateAndOffsets`: the start may lie inside a batch, which is dropped only as a whole.
         if done_until == self.batches[-1].last:
             # The log may have been cut behind all that was in flight; the window never moves back.
             self.start_offset = self.end_offset = max(done_until + 1, self.start_offset)
@@ -224,14 +228,14 @@ class Window:
         return True
 
     def _may_move(self) -> bool:
-        index = self.floor(self.start_offset)
+        index = self.floor(self.start_offset)  # -1 where the window begins with a gap that has to be fetched
         return index >= 0 and may_close(self.batches[index].at(self.start_offset))
 
     def _done_until(self) -> Offset | None:
         """The last offset up to which nothing has to be delivered, acknowledged, or committed any more."""
         until = None
         for batch in self.batches:
-            if self.gap_is_open and batch.last >= self.gap_start:
+            if self.gap_is_open and batch.last >= self.gap_start:  # behind it are records that were never acknowledged
                 return until
             for run in batch.runs:
                 if not may_close(run):

@@ -11,7 +11,7 @@ Why nobody can tell the difference (`tests/property/test_commits_mixed.py` looks
 - A held outbox sends nothing, whoever flushes it; a connection that is lost meanwhile drops its answers, not commits.
 - A log that must be fsynced first takes no batches: its commits go the long way, behind writes that are under way.
 
-A commit of 20 partitions takes 112,000 instructions, 1.5 million by the handler (`docs/inside/benchmarks.md`).
+A commit of 20 partitions takes a tenth of what the handler takes (`docs/inside/benchmarks.md`).
 """
 
 from __future__ import annotations

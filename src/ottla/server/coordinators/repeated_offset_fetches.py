@@ -2,8 +2,8 @@
 
 An answer is kept with the version of the offsets that it was made of (`coordinator/group/offsets.py`), asked for again
 each time: that also refuses where the group is not here, and appends the commits that wait. Without errors only,
-which are counted, and before version 10, where the names of topics are the metadata's. A fetch of 20 partitions takes
-22,000 instructions, 321,000 by the handler (`docs/inside/benchmarks.md`).
+which are counted, and before version 10, where the names of topics are the metadata's. What this saves is in
+`docs/inside/benchmarks.md`.
 """
 
 from __future__ import annotations

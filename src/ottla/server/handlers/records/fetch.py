@@ -44,7 +44,7 @@ HEAD_BYTES = 8
 def refuse(context: RequestContext, request: FetchRequest, error: KafkaError) -> Response:
     """One error for the whole request; versions before 7 have no room for it but at every partition."""
     response = FetchResponse([], error_code=error.code)
-    if context.api_version < 7:
+    if context.api_version < 7:  # KIP-227 brought the error of a whole response
         response.topics = [
             FetchedTopic(
                 topic.name, topic.topic_id, [FetchedPartition(p.partition, error.code) for p in topic.partitions]
@@ -82,7 +82,7 @@ class FetchShortcut:
             data = cython.cast("const char *", PyMemoryView_GET_BUFFER(frame).buf)  # type: ignore[name-defined] # noqa: F821
         else:
             data = frame
-        if data[HEAD_BYTES:start] != head:
+        if data[HEAD_BYTES:start] != head:  # another client id, or tagged fields of the header (KIP-482)
             return None
         request = decode_plain(context.api_version, frame, start)
         if request is None or not READ_UNCOMMITTED <= request.isolation_level <= READ_COMMITTED:
@@ -95,7 +95,7 @@ class FetchShortcut:
             return None
         try:
             outcome = one.begin()
-        except KafkaError:  # of a session, which is as it was
+        except KafkaError:  # of a session, which is as it was (KIP-227); the handler meets and reports it again
             return None
         if isinstance(outcome, EncodedResponse):
             return outcome
@@ -113,7 +113,7 @@ def learn(context: RequestContext, request: FetchRequest, frame: memoryview) -> 
     length = max(int.from_bytes(frame[HEAD_BYTES : HEAD_BYTES + 2], "big", signed=True), 0)
     is_flexible = context.api_version >= fetch.FLEXIBLE_SINCE
     head = bytes(frame[HEAD_BYTES : HEAD_BYTES + 2 + length + is_flexible])
-    if not is_flexible or not head[-1]:  # no tagged fields in the header
+    if not is_flexible or not head[-1]:  # no tagged fields in the header (KIP-482)
         session.shortcuts[which] = FetchShortcut(context, head)
 
 
@@ -128,7 +128,7 @@ def learn(context: RequestContext, request: FetchRequest, frame: memoryview) -> 
     learn=learn,
 )
 def handle(context: RequestContext, request: FetchRequest) -> Response | Deferred | Handling[Response | Deferred]:
-    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+    if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):  # there are no others (KIP-98)
         raise KafkaError(ErrorCode.invalid_request)
     one = Fetch(context, request)
     return one.begin_in_steps() if one.is_long() else one.begin()
