@@ -1,6 +1,7 @@
-"""The codec beside kio's and beside Kafka's generated classes in a warm JVM: ten messages, decoded and encoded.
+"""The codec beside kio's and beside Kafka's generated classes in a warm JVM: ten messages, decoded and encoded. And the
+codecs by hand of Produce, Fetch and ShareFetch's answer beside the codec of all other messages.
 
-    python -m bench.codec                      one table: nanoseconds of CPU, and instructions
+    python -m bench.codec                      two tables: nanoseconds of CPU, and instructions
     python -m bench.codec Heartbeat Metadata   only messages with one of these words in their names
     python -m bench.codec --json FILE          and keep it with other results
 
@@ -22,10 +23,10 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from bench import results
-from bench.codec_messages import MESSAGES, Measured
+from bench.codec_messages import HAND_WRITTEN, MESSAGES, ByHand, Measured
 from bench.method import compare, counters
 from bench.method.counted import totals
 from bench.tables import Row, Run, Section, table
@@ -45,15 +46,19 @@ WINDOWS_MAX = 24
 COUNTED_NS = 10_000_000
 """Work under Valgrind, in nanoseconds without it: half a second with it."""
 TITLE = "Decoding and encoding a message: nanoseconds of CPU"
+TITLE_BY_HAND = "Codecs by hand beside the codec by schema: nanoseconds of CPU"
 
 
-class Side(Protocol):
+Asked = TypeVar("Asked", contravariant=True)
+
+
+class Side(Protocol[Asked]):
     """A process that decodes and encodes."""
 
-    def time(self, action: str, message: Measured, millis: int) -> float:
+    def time(self, action: str, message: Asked, millis: int) -> float:
         """Nanoseconds of CPU per operation."""
 
-    def count(self, action: str, message: Measured, operations: int) -> float | None:
+    def count(self, action: str, message: Asked, operations: int) -> float | None:
         """User instructions per operation; None where they cannot be counted."""
 
     def close(self) -> None: ...
@@ -91,7 +96,7 @@ class Java:
 
 
 class Python:
-    """Ottla or kio (`codec_work.py`), in one process that is timed and one in which Valgrind counts."""
+    """A side of `codec_work.py`, in one process that is timed and one in which Valgrind counts."""
 
     def __init__(self, side: str, directory: Path) -> None:
         self.side = side
@@ -103,10 +108,10 @@ class Python:
                 ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={self.out}", *python()]
             )
 
-    def time(self, action: str, message: Measured, millis: int) -> float:
+    def time(self, action: str, message: Measured | ByHand, millis: int) -> float:
         return float(self.program.ask(f"time {self.side}|{action}|{message.name}|{millis}")[0].split()[0])
 
-    def count(self, action: str, message: Measured, operations: int) -> float | None:
+    def count(self, action: str, message: Measured | ByHand, operations: int) -> float | None:
         line = f"count {self.side}|{action}|{message.name}|"
         if self.counted is None:
             if "instructions:u" not in counters.available():
@@ -152,7 +157,7 @@ def perf_count(pid: int, work: Callable[[], object]) -> float:
     return perf.finish()["instructions:u"]
 
 
-def steady_ns(side: Side, action: str, message: Measured, window_ms: int, warm_ms: int) -> float:
+def steady_ns(side: Side[Asked], action: str, message: Asked, window_ms: int, warm_ms: int) -> float:
     """The median of the first windows after the warm-up that agree; of the last ones if none ever do."""
     found: list[float] = []
     for number in range(max(WINDOWS_MAX, warm_ms // window_ms)):
@@ -164,15 +169,22 @@ def steady_ns(side: Side, action: str, message: Measured, window_ms: int, warm_m
     return statistics.median(found[-STEADY:])
 
 
-@table("codec", "decoding and encoding ten messages, beside kio and Java")
+@table("codec", "decoding and encoding ten messages, beside kio and Java, and codecs by hand beside the one by schema")
 def codec(run: Run) -> Iterator[Section]:
+    yield beside_others(run)
+    yield by_hand(run)
+
+
+def beside_others(run: Run) -> Section:
     run.cool()
     wanted = [message for message in MESSAGES if run.wants(message.name)]
     quick = run.first_warm_up_s == 0
     window_ms, java_warm_ms = (100, 0) if quick else (WINDOW_MS, WARM_MS_MIN)
     found: dict[str, dict[str, float]] = {}
     with ExitStack() as stack:
-        sides: dict[str, Side] = {name: stack.enter_context(closing(Python(name, run.base))) for name in PYTHON}
+        sides: dict[str, Side[Measured]] = {
+            name: stack.enter_context(closing(Python(name, run.base))) for name in PYTHON
+        }
         if "kafka" in run.sides:
             sides["java"] = stack.enter_context(closing(Java()))
         for message in wanted:
@@ -187,7 +199,39 @@ def codec(run: Run) -> Iterator[Section]:
                     counted = side.count(action, message, max(2, round(COUNTED_NS / nanoseconds)))
                     if counted is not None:
                         of_it[f"{name} instructions"] = counted
-    yield Section(TITLE, rows(found), note(), "codec", dict(found))
+    return Section(TITLE, rows(found), note(), "codec", dict(found))
+
+
+def by_hand(run: Run) -> Section:
+    """What a codec of its own saves a message."""
+    window_ms = 100 if run.first_warm_up_s == 0 else WINDOW_MS
+    found: dict[str, dict[str, float]] = {}
+    with ExitStack() as stack:
+        sides = {name: stack.enter_context(closing(Python(name, run.base))) for name in ("hand", "schema")}
+        for message in HAND_WRITTEN:
+            if not run.wants(message.name):
+                continue
+            of_it = found[f"{message.name}: {message.action}"] = {}
+            for name, side in sides.items():
+                of_it[f"{name} ns"] = nanoseconds = steady_ns(side, message.action, message, window_ms, 0)
+                counted = side.count(message.action, message, max(2, round(COUNTED_NS / nanoseconds)))
+                if counted is not None:
+                    of_it[f"{name} instructions"] = counted
+    return Section(TITLE_BY_HAND, rows_by_hand(found), note(), "codec by hand", dict(found))
+
+
+def rows_by_hand(found: Mapping[str, Mapping[str, float]]) -> list[Row]:
+    """A row for each message: figures, and the part of each that the codec by hand saves."""
+    out = []
+    for name, of_it in found.items():
+        row: Row = {"message": name}
+        for unit in ("ns", "instructions"):
+            if f"hand {unit}" in of_it:
+                hand, schema = of_it[f"hand {unit}"], of_it[f"schema {unit}"]
+                row |= {f"by hand, {unit}": f"{hand:,.0f}", f"by schema, {unit}": f"{schema:,.0f}"}
+                row[f"saved, {unit}"] = f"{1 - hand / schema:.0%}"
+        out.append(row)
+    return out
 
 
 def rows(found: Mapping[str, Mapping[str, float]]) -> list[Row]:

@@ -1,16 +1,19 @@
-"""The messages that the table of the codec measures: what heartbeats, rebalances and a full cluster send."""
+"""The messages that the tables of the codec measure: what heartbeats, rebalances and a full cluster send, and the few
+that have a codec of their own beside the one by schema."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ottla.protocol import messages
+from ottla.protocol import fetch, fetch_plain, messages, produce, share_fetch
 from ottla.protocol.internal import metadata_records
 from ottla.protocol.internal.codec import decode, encode
 from ottla.protocol.messages import ApiKey
+from ottla.server.api import load
 
 Values = dict[str, Any]
 
@@ -18,6 +21,10 @@ MEMBERS = 1000
 SNAPSHOT_BYTES = 1 << 16
 TOPICS, PARTITIONS = 100, 100
 REPLICAS = (1, 2, 3)
+BATCH_BYTES = 16 << 10
+RECORDS = bytes(100)
+"""So few that their copy, which is the engine's alone, costs next to nothing."""
+TOPIC_ID = UUID(int=9)
 
 
 @dataclass(frozen=True)
@@ -229,3 +236,162 @@ MESSAGES = (
     ),
 )  # fmt: skip
 BY_NAME: Mapping[str, Measured] = {each.name: each for each in MESSAGES}
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """A message that has a codec of its own, in the newest version."""
+
+    name: str
+    action: str
+    """`decode` or `encode`."""
+    by_hand: Callable[[], Callable[[], Any]]
+    """Makes the operation as the node does it."""
+    by_schema: Callable[[], Callable[[], Any]]
+    """Makes the same operation by the engine that other messages go by (`protocol/reader.py`, `writer.py`)."""
+
+
+def _decoder(by_schema: bool, key: ApiKey, version: int, values: Values) -> Callable[[], Any]:
+    header = messages.request_header(key, version, 1, "client")
+    frame = memoryview(bytearray(messages.encode_request(key, version, 1, "client", values)))
+    if by_schema:
+        return lambda: messages.decode_request(key, version, frame, len(header))
+    decode = load(key).decode
+    return lambda: decode(version, frame, len(header))
+
+
+def _encoder(key: ApiKey, version: int, values: Values) -> Callable[[], Any]:
+    return lambda: messages.encode_response(key, version, 1, values)
+
+
+def _produce() -> Values:
+    partition = {"index": 0, "records": bytes(BATCH_BYTES)}
+    topic = {"topic_id": TOPIC_ID, "partition_data": [partition]}
+    return {"acks": -1, "timeout": 30_000, "topic_data": [topic]}
+
+
+def _produced_by_hand() -> Callable[[], Any]:
+    partition = produce.ProducedPartition(0, 0, 10_000_000, -1, 0)
+    response = produce.ProduceResponse([produce.ProducedTopic(None, TOPIC_ID, [partition])])
+    return lambda: produce.encode_response(produce.VERSION_MAX, 1, response)
+
+
+def _produced() -> Values:
+    row = {"index": 0, "error_code": 0, "base_offset": 10_000_000, "log_append_time": -1, "log_start_offset": 0}
+    return {"responses": [{"topic_id": TOPIC_ID, "partition_responses": [row]}]}
+
+
+def _fetch(partitions: int) -> Values:
+    rows = [
+        {"partition": n, "current_leader_epoch": 5, "fetch_offset": 10_000_000 + n, "partition_max_bytes": 1 << 20}
+        for n in range(partitions)
+    ]
+    return {
+        "max_wait": 500,
+        "min_bytes": 1,
+        "max_bytes": 50 << 20,
+        "topics": [{"topic_id": TOPIC_ID, "partitions": rows}],
+    }
+
+
+def _fetch_of_any_kind() -> Callable[[], Any]:
+    """Decodes a Fetch by the codec that requests take which are not plain."""
+    version = fetch.VERSION_MAX
+    start = len(messages.request_header(ApiKey.FETCH, version, 1, "client"))
+    frame = memoryview(bytearray(messages.encode_request(ApiKey.FETCH, version, 1, "client", _fetch(20))))
+    return lambda: fetch.decode_request(version, frame, start)
+
+
+def _fetched(partitions: int) -> Values:
+    rows = [
+        {
+            "partition_index": n,
+            "error_code": 0,
+            "high_watermark": 10_000_001,
+            "last_stable_offset": 10_000_001,
+            "log_start_offset": 0,
+            "aborted_transactions": None,
+            "records": RECORDS,
+        }
+        for n in range(partitions)
+    ]
+    return {"session_id": 7, "responses": [{"topic_id": TOPIC_ID, "partitions": rows}]}
+
+
+def _fetched_by_hand(partitions: int) -> Callable[[], Any]:
+    rows = []
+    for n in range(partitions):
+        row = fetch_plain.Row()
+        row.high_watermark = row.last_stable_offset = 10_000_001
+        row.log_start_offset, row.records = 0, RECORDS
+        rows.append(((TOPIC_ID, n), row))
+    return lambda: fetch_plain.encode_plain(fetch.VERSION_MAX, 1, 7, rows)
+
+
+def _fetched_of_any_kind() -> Callable[[], Any]:
+    """Encodes a Fetch answer by the codec that answers take which are not plain."""
+    rows = [
+        fetch.FetchedPartition(n, 0, 10_000_001, 10_000_001, 0, aborted_transactions=None, records=RECORDS)
+        for n in range(20)
+    ]
+    response = fetch.FetchResponse([fetch.FetchedTopic(None, TOPIC_ID, rows)], session_id=7)
+    return lambda: fetch.encode_response(fetch.VERSION_MAX, 1, response)
+
+
+ACQUIRED = tuple((n * 50, n * 50 + 49, 1) for n in range(10))
+
+
+def _shared_by_hand() -> Callable[[], Any]:
+    topics = {TOPIC_ID: ((0, RECORDS, ACQUIRED),)}
+    return lambda: share_fetch.encode_response(1, 30_000, topics)
+
+
+def _shared() -> Values:
+    acquired = [dict(zip(("first_offset", "last_offset", "delivery_count"), each, strict=True)) for each in ACQUIRED]
+    row = {"partition_index": 0, "records": RECORDS, "acquired_records": acquired}
+    return {"acquisition_lock_timeout": 30_000, "responses": [{"topic_id": TOPIC_ID, "partitions": [row]}]}
+
+
+def _partitions(number: int) -> str:
+    return "1 partition" if number == 1 else f"{number} partitions"
+
+
+PRODUCE_VERSION, FETCH_VERSION, SHARE_FETCH_VERSION = produce.VERSION_MAX, fetch.VERSION_MAX, 2
+HAND_WRITTEN = (
+    ByHand(
+        "Produce, 16 KB batch", "decode",
+        partial(_decoder, False, ApiKey.PRODUCE, PRODUCE_VERSION, _produce()),
+        partial(_decoder, True, ApiKey.PRODUCE, PRODUCE_VERSION, _produce()),
+    ),
+    ByHand(
+        "Produce answer", "encode", _produced_by_hand, partial(_encoder, ApiKey.PRODUCE, PRODUCE_VERSION, _produced()),
+    ),
+    *(
+        ByHand(
+            f"Fetch, {_partitions(number)}", "decode",
+            partial(_decoder, False, ApiKey.FETCH, FETCH_VERSION, _fetch(number)),
+            partial(_decoder, True, ApiKey.FETCH, FETCH_VERSION, _fetch(number)),
+        )
+        for number in (1, 20)
+    ),
+    ByHand(
+        "Fetch, 20 partitions, not plain", "decode", _fetch_of_any_kind,
+        partial(_decoder, True, ApiKey.FETCH, FETCH_VERSION, _fetch(20)),
+    ),
+    *(
+        ByHand(
+            f"Fetch answer, {_partitions(number)}", "encode", partial(_fetched_by_hand, number),
+            partial(_encoder, ApiKey.FETCH, FETCH_VERSION, _fetched(number)),
+        )
+        for number in (1, 20)
+    ),
+    ByHand(
+        "Fetch answer, 20 partitions, not plain", "encode", _fetched_of_any_kind,
+        partial(_encoder, ApiKey.FETCH, FETCH_VERSION, _fetched(20)),
+    ),
+    ByHand(
+        "ShareFetch answer, 500 records in 10 batches", "encode", _shared_by_hand,
+        partial(_encoder, ApiKey.SHARE_FETCH, SHARE_FETCH_VERSION, _shared()),
+    ),
+)  # fmt: skip
+BY_HAND: Mapping[str, ByHand] = {each.name: each for each in HAND_WRITTEN}

@@ -4,6 +4,7 @@
     count SIDE|ACTION|MESSAGE|COUNT     does so many and answers, while somebody counts instructions
 
 SIDE is `ottla` or `kio`. Kio encodes entities that are there already, Ottla builds a message from a handler's values.
+Of messages with a codec of their own SIDE is `hand` for that codec or `schema` for the one of all other messages.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from bench.codec_messages import BY_NAME, Measured
+from bench.codec_messages import BY_HAND, BY_NAME, Measured
 
 MARK = "answer "
 NAMES = {"request": "Request", "response": "Response"}
@@ -63,7 +64,12 @@ MAKERS: dict[tuple[str, str], Callable[[Measured], Callable[[], Any]]] = {
 
 @cache
 def operation(side: str, action: str, name: str) -> Callable[[], Any]:
-    made = MAKERS[side, action](BY_NAME[name])
+    if side == "hand":
+        made = BY_HAND[name].by_hand()
+    elif side == "schema":
+        made = BY_HAND[name].by_schema()
+    else:
+        made = MAKERS[side, action](BY_NAME[name])
     made()  # what is compiled or imported on first use
     gc.collect()
     gc.freeze()

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from bench import codec
-from bench.codec_messages import MESSAGES, Measured
-from bench.codec_work import kio_encoder, timed
+from bench.codec_messages import HAND_WRITTEN, MESSAGES, ByHand, Measured
+from bench.codec_work import kio_encoder, operation, timed
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
@@ -18,6 +18,21 @@ def test_all_sides_are_given_the_same_message(message: Measured) -> None:
     assert message.encoder()().endswith(body)
     if message.key is not None:
         assert kio_encoder(message)() == body
+
+
+@pytest.mark.parametrize("message", HAND_WRITTEN, ids=lambda message: message.name)
+def test_a_codec_by_hand_does_the_work_of_the_one_by_schema(message: ByHand) -> None:
+    hand, schema = (operation(side, message.action, message.name)() for side in ("hand", "schema"))
+    if message.action == "encode":
+        parts = hand[0] if isinstance(hand, tuple) else [hand]
+        assert b"".join(map(bytes, parts)) == schema
+    else:
+        topics = getattr(schema, "topics", None) or schema.topic_data
+        assert [each.topic_id for each in hand.topics] == [each.topic_id for each in topics]
+        theirs = [getattr(each, "partitions", None) or each.partition_data for each in topics]
+        for name in ("index", "records", "partition", "fetch_offset", "current_leader_epoch", "partition_max_bytes"):
+            mine = [[getattr(row, name, None) for row in each.partitions] for each in hand.topics]
+            assert mine == [[getattr(row, name, None) for row in each] for each in theirs]
 
 
 class Windows:
@@ -55,6 +70,28 @@ def test_rows_say_how_many_times_as_fast() -> None:
         "java / ottla": "0.25 x",
         "ottla instructions": "1,234",
     }
+
+
+def test_rows_say_what_a_codec_by_hand_saves() -> None:
+    found = {
+        "Fetch: decode": {
+            "hand ns": 1500.0,
+            "schema ns": 2000.0,
+            "hand instructions": 9000.0,
+            "schema instructions": 36000.0,
+        }
+    }
+    assert codec.rows_by_hand(found) == [
+        {
+            "message": "Fetch: decode",
+            "by hand, ns": "1,500",
+            "by schema, ns": "2,000",
+            "saved, ns": "25%",
+            "by hand, instructions": "9,000",
+            "by schema, instructions": "36,000",
+            "saved, instructions": "75%",
+        }
+    ]
 
 
 def test_an_operation_is_timed_however_long_it_takes() -> None:
