@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -21,6 +22,21 @@ def test_the_map_is_true() -> None:
     modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__"}
     assert packages <= named
     assert named <= packages | modules
+
+
+def test_the_map_has_the_order_of_the_layers() -> None:
+    """No row stands below one of a lower layer. What the contract of imports does not name comes last."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (each["layers"] for each in contracts if each["type"] == "layers")
+    depths = {name: depth for depth, layer in enumerate(layers) for name in re.findall(r"ottla\.(\w+)", layer)}
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| ((?:`[\w.]+`(?:, )?)+) \|", text, re.MULTILINE)
+    of_rows = [
+        {depths.get(name.partition(".")[0], len(layers)) for name in re.findall(r"`([\w.]+)`", row)} for row in rows
+    ]
+    assert all(len(each) == 1 for each in of_rows), "packages of several layers in one row"
+    found = [depth for each in of_rows for depth in each]
+    assert found == sorted(found) and len(set(found)) > 20
 
 
 def test_every_package_says_what_lives_there() -> None:
