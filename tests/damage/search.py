@@ -216,7 +216,7 @@ class Search:
                 continue
             log = manager.create(key, topic_id) if manager.get(key) is None else manager.get(key)
             assert log is not None
-            outcome.cut |= bool(log.truncated_bytes)
+            outcome.cut |= bool(log.recovery.truncated_bytes)
             self._check_log(key, log)
         if manager.offline_logs:
             for log in manager.offline_logs.values():

@@ -198,7 +198,7 @@ class Walk:
         )
         self.is_over = False
         self.log.high_watermark = self.log.log_end_offset
-        return clean, self.log.recovered_bytes, self.log.truncated_bytes
+        return clean, self.log.recovery.recovered_bytes, self.log.recovery.truncated_bytes
 
     def files(self) -> str:
         digest = hashlib.sha1()

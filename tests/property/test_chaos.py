@@ -250,7 +250,7 @@ def test_a_crowd_that_does_everything_at_once(tmp_path: Any, caplog: Any, seed: 
                 if old is None:
                     continue
                 log = node.replicas.find(topic, 0).log
-                assert log.recovered_bytes == 0
+                assert log.recovery.recovered_bytes == 0
                 found: dict[int, int] = {}
                 offset = log.log_start_offset
                 while offset < log.log_end_offset:

@@ -31,7 +31,7 @@ class FlushScheduler:
         for log in logs:
             flush_ms = log.config.flush_ms
             late = not self.has_timer and flush_ms != LONG_MAX and log.durable_offset < log.log_end_offset
-            if log.needs_background_flush or (late and now_ms - log.last_flush_ms >= flush_ms):
+            if log.flusher.is_due or (late and now_ms - log.flusher.last_flush_ms >= flush_ms):
                 due.append(log)
             elif log.recovery_point < log.log_end_offset and now_ms - log.last_append_ms >= IDLE_FSYNC_AFTER_MS:
                 idle.append(log)
@@ -39,7 +39,7 @@ class FlushScheduler:
             if log.is_open and self._is_served(log):
                 try:
                     await log.flush_all_async()
-                    log.last_flush_ms = now_ms
+                    log.flusher.last_flush_ms = now_ms
                 except KafkaError as error:
                     if self._is_served(log):
                         self._report(log, error)

@@ -102,7 +102,7 @@ class FutureLogs:
             write_partition_metadata(self._fs, path, topic_id, key, fsync=False)
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
-        log.fsync_later(partition_metadata_path(path))
+        log.flusher.fsync_later(partition_metadata_path(path))
         log.topic_id = topic_id
         log.cleaned_offset = 0  # it may have the gaps of the log, until it is in its place
         self._logs[key] = log

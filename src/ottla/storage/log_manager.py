@@ -202,7 +202,7 @@ class LogManager:
         if not self.offline_dirs:
             self._loader.unmark_copies()
         self.progress = None
-        if self.offline_logs or any(log.recovered_bytes or log.truncated_bytes for log in self._logs.values()):
+        if self.offline_logs or any(log.recovery.is_news for log in self._logs.values()):
             from ottla.storage.recovery.load_report import log_offline_logs, log_recoveries  # not in a usual start
 
             log_recoveries(list(self._logs.values()), self._warn)
@@ -235,7 +235,7 @@ class LogManager:
         topic, partition = key = log.topic_partition
         directory = posixpath.dirname(log.directory)
         self._logs[key] = self._by_directory.setdefault(directory, {})[key] = log
-        log.count_flush_seconds(self.flush_seconds)
+        log.flusher.flush_seconds = self.flush_seconds
         log.health.on_failure = lambda error: self.on_log_failed(directory, error)
         log.health.on_full_disk = lambda: self._directories.refused(directory, self._clock.now_ms())
         log.truncator.checkpoint = partial(self._checkpoint_now, directory, RECOVERY_POINT_CHECKPOINT)
@@ -346,7 +346,7 @@ class LogManager:
             write_partition_metadata(self._fs, log.directory, topic_id, log.topic_partition, fsync=False)
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
-        log.fsync_later(partition_metadata_path(log.directory))
+        log.flusher.fsync_later(partition_metadata_path(log.directory))
         log.topic_id = topic_id
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:

@@ -520,7 +520,7 @@ def test_stopping_under_load_and_starting_again_on_the_same_port(tmp_path: Any, 
         async with running(str(tmp_path), {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}) as node:
             client = await Client.connect(node)
             assert (await client.fetch("t", 0))["high_watermark"] > max(acknowledged)
-            assert log_of(node, "t").recovered_bytes == 0
+            assert log_of(node, "t").recovery.recovered_bytes == 0
             client.close()
 
     stub.run(test())

@@ -96,7 +96,7 @@ async def stop_while_recovering(crashed: Path) -> None:
     assert ".kafka_cleanshutdown" not in os.listdir(crashed)
     async with running(str(crashed)) as again:  # the lock is free, and what was left off is recovered
         assert [log.log_end_offset for log in again.logs] == [2] * TOPICS
-        assert sum(log.recovered_bytes for log in again.logs) > 0
+        assert sum(log.recovery.recovered_bytes for log in again.logs) > 0
 
 
 OTTLA_MODULES_MAX = 185

@@ -246,7 +246,7 @@ def test_a_stop_fsyncs_logs_at_once_and_off_the_loop(threads: int) -> None:
         disk.restart(power_loss=True)
         again = manager(disk)
         assert {log.log_end_offset for log in again} == {3} and len(again) == 40
-        assert not any(log.recovered_bytes for log in again)
+        assert not any(log.recovery.recovered_bytes for log in again)
 
     run(check())
 

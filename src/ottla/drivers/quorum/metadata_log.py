@@ -133,10 +133,10 @@ class MetadataLog:
             else:
                 raise
         self._log = log
-        if log.truncated_bytes:
+        if log.recovery.truncated_bytes:
             _LOG.warning(
                 "unclean shutdown: the end of the metadata log was truncated",
-                extra=fields(log=self.directory, truncated_bytes=log.truncated_bytes),
+                extra=fields(log=self.directory, truncated_bytes=log.recovery.truncated_bytes),
             )
         self._noted = read_fsynced_end(fs, self.directory)
         newest = self.newest_snapshot

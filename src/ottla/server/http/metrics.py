@@ -272,9 +272,9 @@ class Collector:
         for number, log in enumerate(logs):
             directory = log.directory.rpartition("/")[0]
             sizes[directory] += log.size_bytes
-            checked[directory] += log.recovered_bytes
-            truncated[directory] += log.truncated_bytes
-            kept[directory] += log.kept_bytes
+            checked[directory] += log.recovery.recovered_bytes
+            truncated[directory] += log.recovery.truncated_bytes
+            kept[directory] += log.recovery.kept_bytes
             if not number % 256:
                 await self._breathe()
         offline = set(logs.offline_dirs)

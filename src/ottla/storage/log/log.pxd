@@ -12,29 +12,22 @@ from ottla.storage.log.stamp cimport Stamped, StampRules
 
 cdef class Log:
     cdef public long long _flush_messages
-    cdef public object _flusher
-    cdef public object _fs
     cdef public LogHealth _health
     cdef public object _note_unflushed
+    cdef public object _parts
     cdef public object _policy
     cdef public object _random
     cdef public StampRules _rules
     cdef public SegmentList _segments
     cdef public LogState _state
-    cdef public object _deleter
     cdef public LogWriter _writer
     cdef public object config
     cdef public object epochs
-    cdef public long long kept_batches
-    cdef public long long kept_bytes
-    cdef public object kept_files
-    cdef public long long kept_records
+    cdef public object flusher
     cdef public object producer_state
-    cdef public long long recovered_bytes
-    cdef public bint repaired
+    cdef public object recovery
     cdef public object topic_id
     cdef public object topic_partition
-    cdef public long long truncated_bytes
     cdef public object truncator
 
     cdef _append_stamped(

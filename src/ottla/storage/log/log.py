@@ -1,10 +1,11 @@
 """One partition's log: append, read, look-up, truncation, retention and flushing (Kafka's `UnifiedLog`).
 
 A log is composed of parts, each with a job of its own: `SegmentList` (files), `LogState` (offsets), `LogHealth` (open,
-closed, offline), `LogFlusher` (fsync), `LogWriter` (appends), `SegmentDeletion`, leader epochs and producer
-state; `log_loader` puts them together. Everything is synchronous and runs on the event loop, except
-`flush_async` and `flush_all_async`, which wait for an fsync in a thread. Errors that clients see are `KafkaError`;
-after a disk error that leaves the log's content in doubt every call raises KAFKA_STORAGE_ERROR.
+closed, offline), `LogFlusher` (fsync), leader epochs and producer state, which `log_loader` makes (`LogParts`), and
+`LogWriter` (appends), `SegmentDeletion`, `Truncator` and `LogCloser`, which work on them. Everything is synchronous and
+runs on the event loop, except `flush_async`, `flush_all_async` and `close_async`, which wait for an fsync in a thread.
+Errors that clients see are `KafkaError`; after a disk error that leaves the log's content in doubt every call raises
+KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations
@@ -12,91 +13,64 @@ from __future__ import annotations
 import random as random_module
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.filesystem import FileSystem
-from ottla.metrics.instruments import Histogram
 from ottla.model import NO_TIMESTAMP, NOT_TRANSACTIONAL, Buffer, LeaderEpoch, Millis, Offset, TopicPartition
 from ottla.protocol.records.record_batch import BatchHeader, unpack_header
 from ottla.storage.config import LONG_MAX, LogConfig
 from ottla.storage.limits import limits_and_policy
 from ottla.storage.log.append_info import AppendInfo, duplicate_info
-from ottla.storage.log.leader_epochs import LeaderEpochs
-from ottla.storage.log.log_flusher import LogFlusher
 from ottla.storage.log.log_health import LogHealth
-from ottla.storage.log.log_state import LogState
+from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.log_writer import LogWriter
-from ottla.storage.log.segment_deletion import SegmentDeletion
 from ottla.storage.log.stamp import Stamped
-from ottla.storage.log.truncation import TruncationParts, Truncator
+from ottla.storage.log.truncation import Truncator
 from ottla.storage.log.validation import CLIENT, REPLICATION, Origin, check_follows, check_produce_version, validate
-from ottla.storage.offline_logs import renamed_directory
 from ottla.storage.producers.producer_batches import check_producers
 from ottla.storage.producers.producer_entry import Duplicate, check_has_id
-from ottla.storage.producers.producer_state import ProducerStateManager
 from ottla.storage.segments.segment import Segment
 from ottla.storage.segments.segment_files import ColdRead, LogSlice
-from ottla.storage.segments.segment_list import Replacement, SegmentList
+from ottla.storage.segments.segment_list import Replacement
 from ottla.storage.segments.transaction_index import AbortedTransaction
 
-__all__ = ["ColdRead", "Log", "LogParts", "LogSlice"]
+if TYPE_CHECKING:
+    from ottla.storage.log.log_closer import LogCloser
+    from ottla.storage.log.segment_deletion import SegmentDeletion
+    from ottla.storage.recovery.damage import RecoveryResult
+
+__all__ = ["ColdRead", "Log", "LogSlice"]
 
 T = TypeVar("T")
-
-
-class LogParts(NamedTuple):
-    """What a log is composed of."""
-
-    state: LogState
-    health: LogHealth
-    segments: SegmentList
-    flusher: LogFlusher
-    epochs: LeaderEpochs
-    producer_state: ProducerStateManager
 
 
 class Log:
     """The log of one partition. `log_loader.load_log` makes it."""
 
     __slots__ = (
-        "_deleter", "_flush_messages", "_flusher", "_fs", "_health", "_note_unflushed", "_policy", "_random", "_rules",
-        "_segments", "_state", "_writer", "config", "epochs", "kept_batches", "kept_bytes", "kept_files",
-        "kept_records", "producer_state", "recovered_bytes", "repaired", "topic_id", "topic_partition",
-        "truncated_bytes", "truncator",
+        "_flush_messages", "_health", "_note_unflushed", "_parts", "_policy", "_random", "_rules", "_segments",
+        "_state", "_writer", "config", "epochs", "flusher", "producer_state", "recovery", "topic_id",
+        "topic_partition", "truncator",
     )  # fmt: skip
 
     def __init__(
         self,
-        fs: FileSystem,
         topic_partition: TopicPartition,
         topic_id: UUID | None,
         config: LogConfig,
         random: random_module.Random,
         parts: LogParts,
+        recovery: RecoveryResult,
     ) -> None:
-        self._fs = fs
-        self._random = random
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self._state, self._health, self._segments, self._flusher, self.epochs, self.producer_state = parts
-        self._writer = LogWriter(*parts, limits_and_policy(config)[0])
-        self._deleter = SegmentDeletion(
-            fs, self._state, self._segments, self._flusher, self.epochs, self.producer_state, self._writer.roll
-        )
-        self.truncator = Truncator(TruncationParts(fs, *parts))
-        self.recovered_bytes = 0
-        """Read and checked when the log was loaded."""
-        self.truncated_bytes = 0
-        """Cut off then, as no whole, valid batches."""
-        self.kept_files: list[str] = []
-        """Side files with what of it has whole batches."""
-        self.kept_batches = 0
-        self.kept_records = 0
-        self.kept_bytes = 0
-        self.repaired = False
-        """Recovery cut something off a file, which must not come back after a power failure."""
+        self._random = random
+        self._parts = parts
+        _, self._state, self._health, self._segments, self.flusher, self.epochs, self.producer_state = parts
+        self.recovery = recovery
+        self._writer = LogWriter(parts, limits_and_policy(config)[0])
+        self.truncator = Truncator(parts)
         self._note_unflushed: Callable[[], None] | None = None
         self.config = config
         self.update_config(config)
@@ -234,7 +208,7 @@ class Log:
     def first_segment_offset(self) -> Offset:
         """Base offset of the oldest segment, at or below the log start; -1 while a power failure may bring back one of
         those that were dropped."""
-        return -1 if self._flusher.has_unfsynced_names else self._segments.bases[0]
+        return -1 if self.flusher.has_unfsynced_names else self._segments.bases[0]
 
     @property
     def max_timestamp_ms(self) -> Millis:
@@ -248,9 +222,16 @@ class Log:
     # Appending
 
     def append_as_leader(
-        self, records: Buffer, leader_epoch: LeaderEpoch, *, now_ms: Millis, origin: Origin = CLIENT,
-        request_version: int = 13, guard: int = NOT_TRANSACTIONAL, transaction_version: int = 0,
-    ) -> AppendInfo:  # fmt: skip
+        self,
+        records: Buffer,
+        leader_epoch: LeaderEpoch,
+        *,
+        now_ms: Millis,
+        origin: Origin = CLIENT,
+        request_version: int = 13,
+        guard: int = NOT_TRANSACTIONAL,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
         """Validate, assign offsets and append. `records` should be writable: offsets are set in place, without a copy.
 
         A client's transactional batch comes with a `guard` (`producer_entry.py`), a marker with the version by which
@@ -287,9 +268,15 @@ class Log:
         return self._appended(first_offset, append_time, max_timestamp, leader_epoch, size, len(headers))
 
     def _append_stamped(
-        self, records: Buffer, stamped: Stamped, leader_epoch: LeaderEpoch, now_ms: Millis, origin: Origin, guard: int,
+        self,
+        records: Buffer,
+        stamped: Stamped,
+        leader_epoch: LeaderEpoch,
+        now_ms: Millis,
+        origin: Origin,
+        guard: int,
         transaction_version: int,
-    ) -> AppendInfo:  # fmt: skip
+    ) -> AppendInfo:
         """The same for a batch that is ready to be written."""
         headers: list[BatchHeader] | None = None
         if stamped.is_transactional and origin is CLIENT:
@@ -368,8 +355,8 @@ class Log:
     def mend_epochs(self, found: Sequence[tuple[LeaderEpoch, Offset]], last_offset: Offset) -> None:
         """Correct the leader epochs to those in the batches up to the one at `last_offset`."""
         self.epochs.mend(found, last_offset)
-        self._flusher.write_later(self.epochs.path, self.epochs.encode)
-        self._flusher.is_due = True
+        self.flusher.write_later(self.epochs.path, self.epochs.encode)
+        self.flusher.is_due = True
 
     @property
     def latest_epoch(self) -> LeaderEpoch | None:
@@ -441,32 +428,33 @@ class Log:
         """The first record with the largest timestamp (ListOffsets -3). Raises `KafkaError` and `LongWork`."""
         return self._try(lambda: self._segments.find_max_timestamp(max(start, self._state.log_start)))
 
-    def _try(self, work: Callable[[], T], failed: Callable[[OSError], KafkaError] | None = None) -> T:
-        """The result of work on the files. A disk error goes to `failed`; else it takes the log offline, or passes."""
+    def _try(self, work: Callable[[], T]) -> T:
+        """The result of work on the files. A disk error takes the log offline, or passes."""
         self._health.check()
         try:
             return work()
         except OSError as error:
-            raise (failed or self._health.refuse)(error) from error
+            raise self._health.refuse(error) from error
         except KafkaError as error:
             self._health.suspect(error, None)
             raise
 
     # Making it shorter
 
+    def _deletion(self) -> SegmentDeletion:
+        from ottla.storage.log.segment_deletion import SegmentDeletion  # not at a start
+
+        return SegmentDeletion(self._parts, self._writer.roll)
+
     def delete_records(self, offset: Offset) -> Offset:
         """Move the log start up to `offset` (-1: the high watermark); returns the new log start. Raises `KafkaError`:
         OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION if only compacted."""
-        self._health.check()
-        self.advance_log_start(self._deleter.new_start(offset, self.topic_partition, self.config))
+        self._deletion().delete_records(offset, self.topic_partition)
         return self.log_start_offset
 
     def advance_log_start(self, offset: Offset) -> None:
         """Move the log start up; whole segments below it go with the next retention check. Raises `KafkaError`."""
-        try:
-            self._deleter.advance_log_start(offset)
-        except OSError as error:
-            raise self._health.refuse(error) from error
+        self._deletion().advance_log_start(offset)
 
     def truncate_to(self, offset: Offset) -> None:
         """Drop the records from `offset` on. Blocks; `LogManager.truncate` does not. Raises `KafkaError`."""
@@ -479,122 +467,60 @@ class Log:
     def delete_old_segments(self, now_ms: Millis) -> int:
         """Apply retention; returns the number of segments dropped. Their files go after `file.delete.delay.ms`. Raises
         `KafkaError`."""
-        self._health.check()
-        self._state.now_ms = now_ms
-        try:
-            return self._deleter.delete_old_segments()
-        except OSError as error:
-            raise self._health.refuse(error) from error
+        return self._deletion().delete_old_segments(now_ms)
 
     def replace_segments(self, old: Sequence[Segment], new: Sequence[Replacement], now_ms: Millis) -> None:
-        """Put compacted segments, whose `.cleaned` files are fsynced, in the place of sealed ones. Raises `KafkaError`.
-
-        Slices of the old segments go on; their files are removed after `file.delete.delay.ms`.
-        """
-        self._state.now_ms = max(self._state.now_ms, now_ms)
-        self._try(lambda: self._deleter.replace_segments(old, new, now_ms), self._health.fail)
+        """Put compacted segments, whose `.cleaned` files are fsynced, in the place of sealed ones, whose files go after
+        `file.delete.delay.ms`; slices of them go on. Raises `KafkaError`."""
+        self._deletion().replace_segments(old, new, now_ms)
 
     # Fsyncing
 
-    @property
-    def needs_background_flush(self) -> bool:
-        """A segment was rolled or recovered: `flush_all_async` should run soon, so that recovery has less to check."""
-        return self._flusher.is_due
-
-    @property
-    def last_flush_ms(self) -> Millis:
-        """The time of the latest fsync, as far as the log knew of the time."""
-        return self._flusher.last_flush_ms
-
-    @last_flush_ms.setter
-    def last_flush_ms(self, now_ms: Millis) -> None:
-        self._flusher.last_flush_ms = now_ms
-
-    def count_flush_seconds(self, histogram: Histogram | None) -> None:
-        """Count the times of fsyncs in threads there."""
-        self._flusher.flush_seconds = histogram
-
-    def fsync_later(self, path: str) -> None:
-        """Let the next full fsync include a file of the log's directory."""
-        self._flusher.fsync_later(path)
-
     def observe(
-        self, fsynced: Callable[[], None], offline: Callable[[], None], truncated: Callable[[Offset], None],
+        self,
+        fsynced: Callable[[], None],
+        offline: Callable[[], None],
+        truncated: Callable[[Offset], None],
         start_moved: Callable[[], None],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """See `ReplicaLog.observe`."""
         self._state.on_start_moved = start_moved
-        self._flusher.on_fsynced = fsynced
+        self.flusher.on_fsynced = fsynced
         self._health.on_offline = offline
         self.truncator.on_truncated = truncated
 
     def begin_flush(self) -> None:
         """Begin a group fsync, unless one is running; its end is reported to the callbacks of `observe`."""
-        self._flusher.begin_flush()
+        self.flusher.begin_flush()
 
     def flush(self, up_to: Offset | None = None) -> None:
         """Fsync everything below `up_to` (default: all), indexes included: `LogFlusher.flush`. Blocks."""
-        self._flusher.flush(up_to)
+        self.flusher.flush(up_to)
 
     async def flush_async(self, up_to: Offset | None = None) -> None:
         """Wait until every record below `up_to` (default: log end) is on disk: `LogFlusher.flush_async`."""
-        await self._flusher.flush_async(up_to)
+        await self.flusher.flush_async(up_to)
 
     async def flush_all_async(self) -> None:
         """Like `flush`, with the waiting in a thread. Raises `KafkaError`."""
-        await self._flusher.flush_all_async()
+        await self.flusher.flush_all_async()
 
     # The end
 
+    def _closer(self) -> LogCloser:
+        from ottla.storage.log.log_closer import LogCloser  # not at a start
+
+        return LogCloser(self.topic_partition, self._random, self._parts, self.recovery, self._writer, self.truncator)
+
     async def close_async(self) -> None:
         """`close`, with the fsyncs in a thread. Raises `KafkaError`."""
-        if self._health.is_open:
-            try:
-                self._writer.close_to_appends(self._segments.active)
-                producers, state = self.producer_state, self._state
-                if producers.snapshot_offsets or not producers.is_empty:
-                    snapshot = producers.take_snapshot(fsync=False)
-                    if snapshot is not None:
-                        self._flusher.fsync_later(snapshot)
-                        self._flusher.fsync_later(self.directory)
-            except OSError as error:
-                raise self._health.fail(error) from error
-            if state.log_end or self.repaired or state.truncations:
-                await self.flush_all_async()
-        if not self._health.is_closed:
-            self._let_go()
+        await self._closer().close_async()
 
     def close(self) -> None:
         """Write what a clean start needs (indexes, producer snapshot), fsync, close the files. Raises `KafkaError`."""
-        if self._health.is_closed:
-            return
-        if self._health.is_open:
-            try:
-                self._writer.close_to_appends(self._segments.active)
-                producers, state = self.producer_state, self._state
-                if producers.snapshot_offsets or not producers.is_empty:
-                    producers.take_snapshot(fsync=not producers.is_empty)
-                if state.log_end or self.repaired or state.truncations:  # an empty log that gets lost is made again
-                    self.flush()
-            except OSError as error:
-                raise self._health.fail(error) from error
-        self._let_go()
-
-    def _let_go(self) -> None:
-        self._health.close()
-        self.truncator.wait()
-        self._segments.close()
+        self._closer().close()
 
     def rename_for_deletion(self, suffix: str = "delete") -> None:
-        """Rename the directory to `<topic>-<partition>.<uuid>-<suffix>` and close; readers keep their slices.
-
-        Raises `KafkaError`.
-        """
-        target = renamed_directory(self.directory, self.topic_partition, self._random, suffix)
-        self._let_go()
-        try:
-            self._fs.rename(self.directory, target)
-        except OSError as error:
-            raise self._health.fail(error) from error
-        self._segments.directory = target
-        self.scheduled_deletions.clear()
+        """Rename the directory to `<topic>-<partition>.<uuid>-<suffix>` and close; readers keep their slices. Raises
+        `KafkaError`."""
+        self._closer().rename_for_deletion(suffix)

@@ -19,9 +19,10 @@ from ottla.storage.checkpoints.offset_checkpoint import CorruptFile
 from ottla.storage.checkpoints.partition_metadata import partition_metadata_path
 from ottla.storage.config import LogConfig
 from ottla.storage.log.leader_epochs import LEADER_EPOCH_CHECKPOINT, LeaderEpochs
-from ottla.storage.log.log import Log, LogParts
+from ottla.storage.log.log import Log
 from ottla.storage.log.log_flusher import LogFlusher
 from ottla.storage.log.log_health import LogHealth
+from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.log_state import LogState
 from ottla.storage.producers.producer_state import SNAPSHOT_SUFFIX, ProducerSettings, ProducerStateManager
 from ottla.storage.recovery.rebuild import epochs_of_batches, mend_transaction_indexes, replay_producers
@@ -74,7 +75,7 @@ def loading_log(
         )
         _take_segments(loaded, state, segments, flusher, log_start_offset)
         _take_mark(fs, loaded, segments, recovery_point, clean_shutdown)
-        checked = loaded.recovered_bytes or loaded.truncated_bytes
+        checked = loaded.recovery.is_news
         state.recovery_point = state.log_end if clean_shutdown and not checked else min(recovery_point, state.log_end)
         state.durable = state.recovery_point
         state.cleaned = cleaned_offset
@@ -94,19 +95,8 @@ def loading_log(
             _LOG.warning("damaged transaction index rebuilt from its segment", extra=found)
     except OSError as error:
         raise health.fail(error) from error
-    log = Log(
-        fs,
-        topic_partition,
-        topic_id,
-        config,
-        random,
-        LogParts(state, health, segments, flusher, epochs, producer_state),
-    )
-    log.recovered_bytes, log.truncated_bytes = loaded.recovered_bytes, loaded.truncated_bytes
-    log.kept_files, log.kept_batches, log.kept_records = loaded.kept_files, loaded.kept_batches, loaded.kept_records
-    log.kept_bytes = loaded.kept_bytes
-    log.repaired = loaded.repaired
-    return log
+    parts = LogParts(fs, state, health, segments, flusher, epochs, producer_state)
+    return Log(topic_partition, topic_id, config, random, parts, loaded.recovery)
 
 
 load_log = without_pauses(loading_log)
@@ -160,7 +150,7 @@ def _load_epochs(
         epochs.replace((yield from epochs_of_batches(segments.items)))
         flusher.write_later(epochs.path, epochs.encode)
         flusher.is_due = True
-    if not epochs.entries and loaded.recovered_bytes < segments.size_bytes:
+    if not epochs.entries and loaded.recovery.recovered_bytes < segments.size_bytes:
         # The file is gone or was damaged. The batches know as well, also those that were not checked.
         loaded.epochs = yield from epochs_of_batches(segments.items)
     latest = epochs.latest_epoch

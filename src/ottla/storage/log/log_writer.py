@@ -10,17 +10,13 @@ from collections.abc import Callable
 from ottla.errors import KafkaError
 from ottla.model import Buffer, LeaderEpoch, Millis, Offset
 from ottla.protocol.records.record_batch import LOG_OVERHEAD, BatchHeader, unpack_header
-from ottla.storage.log.leader_epochs import LeaderEpochs
-from ottla.storage.log.log_flusher import LogFlusher
-from ottla.storage.log.log_health import NO_DESCRIPTOR, LogHealth
-from ottla.storage.log.log_state import LogState
+from ottla.storage.log.log_health import NO_DESCRIPTOR
+from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.stamp import Stamped
 from ottla.storage.producers.producer_batches import note_producers
-from ottla.storage.producers.producer_state import ProducerStateManager
 from ottla.storage.segments.index_file import GAP_IN_SEGMENT_MAX
 from ottla.storage.segments.segment import RollLimits, Segment
 from ottla.storage.segments.segment_files import LOG, TIME_INDEX
-from ottla.storage.segments.segment_list import SegmentList
 
 
 class LogWriter:
@@ -28,22 +24,8 @@ class LogWriter:
 
     __slots__ = ("_epochs", "_flusher", "_health", "_producer_state", "_segments", "_state", "limits", "on_unflushed")
 
-    def __init__(
-        self,
-        state: LogState,
-        health: LogHealth,
-        segments: SegmentList,
-        flusher: LogFlusher,
-        epochs: LeaderEpochs,
-        producer_state: ProducerStateManager,
-        limits: RollLimits,
-    ) -> None:
-        self._state = state
-        self._health = health
-        self._segments = segments
-        self._flusher = flusher
-        self._epochs = epochs
-        self._producer_state = producer_state
+    def __init__(self, parts: LogParts, limits: RollLimits) -> None:
+        _, self._state, self._health, self._segments, self._flusher, self._epochs, self._producer_state = parts
         self.limits = limits
         self.on_unflushed: Callable[[], None] | None = None
         """Called after each append of a log that has `flush.ms`."""

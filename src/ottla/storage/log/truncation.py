@@ -18,21 +18,17 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Awaitable, Callable, Collection
-from typing import NamedTuple
 
 from ottla.errors import KafkaError
 from ottla.filesystem import FileSystem
 from ottla.model import Offset
 from ottla.steps import at_once
-from ottla.storage.log.leader_epochs import LeaderEpochs
-from ottla.storage.log.log_flusher import LogFlusher
-from ottla.storage.log.log_health import NO_DESCRIPTOR, LogHealth, is_passing
-from ottla.storage.log.log_state import LogState
+from ottla.storage.log.log_health import NO_DESCRIPTOR, is_passing
+from ottla.storage.log.log_parts import LogParts
 from ottla.storage.producers.producer_state import ProducerStateManager
 from ottla.storage.recovery.rebuild import replay_producers
 from ottla.storage.segments.segment import Segment
 from ottla.storage.segments.segment_cache import SegmentCache
-from ottla.storage.segments.segment_list import SegmentList
 
 RETRY_SECONDS, RETRY_SECONDS_MAX = 0.05, 1.0
 """How long a cut waits for room on a full disk before its first further attempt, and at most."""
@@ -71,18 +67,6 @@ def _fsync_directory(fs: FileSystem, path: str) -> None:
         raise OSError(errno.EIO, f"fsync in a truncation failed: {error}", path) from None
 
 
-class TruncationParts(NamedTuple):
-    """Parts of the log that is truncated."""
-
-    fs: FileSystem
-    state: LogState
-    health: LogHealth
-    segments: SegmentList
-    flusher: LogFlusher
-    epochs: LeaderEpochs
-    producer_state: ProducerStateManager
-
-
 class Truncation:
     """One log on its way to a new end. Each step is done once, in their order."""
 
@@ -91,7 +75,7 @@ class Truncation:
         "_recovery_point", "_renamed", "is_clean_point_moved", "offset", "starts_over",
     )  # fmt: skip
 
-    def __init__(self, parts: TruncationParts, offset: Offset, *, starts_over: bool) -> None:
+    def __init__(self, parts: LogParts, offset: Offset, *, starts_over: bool) -> None:
         """`starts_over`: the log drops everything, and starts and ends at `offset`."""
         self._parts = parts
         self.offset = offset
@@ -209,9 +193,11 @@ class Truncation:
 
     def _cut_last(self) -> None:
         """Cut the segment that ends the log, and make the files of an empty one where the log ends in a gap."""
+        from ottla.storage.segments.segment_rescan import truncate  # not at a start
+
         fs, state, _, segments, _, _, _ = self._parts
         last = self._kept[-1]
-        self._files_end = last.truncate_to(self.offset)
+        self._files_end = truncate(last, self.offset)
         if self._files_end < self.offset:
             last.close_to_appends()
             segments.unmark_gaps()
@@ -276,7 +262,7 @@ class Truncator:
 
     __slots__ = ("_current", "_parts", "checkpoint", "on_truncated")
 
-    def __init__(self, parts: TruncationParts) -> None:
+    def __init__(self, parts: LogParts) -> None:
         self._parts = parts
         self._current: Truncation | None = None
         self.on_truncated: Callable[[Offset], None] | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
@@ -23,6 +23,37 @@ CUT = ".cut"
 
 COPY_BYTES = 1 << 20
 """Copied at once."""
+
+
+@dataclass(slots=True)
+class RecoveryResult:
+    """What recovery checked, cut off, and kept in side files. All zero for a log that was shut down cleanly."""
+
+    recovered_bytes: int = 0
+    """Read and checked because they were not known to be fsynced."""
+    truncated_bytes: int = 0
+    """Cut off because they were no whole, valid batches."""
+    repaired: bool = False
+    """Something was cut off a file, which must not come back after a power failure."""
+    kept_files: list[str] = field(default_factory=list)
+    """Side files with what was cut off and has whole batches."""
+    kept_batches: int = 0
+    kept_records: int = 0
+    """How many whole ones are in them."""
+    kept_bytes: int = 0
+    """The sizes of these files."""
+
+    def note_kept(self, file: str, batches: int, records: int, size_bytes: int) -> None:
+        """Note a side file."""
+        self.kept_files.append(file)
+        self.kept_batches += batches
+        self.kept_records += records
+        self.kept_bytes += size_bytes
+
+    @property
+    def is_news(self) -> bool:
+        """Whether anything was checked or cut off, of which the start reports."""
+        return bool(self.recovered_bytes or self.truncated_bytes)
 
 
 def repair_command(directory: str) -> str:

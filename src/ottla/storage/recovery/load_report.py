@@ -18,31 +18,31 @@ RECOVERIES_LOGGED_MAX = 100
 
 def log_recoveries(logs: Sequence[Log], warn: Warn) -> None:
     """What an unclean shutdown cost."""
-    checked = [log for log in logs if log.recovered_bytes or log.truncated_bytes]
+    checked = [log for log in logs if log.recovery.is_news]
     if checked:
-        kept = sum(log.kept_batches for log in checked)
+        kept = sum(log.recovery.kept_batches for log in checked)
         more = {"kept_batches": kept} if kept else {}
         warn(
             "unclean shutdown: logs recovered",
             logs=len(checked),
-            checked_bytes=sum(log.recovered_bytes for log in checked),
-            truncated_bytes=sum(log.truncated_bytes for log in checked),
+            checked_bytes=sum(log.recovery.recovered_bytes for log in checked),
+            truncated_bytes=sum(log.recovery.truncated_bytes for log in checked),
             **more,
         )
     for log in checked[:RECOVERIES_LOGGED_MAX]:
         found = fields(
             partition=log.topic_partition,
-            checked_bytes=log.recovered_bytes,
-            truncated_bytes=log.truncated_bytes,
+            checked_bytes=log.recovery.recovered_bytes,
+            truncated_bytes=log.recovery.truncated_bytes,
             end_offset=log.log_end_offset,
         )
         _LOG.info("log recovered", extra=found)
-    for log in [log for log in checked if log.kept_files][:RECOVERIES_LOGGED_MAX]:
+    for log in [log for log in checked if log.recovery.kept_files][:RECOVERIES_LOGGED_MAX]:
         found = fields(
             partition=log.topic_partition,
-            batches=log.kept_batches,
-            records=log.kept_records,
-            files=",".join(log.kept_files),
+            batches=log.recovery.kept_batches,
+            records=log.recovery.kept_records,
+            files=",".join(log.recovery.kept_files),
         )
         _LOG.warning("whole batches behind the end of a log were saved to files", extra=found)
 

@@ -28,7 +28,15 @@ from ottla.protocol.records.record_batch import (
 from ottla.protocol.records.record_batch import read_batch_header as read_header
 from ottla.steps import at_once
 from ottla.storage.checkpoints.offset_checkpoint import CorruptFile
-from ottla.storage.recovery.damage import Damage, DamagedLog, free_name, is_known, keep_aside, read_known_gaps
+from ottla.storage.recovery.damage import (
+    Damage,
+    DamagedLog,
+    RecoveryResult,
+    free_name,
+    is_known,
+    keep_aside,
+    read_known_gaps,
+)
 from ottla.storage.recovery.scan import Scan, walk
 from ottla.storage.segments.index_file import GAP_IN_SEGMENT_MAX, RELATIVE_OFFSET_MAX
 from ottla.storage.segments.offset_index import OffsetIndex
@@ -67,27 +75,15 @@ class LoadedSegments:
 
     segments: list[Segment]
     next_offset: Offset
-    recovered_bytes: int = 0
-    """Read and checked because they were not known to be fsynced."""
-    truncated_bytes: int = 0
-    """Cut off because they were no whole, valid batches."""
     gaps_end: Offset = 0
     """Where the last gap between two segments ends that was taken for compaction, 0 without any."""
-    repaired: bool = False
-    """Something was cut off a file, which must not come back after a power failure."""
     epochs: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
     """Leader epochs with their first offsets in the part that was checked."""
     seen: list[tuple[LeaderEpoch, Offset]] = field(default_factory=list)
     """Leader epoch and offset of batches that were fsynced and looked at: of each segment the first and the last."""
     names: list[str] = field(default_factory=list)
     """Files of the directory."""
-    kept_files: list[str] = field(default_factory=list)
-    """Side files with what was cut off and has whole batches."""
-    kept_batches: int = 0
-    kept_records: int = 0
-    """How many whole ones are in them."""
-    kept_bytes: int = 0
-    """The sizes of these files."""
+    recovery: RecoveryResult = field(default_factory=RecoveryResult)
 
 
 def load_segments(
@@ -325,8 +321,10 @@ class _Loading:
         """The log end after a clean stop; an index that leads astray is rebuilt."""
         if not segment.size:
             return segment.base_offset
+        from ottla.storage.segments.segment_rescan import load_tail  # not at the first start
+
         try:
-            return segment.load_tail(trust_time_index=True)
+            return load_tail(segment, trust_time_index=True)
         except KafkaError:
             cut = yield from self._recover(segment, segment.base_offset, None)
             assert cut is None, "its batches were looked at before"
@@ -351,10 +349,10 @@ class _Loading:
         next_offset = segment.base_offset
         if keep and not _starts_batch(file, start, file_size, segment, index.offsets[keep - 1]):
             keep = start = 0
-        loaded.repaired |= index.truncate(keep)
+        loaded.recovery.repaired |= index.truncate(keep)
         times = segment.time_index
         kept_times = times.count_below(segment.base_offset + index.offsets[keep - 1]) if keep else 0
-        loaded.repaired |= times.truncate(kept_times)
+        loaded.recovery.repaired |= times.truncate(kept_times)
         largest = times.last_entry
         segment.reset()
         segment.size = start
@@ -373,7 +371,7 @@ class _Loading:
         loaded.next_offset = next_offset
         wrong = yield from self._scan(segment, file, file_size, limit)
         segment.index_changes += 1
-        loaded.recovered_bytes += segment.size - start
+        loaded.recovery.recovered_bytes += segment.size - start
         if not self._clean:
             segment.transaction_index.truncate_to(max(trusted, self._fsynced_end or 0))
         if wrong is None:
@@ -459,26 +457,24 @@ class _Loading:
     ) -> Generator[None, None, None]:
         """End the log in `segment`, at `position` if its file goes on there. The newest files go first, so that a crash
         leaves no gap."""
-        loaded = self._loaded
+        loaded, recovery = self._loaded, self._loaded.recovery
         yield from self._move_to_side_files(later)
         if position is not None:
             file = segment.open().file
             file_size = file.size()
             scan = yield from look_behind(file, position, file_size, loaded.next_offset)
             if scan.batches:
-                loaded.kept_files.append((yield from keep_aside(self._fs, segment.path(LOG), position, file_size)))
-                loaded.kept_batches += scan.batches
-                loaded.kept_records += scan.records
-                loaded.kept_bytes += file_size - position
-            loaded.truncated_bytes += file_size - position
+                kept = yield from keep_aside(self._fs, segment.path(LOG), position, file_size)
+                recovery.note_kept(kept, scan.batches, scan.records, file_size - position)
+            recovery.truncated_bytes += file_size - position
             file.truncate(position)
             file.fsync()  # or a power failure might bring back the old tail behind what is appended next
-        loaded.repaired = True
+        recovery.repaired = True
         segment.close_to_appends()
 
     def _move_to_side_files(self, bases: list[Offset]) -> Generator[None, None, None]:
         """Take segments out of the log: whole batches are kept in side files."""
-        fs, loaded = self._fs, self._loaded
+        fs, recovery = self._fs, self._loaded.recovery
         for base in reversed(bases):
             path = posixpath.join(self._directory, f"{base:020d}{LOG}")
             size = fs.size(path)
@@ -487,21 +483,18 @@ class _Loading:
                 scan = yield from look_behind(file, 0, size, 0)
             finally:
                 file.close()
-            loaded.truncated_bytes += size
+            recovery.truncated_bytes += size
             if scan.batches:
                 target = free_name(fs, f"{path}.0", path, 0, size)
                 fs.rename(path, target)
-                loaded.kept_files.append(target)
-                loaded.kept_batches += scan.batches
-                loaded.kept_records += scan.records
-                loaded.kept_bytes += size
+                recovery.note_kept(target, scan.batches, scan.records, size)
             else:
                 fs.remove(path)
             for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
                 name = f"{base:020d}{suffix}"
                 if fs.exists(posixpath.join(self._directory, name)):
                     fs.remove(posixpath.join(self._directory, name))
-            loaded.repaired = True
+            recovery.repaired = True
         if bases:
             fs.fsync_dir(self._directory)  # or a power failure might bring them back behind what is appended next
 

@@ -19,15 +19,15 @@ from ottla.storage.segments.index_file import RELATIVE_OFFSET_MAX
 from ottla.storage.segments.offset_index import OffsetIndex
 from ottla.storage.segments.segment_cache import SegmentCache
 from ottla.storage.segments.segment_files import (
-    DELETED,
     INDEX,
     LOG,
-    SUFFIXES,
     TIME_INDEX,
     TRANSACTION_INDEX,
     LogSlice,
     SegmentFile,
+    create_empty_files,
     fsync_file,
+    rename_to_deleted,
 )
 from ottla.storage.segments.segment_indexes import SegmentIndexes
 from ottla.storage.segments.time_index import TimeIndex
@@ -42,27 +42,10 @@ class Segment:
     """A log file and its indexes. Only the last segment of a log takes appends."""
 
     __slots__ = (
-        "_cache",
-        "_fs",
-        "_fsynced_index_changes",
-        "_handle",
-        "_hint_offset",
-        "_hint_position",
-        "_hint_size",
-        "_indexes",
-        "_max_timestamp",
-        "_max_timestamp_offset",
-        "base_offset",
-        "bytes_since_index",
-        "created_ms",
-        "directory",
-        "first_timestamp",
-        "index_changes",
-        "index_interval_bytes",
-        "jitter_ms",
-        "recently_used",
-        "size",
-    )
+        "_cache", "_fs", "_fsynced_index_changes", "_handle", "_hint_offset", "_hint_position", "_hint_size",
+        "_indexes", "_max_timestamp", "_max_timestamp_offset", "base_offset", "bytes_since_index", "created_ms",
+        "directory", "first_timestamp", "index_changes", "index_interval_bytes", "jitter_ms", "recently_used", "size",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -128,11 +111,7 @@ class Segment:
 
     def create_files(self) -> None:
         """Make the files, empty, replacing leftovers of the same name. Raises `OSError`."""
-        for suffix in (INDEX, TIME_INDEX, LOG):
-            file = self._fs.open(self.path(suffix), create=True)
-            if file.size():
-                file.truncate(0)
-            file.close()
+        create_empty_files(self._fs, self.path(""))
         self._max_timestamp = NO_TIMESTAMP
 
     def __repr__(self) -> str:
@@ -350,7 +329,9 @@ class Segment:
         except KafkaError:
             if not position:
                 raise
-            self.rebuild_indexes()  # only the batches are the truth
+            from ottla.storage.segments.segment_rescan import rebuild_indexes  # rare
+
+            rebuild_indexes(self)
             return self.find(offset)
         if found.base_offset > offset:
             self._check_place(found, nowait)
@@ -363,21 +344,10 @@ class Segment:
         if following is not None and following.base_offset <= batch.last_offset:
             raise self._corrupt(batch.position)
 
-    def rebuild_indexes(self) -> None:
-        """Rebuild offset and time index from the batch headers: the index led to where no batch begins."""
+    def recreate_indexes(self) -> None:
+        """Empty offset and time index, in memory and on disk. Raises `OSError`."""
         self._indexes.recreate()
         self._cache.add(self)
-        batches, size = self.batches(0), self.size
-        self.reset()
-        expected = self.base_offset
-        try:
-            for batch in batches:
-                if batch.base_offset < expected or batch.last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
-                    raise self._corrupt(batch.position)
-                expected = batch.last_offset + 1
-                self.note_batch(batch.base_offset, batch.last_offset, batch.size, batch.max_timestamp)
-        finally:
-            self.size = size  # also where a batch is damaged: what is appended next must not overwrite what follows
 
     def reset(self) -> None:
         """Reset all that is known of the file's content; `note_batch` then notes it again."""
@@ -444,20 +414,15 @@ class Segment:
             last = self._indexes.last_time_entry() if self._indexes.time is None and self.size else None
             self._max_timestamp, self._max_timestamp_offset = last or self.time_index.last_entry
             if self._max_timestamp < 0 and self.size:  # the index was emptied, or the records have no timestamps
-                self._max_timestamp, self._max_timestamp_offset = self._scan_max_timestamp()
+                from ottla.storage.segments.segment_rescan import largest_timestamp  # rare
+
+                self._max_timestamp, self._max_timestamp_offset = largest_timestamp(self)
         return self._max_timestamp
 
     @property
     def offset_of_max_timestamp(self) -> Offset:
         """The last offset of the first batch that has `max_timestamp`."""
         return self._max_timestamp_offset if self.max_timestamp >= 0 else self.base_offset
-
-    def _scan_max_timestamp(self) -> tuple[Millis, Offset]:
-        largest = NO_TIMESTAMP, self.base_offset
-        for batch in self.batches(0):
-            if batch.max_timestamp > largest[0]:
-                largest = batch.max_timestamp, batch.last_offset
-        return largest
 
     def set_max_timestamp(self, timestamp_ms: Millis, offset: Offset) -> None:
         """What loading or recovery found."""
@@ -497,51 +462,14 @@ class Segment:
         batch = self.find(offset)
         return offset if batch is None else min(offset, batch.base_offset)
 
-    def truncate_to(self, offset: Offset) -> Offset:
-        """Drop the batches that end at or above `offset`; returns the next offset of what is left. Raises `OSError`."""
-        position = self.position_of(offset)
-        file = self.open().file
-        file.truncate(position)
-        try:
-            file.fsync()  # or a power failure might bring back the old tail behind what is appended next
-        except OSError as error:  # what the disk has is not known, whatever the reason: no such error passes
-            raise OSError(errno.EIO, f"fsync after a truncation failed: {error}", self.path(LOG)) from None
+    def note_cut(self, position: int) -> None:
+        """The file ends at `position` now, where a batch began; `segment_rescan.truncate` sees to the indexes."""
         self.size = position
-        self.offset_index.truncate(self.offset_index.count_below(offset))
-        self.time_index.truncate(self.time_index.count_below(offset))
-        self.transaction_index.truncate_to(offset)
         self.index_changes += 1
         self._hint_offset = -1
         self.bytes_since_index = 0
         if not position:
             self.first_timestamp = None
-        return self.load_tail()
-
-    def load_tail(self, *, trust_time_index: bool = False) -> Offset:
-        """Read the batches behind the last index entries; sets the largest timestamp. Returns the next offset.
-
-        The time index of a segment that was closed cleanly ends with the largest timestamp.
-        """
-        timestamp, timestamp_offset = self.time_index.last_entry
-        positions = self.offset_index.positions
-        last_boundary = start = positions[-1] if positions else 0
-        if not trust_time_index or timestamp < 0:
-            start = min(self.offset_index.position_before(timestamp_offset), start)
-        next_offset = self.base_offset
-        for batch in self.batches(start):
-            next_offset = batch.last_offset + 1
-            if batch.position == last_boundary and positions and next_offset - 1 != self._last_indexed_offset():
-                raise self._corrupt(last_boundary)
-            if batch.max_timestamp > timestamp:
-                timestamp, timestamp_offset = batch.max_timestamp, batch.last_offset
-        if start >= self.size > 0:  # the index claims more than the file has
-            raise self._corrupt(start)
-        self.bytes_since_index = self.size - last_boundary
-        self.set_max_timestamp(timestamp, timestamp_offset)
-        return next_offset
-
-    def _last_indexed_offset(self) -> Offset:
-        return self.base_offset + self.offset_index.offsets[-1]
 
     def mark_deleted(self) -> list[str]:
         """Rename the files to `.deleted` and let go of them; returns what is to be removed later. Raises `OSError`."""
@@ -550,15 +478,7 @@ class Segment:
 
     def rename_to_deleted(self) -> list[str]:
         """The second half of `mark_deleted`, which may run in a thread."""
-        renamed = []
-        for suffix in SUFFIXES:
-            path = self.path(suffix)
-            try:
-                self._fs.rename(path, path + DELETED)  # readers go on; removed after `file.delete.delay.ms`
-            except FileNotFoundError:
-                continue
-            renamed.append(path + DELETED)
-        return renamed
+        return rename_to_deleted(self._fs, self.path(""))
 
     def private_copy(self) -> Segment:
         """Another one of the same files, that shares nothing with this one: for a thread, until `join`."""

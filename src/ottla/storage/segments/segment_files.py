@@ -1,4 +1,4 @@
-"""The files of a segment: how they are named, how one stays open while somebody reads it, slices of it."""
+"""The files of a segment: how they are named, made and set aside, how one stays open while it is read, slices of it."""
 
 from __future__ import annotations
 
@@ -43,6 +43,28 @@ def fsync_file(fs: FileSystem, path: str) -> None:
         file.fsync()
     finally:
         file.close()
+
+
+def create_empty_files(fs: FileSystem, stem: str) -> None:
+    """Make the files of a segment, empty, replacing leftovers of the same name. Raises `OSError`."""
+    for suffix in (INDEX, TIME_INDEX, LOG):
+        file = fs.open(stem + suffix, create=True)
+        if file.size():
+            file.truncate(0)
+        file.close()
+
+
+def rename_to_deleted(fs: FileSystem, stem: str) -> list[str]:
+    """Rename the files of a segment to `.deleted`; returns the new names. Raises `OSError`."""
+    renamed = []
+    for suffix in SUFFIXES:
+        path = stem + suffix
+        try:
+            fs.rename(path, path + DELETED)  # readers go on; removed after `file.delete.delay.ms`
+        except FileNotFoundError:
+            continue
+        renamed.append(path + DELETED)
+    return renamed
 
 
 class ColdRead(Exception):

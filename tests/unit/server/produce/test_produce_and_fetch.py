@@ -261,7 +261,7 @@ def test_a_stopping_node_answers_long_polls_and_starts_again_clean(tmp_path: Any
         async with running(str(tmp_path)) as node:
             client = await Client.connect(node)
             assert (await client.fetch("t", 0))["high_watermark"] == 1
-            assert next(iter(node.replicas)).log.recovered_bytes == 0
+            assert next(iter(node.replicas)).log.recovery.recovered_bytes == 0
             client.close()
 
     stub.run(test())

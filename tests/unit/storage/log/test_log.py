@@ -489,6 +489,6 @@ def test_closing_leaves_what_a_clean_start_needs() -> None:
     names = fs.listdir(DIRECTORY)
     assert f"{20:020d}.snapshot" in names
     again = load(fs, SMALL, clean_shutdown=True, recovery_point=20)
-    assert (again.log_end_offset, again.recovery_point, again.recovered_bytes) == (20, 20, 0)
+    assert (again.log_end_offset, again.recovery_point, again.recovery.recovered_bytes) == (20, 20, 0)
     assert again.offset_of_max_timestamp() == (NOW + 19, 19, 0)
     assert append(again, 1, size=300, producer_id=3, producer_epoch=0, base_sequence=19).is_duplicate

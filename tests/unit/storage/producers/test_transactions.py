@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
@@ -312,7 +314,7 @@ def test_an_open_transaction_survives_a_crash_and_a_clean_stop() -> None:
             now_ms=NOW + 10_000,
             clean_shutdown=is_clean,
             recovery_point=3 if is_clean else 0,
-            random=log._random,
+            random=random.Random(1),
             producers=ProducerSettings(1000, verifies_transactions=True),
         )
         log.high_watermark = log.log_end_offset

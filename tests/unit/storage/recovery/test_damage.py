@@ -189,7 +189,7 @@ def test_what_lies_behind_the_fsynced_end_is_no_damage(tail: bytes) -> None:
     edit(fs, log_file(25), lambda data: data + tail)
     log = load(fs, SMALL, **CLEAN)
     assert all_offsets(log) == list(range(COUNT))
-    assert log.truncated_bytes == len(tail)
+    assert log.recovery.truncated_bytes == len(tail)
 
 
 def test_a_raised_base_offset_before_the_fsynced_end_of_a_compacted_log_is_damage() -> None:
@@ -219,7 +219,7 @@ def test_whole_batches_behind_the_cut_are_kept_and_counted() -> None:
     damaged = fs.read_bytes(log_file(10))
     log = load(fs, SMALL, recovery_point=8)
     assert all_offsets(log) == list(range(11))
-    assert log.truncated_bytes == 4 * BATCH + 3 * 5 * BATCH
+    assert log.recovery.truncated_bytes == 4 * BATCH + 3 * 5 * BATCH
     kept = {path: data for path, data in fs.files(DIRECTORY).items() if path.endswith(".cut")}
     assert kept == {
         f"{log_file(10)}.{BATCH}.cut": damaged[BATCH:],
@@ -235,7 +235,7 @@ def test_a_missing_segment_after_a_kill_is_counted_and_what_lies_behind_it_kept(
     fs.remove(log_file(10))
     log = load(fs, SMALL, recovery_point=3)
     assert all_offsets(log) == list(range(10))
-    assert log.truncated_bytes == 3 * 5 * BATCH
+    assert log.recovery.truncated_bytes == 3 * 5 * BATCH
     kept = {path: data for path, data in fs.files(DIRECTORY).items() if path.endswith(".cut")}
     assert kept == {f"{log_file(base)}.0.cut": written[log_file(base)] for base in (15, 20, 25)}
 

@@ -105,8 +105,8 @@ def test_recovery_reads_only_what_was_not_fsynced() -> None:
         append(log, 1, size=300, timestamp=NOW + number, epoch=number // 10)
     again = load(fs, SMALL, recovery_point=point)
     check(again, 63)
-    assert 0 < again.recovered_bytes <= 2000
-    assert load(fs, SMALL, recovery_point=0).recovered_bytes == again.size_bytes
+    assert 0 < again.recovery.recovered_bytes <= 2000
+    assert load(fs, SMALL, recovery_point=0).recovery.recovered_bytes == again.size_bytes
 
 
 def test_the_middle_of_a_large_segment_is_trusted_up_to_the_recovery_point() -> None:
@@ -118,7 +118,7 @@ def test_the_middle_of_a_large_segment_is_trusted_up_to_the_recovery_point() -> 
     append(log, 1, size=1000, timestamp=NOW + 200)
     again = load(fs, recovery_point=200)
     assert again.log_end_offset == 201
-    assert again.recovered_bytes < 10_000
+    assert again.recovery.recovered_bytes < 10_000
     assert again.offset_of_max_timestamp() == (NOW + 200, 200, 0)
 
 
@@ -370,7 +370,7 @@ def test_an_unflushed_tail_ends_where_its_leader_epoch_decreases() -> None:
         append(log, 1, size=300, epoch=epoch)
     again = load(fs, SMALL)
     assert all_offsets(again) == [0, 1, 2]
-    assert (again.kept_batches, again.epochs.entries) == (2, ((1, 0), (2, 1)))
+    assert (again.recovery.kept_batches, again.epochs.entries) == (2, ((1, 0), (2, 1)))
 
 
 def test_what_was_fsynced_stays_where_its_leader_epoch_decreases() -> None:
