@@ -33,6 +33,8 @@ cdef class TopicTraffic:
     cdef public long long share_acknowledges
     cdef public long long share_fetches
 
+    cpdef count_append(self, long long size_bytes, long long first, long long last)
+
 
 cdef class OffsetCounts:
     cdef public long long commits

@@ -86,6 +86,12 @@ class TopicTraffic:
         self.failed_share_fetches = 0
         self.failed_share_acknowledges = 0
 
+    def count_append(self, size_bytes: int, first: int, last: int) -> None:
+        """A batch was appended."""
+        self.bytes_in += size_bytes
+        self.messages_in += last - first + 1
+        self.produces += 1
+
     def add(self, other: TopicTraffic) -> None:
         for name in self.__slots__:
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -6,12 +6,11 @@ from ottla.metrics.instruments cimport TopicTraffic
 
 cdef class Partition:
     cdef public object _commits
-    cdef public object _deletions
     cdef public object _fsyncs
-    cdef public object _live_epoch
     cdef public long long _now_ms
     cdef public object _pending_isr
     cdef public object _sizes
+    cdef public object deletions
     cdef public dict end_sessions
     cdef public dict end_waiters
     cdef public long long epoch_start
@@ -20,6 +19,7 @@ cdef class Partition:
     cdef public long long lag_ms_max
     cdef public long long leader_epoch
     cdef public long long leader_id
+    cdef public object live_epoch
     cdef public object log
     cdef public long long min_isr
     cdef public long long node_id
@@ -33,6 +33,3 @@ cdef class Partition:
     cdef public object topic_partition
     cdef public TopicTraffic traffic
     cdef public dict waiters
-
-
-cdef _count_append(TopicTraffic traffic, long long size, long long first, long long last)

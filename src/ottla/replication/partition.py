@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import DIRECTORY_LOST, PartitionRegistration
+from ottla.metadata.image import PartitionRegistration
 from ottla.metrics.instruments import TopicTraffic
 from ottla.model import NO_LEADER_EPOCH, NOT_TRANSACTIONAL, LeaderEpoch, Millis, NodeId, Offset, TopicId, TopicPartition
 from ottla.replication.commits import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Done, OffsetQueue, Wait
 from ottla.replication.fetch_session import CachedPartition, tell
 from ottla.replication.purgatory import EVERYBODY, DelayedFetch, notify
-from ottla.replication.replica import AT_FIRST_LOOK, NEVER, Replica
+from ottla.replication.replica import Replica, lagging, note_left, relist
 
 if TYPE_CHECKING:
     from ottla.replication.replica_log import Appended, ReplicaLog
@@ -36,8 +36,8 @@ class Partition:
     """State of one partition. Only the event loop's thread touches it."""
 
     __slots__ = (
-        "_commits", "_deletions", "_fsyncs", "_live_epoch", "_now_ms", "_pending_isr", "_sizes", "end_sessions",
-        "end_waiters", "epoch_start", "is_leader", "isr", "lag_ms_max", "leader_epoch", "leader_id", "log", "min_isr",
+        "_commits", "_fsyncs", "_now_ms", "_pending_isr", "_sizes", "deletions", "end_sessions", "end_waiters",
+        "epoch_start", "is_leader", "isr", "lag_ms_max", "leader_epoch", "leader_id", "live_epoch", "log", "min_isr",
         "node_id", "on_caught_up", "others", "partition_epoch", "replicas", "sessions", "sole_in_sync", "topic_id",
         "topic_partition", "traffic", "waiters",
     )  # fmt: skip
@@ -55,7 +55,7 @@ class Partition:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
-        self._live_epoch = live_epoch
+        self.live_epoch = live_epoch
         self.leader_id: NodeId = -1
         self.is_leader = False
         self.leader_epoch: LeaderEpoch = -1
@@ -71,7 +71,8 @@ class Partition:
         self.others: dict[NodeId, Replica] = {}
         """The other replicas, while this node leads."""
         self.sole_in_sync = False
-        """This node leads and is the only one in sync: every append is committed as soon as it is as safe as asked."""
+        """This node leads and is the only one in sync: every append is committed as soon as it is as safe as asked, and
+        no commit depends on other replicas."""
         self.min_isr = 1
         """min.insync.replicas; change it by `set_min_isr`."""
         self.lag_ms_max: Millis = LAG_MS_MAX
@@ -93,7 +94,7 @@ class Partition:
         """Waiters for the high watermark; all appended in the current leader epoch."""
         self._fsyncs = OffsetQueue()
         """Waiters for the own disk only (acks=1)."""
-        self._deletions = OffsetQueue()
+        self.deletions = OffsetQueue()
         """Waiters for the low watermark."""
         self._sizes: deque[tuple[Offset, int]] = deque()
         """(end offset, bytes) of what was appended and is not committed; what is older counts as EVERYBODY."""
@@ -112,11 +113,7 @@ class Partition:
         self.replicas = registration.replicas
         if registration.isr != self.isr:
             tell(self.end_sessions, 0)  # a follower that is not in the new one asks to join it with its next fetch
-        has_lost = DIRECTORY_LOST in registration.directories
-        for replica_id, replica in self.others.items():
-            is_lost = has_lost and registration.directory(replica_id) == DIRECTORY_LOST
-            if replica_id not in registration.isr and (replica_id in self.isr or is_lost):
-                replica.leave_isr()
+        note_left(self.others, self.isr, registration)
         self.isr = registration.isr
         self._pending_isr = ()  # the controller has decided (KIP-497)
         self.leader_id = registration.leader
@@ -125,11 +122,7 @@ class Partition:
         if changed:
             self.others.clear()  # followers may have truncated since: they show their log ends again
         if self.is_leader:
-            for replica_id in [each for each in self.others if each not in registration.replicas]:
-                del self.others[replica_id]
-            for replica_id in registration.replicas:
-                if replica_id != self.node_id and replica_id not in self.others:
-                    self.others[replica_id] = Replica(AT_FIRST_LOOK if replica_id in registration.isr else NEVER)
+            relist(self.others, self.node_id, registration)
             if new_epoch:
                 self.epoch_start = self.log.log_end_offset  # what joins the ISR has all below (KAFKA-7128)
                 self.log.assign_epoch(registration.leader_epoch)  # it begins here, before any append (KIP-101)
@@ -169,6 +162,7 @@ class Partition:
 
     def isr_decided(self, leader_epoch: LeaderEpoch, partition_epoch: int, isr: tuple[NodeId, ...]) -> None:
         """Apply the controller's answer; the metadata may have said so already, or something newer."""
+        # An answer that an election or newer metadata has overtaken is void (KIP-497).
         if self.is_leader and leader_epoch == self.leader_epoch and partition_epoch >= self.partition_epoch:
             self.partition_epoch = partition_epoch
             self.isr = isr
@@ -193,9 +187,9 @@ class Partition:
     def stop(self) -> None:
         """The node stops: nobody waits for other replicas any more, nor for bytes. The own disk is still waited for."""
         self.wake()
-        if self.waits_for_others:
+        if not self.sole_in_sync:
             self._commits.fail(ErrorCode.not_leader_or_follower)
-        self._deletions.fail(ErrorCode.not_leader_or_follower)
+        self.deletions.fail(ErrorCode.not_leader_or_follower)
 
     def _on_truncated(self, offset: Offset) -> None:
         """The log is cut there: waiters for something above must not hear success for what comes instead."""
@@ -221,7 +215,7 @@ class Partition:
         self.wake()
 
     def _fail_waits(self, error: ErrorCode) -> None:
-        for waits in (self._commits, self._fsyncs, self._deletions):
+        for waits in (self._commits, self._fsyncs, self.deletions):
             waits.fail(error)
 
     def check_leader(self, claimed_epoch: LeaderEpoch = NO_LEADER_EPOCH) -> None:
@@ -257,63 +251,41 @@ class Partition:
         """
         # With acks=all a small in-sync set is refused before anything is written (`Partition.appendRecordsToLeader`).
         if not self.is_leader or (acks == ACKS_ALL and len(self.isr) < self.min_isr and self.is_under_min_isr):
-            return self._repeated_or_refused(records, now_ms, origin)
+            from ottla.replication.refused_append import repeated_or_refused  # rare
+
+            return repeated_or_refused(self, records, now_ms, origin)
         if origin is None:
             info = self.log.append_as_leader(
                 records, self.leader_epoch, now_ms=now_ms, request_version=request_version, guard=guard
             )
         else:
             info = self.log.append_as_leader(
-                records, self.leader_epoch, now_ms=now_ms, origin=origin, guard=guard,
+                records,
+                self.leader_epoch,
+                now_ms=now_ms,
+                origin=origin,
+                guard=guard,
                 transaction_version=transaction_version,
-            )  # fmt: skip
+            )
         size, last = info.size_bytes, info.last_offset
         if size:  # a duplicate was not written again
-            _count_append(self.traffic, size, info.first_offset, last)
+            self.traffic.count_append(size, info.first_offset, last)
         if self.sole_in_sync and not info.needs_flush:
-            self.log.high_watermark = last + 1  # nobody else has to have it
+            # Nobody else has to have it (Kafka's `maybeIncrementLeaderHW`, which follows each append).
+            self.log.high_watermark = last + 1
             if self.waiters:
                 notify(self.waiters, size)
             if self.sessions and size:
                 tell(self.sessions, size)
         else:
-            self._appended(info)
+            self.note_waiting(info)
         if self.end_waiters and size:
             notify(self.end_waiters, size)
         if self.end_sessions and size:
             tell(self.end_sessions, size)
         return info
 
-    def _repeated_or_refused(self, records: Any, now_ms: Millis, origin: Any) -> Appended:
-        """Nothing can be appended: this is no leader, or the in-sync set is too small. There a client's batch that is
-        in the log already only waits for the high watermark, as any retry does; Kafka refuses it. The client sends the
-        others again, and what it has sent behind them is no hole. Raises KafkaError."""
-        if not self.is_leader:
-            error = KafkaError(ErrorCode.not_leader_or_follower)
-        else:
-            info = self.log.find_duplicate(records, self.leader_epoch) if origin is None else None
-            if info is not None:
-                self._appended(info)
-                return info
-            error = KafkaError(
-                ErrorCode.not_enough_replicas,
-                f"The size of the current ISR {list(self.isr)} is insufficient to satisfy the min.isr requirement of "
-                f"{self.effective_min_isr} for partition {self.topic_partition}",
-            )
-        if origin is None:
-            self.log.producer_state.note_refusal(records, error.code, now_ms)
-        raise error
-
-    def start_verification(self, batch: Any, *, begins_transaction: bool, now_ms: Millis) -> int:
-        """The guard for a transactional batch, given its header, that is to be appended; 0 where nobody need be asked.
-        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_PRODUCER_EPOCH."""
-        if not self.is_leader:
-            raise KafkaError(ErrorCode.not_leader_or_follower)
-        state = self.log.producer_state
-        guard: int = state.start_verification(batch, begins_transaction=begins_transaction, now_ms=now_ms)
-        return guard
-
-    def _appended(self, info: Appended) -> None:
+    def note_waiting(self, info: Appended) -> None:
         """An append that waits for an fsync or for other replicas."""
         if info.size_bytes:
             self._sizes.append((info.last_offset + 1, info.size_bytes))
@@ -349,18 +321,13 @@ class Partition:
 
     def stop_waiting(self, wait: Wait) -> None:
         """A waiter has no more time; `done` is not called."""
-        for queue in (self._commits, self._fsyncs, self._deletions):
+        for queue in (self._commits, self._fsyncs, self.deletions):
             queue.discard(wait)
 
     @property
     def is_offline(self) -> bool:
         """The disk of its log failed: until the next start it can neither lead nor follow."""
         return self.log.failure is not None
-
-    @property
-    def waits_for_others(self) -> bool:
-        """Whether a commit depends on other replicas than this one."""
-        return not self.sole_in_sync
 
     @property
     def effective_min_isr(self) -> int:
@@ -397,11 +364,12 @@ class Partition:
         """
         self.check_leader(leader_epoch)
         replica = self.others.get(replica_id)
-        if replica is None:  # a replica of a reassignment that this node has not heard of yet tries again
+        # A replica of a reassignment that this node has not heard of yet tries again (`followerReplicaOrThrow`).
+        if replica is None:
             claims = leader_epoch != NO_LEADER_EPOCH
             raise KafkaError(ErrorCode.unknown_leader_epoch if claims else ErrorCode.not_leader_or_follower)
         # A fetch of an earlier incarnation proves nothing: the disk may have lost what it had (KIP-903).
-        if broker_epoch >= 0 and self._live_epoch is not None and self._live_epoch(replica_id) > broker_epoch:
+        if broker_epoch >= 0 and self.live_epoch is not None and self.live_epoch(replica_id) > broker_epoch:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         leader_end = self.log.log_end_offset
         if end_offset > leader_end:
@@ -410,8 +378,10 @@ class Partition:
         replica.on_fetch(end_offset, log_start_offset, broker_epoch, leader_end, now_ms)
         self._count_in_sync()
         self._advance()
-        if self._deletions.waits:
-            self._deletions.complete(self.low_watermark)
+        if self.deletions.waits:
+            from ottla.replication.record_deletion import low_watermark  # rare
+
+            self.deletions.complete(low_watermark(self))
         if self.on_caught_up is not None and not self._pending_isr and replica_id not in self.isr:
             isr = self.grown_isr(replica_id)
             if isr is not None:
@@ -421,7 +391,7 @@ class Partition:
         """A follower that is in sync and has fetched from the log end: until its session is told of a change, more
         such fetches would change nothing here but their time. None for any other."""
         replica = self.others.get(replica_id)
-        if replica is None or replica_id not in self.isr or self._deletions.waits:  # brokers that die end those waits
+        if replica is None or replica_id not in self.isr or self.deletions.waits:  # brokers that die end those waits
             return None
         return replica if replica.end_offset == self.log.log_end_offset else None
 
@@ -444,11 +414,11 @@ class Partition:
 
     def _may_join(self, replica_id: NodeId, replica: Replica) -> bool:
         """Whether its broker is alive and (KIP-903) the one that fetched; one may not say which it is."""
-        if replica.fetches_due:
+        if replica.fetches_due:  # its next fetch may have been on its way when it left, and shows nothing
             return False
-        if self._live_epoch is None:
+        if self.live_epoch is None:
             return True
-        live_epoch = self._live_epoch(replica_id)
+        live_epoch = self.live_epoch(replica_id)
         return live_epoch >= 0 and replica.broker_epoch in (live_epoch, -1)  # no fenced broker joins (KIP-841)
 
     def _count_in_sync(self) -> None:
@@ -469,7 +439,8 @@ class Partition:
             if replica.end_offset < end and self._counts(replica_id, replica):
                 end = replica.end_offset
         before = log.high_watermark
-        if end > before:  # never back, also if a follower lost records
+        # Never back, also if a follower lost records: consumers have seen what is below (KIP-392: on any replica).
+        if end > before:
             log.high_watermark = end
         reached = log.high_watermark
         sizes, size = self._sizes, 0
@@ -512,15 +483,9 @@ class Partition:
         if not self.is_leader or self._pending_isr or len(self.isr) == 1:  # one change at a time (KIP-497)
             return None
         self._now_ms = now_ms
-        end = self.log.log_end_offset
-        for replica in self.others.values():
-            replica.first_look(now_ms)
-        lagging = [  # by time alone, not by the number of records (KIP-16)
-            replica_id
-            for replica_id, replica in self.others.items()
-            if replica_id in self.isr and not replica.is_caught_up(end, now_ms, self.lag_ms_max)
-        ]
-        return tuple(each for each in self.isr if each not in lagging) if lagging else None
+        lag = lagging(self.others, self.log.log_end_offset, now_ms, self.lag_ms_max)
+        isr = tuple(each for each in self.isr if each not in lag)
+        return isr if isr != self.isr else None
 
     def is_followed(self, now_ms: Millis, within_ms: Millis = FOLLOWED_MS) -> bool:
         """Whether one of the others in sync has fetched lately, if there are any: one that does not may have another
@@ -550,34 +515,6 @@ class Partition:
             notify(self.waiters, EVERYBODY)
             tell(self.sessions, EVERYBODY)
 
-    # Deleting records.
-
-    @property
-    def low_watermark(self) -> Offset:
-        """Records below it are gone from every replica whose broker is alive."""
-        low = self.log.log_start_offset
-        for replica_id, replica in self.others.items():
-            if replica.log_start_offset < low and (self._live_epoch is None or self._live_epoch(replica_id) >= 0):
-                low = replica.log_start_offset
-        return low
-
-    def delete_records(self, offset: Offset) -> Offset:
-        """Move the log start up to `offset` (-1: the high watermark), and return it. Raises KafkaError: what is not
-        committed is OFFSET_OUT_OF_RANGE. Where the leader before may have committed it, and this one does not know yet,
-        it is NOT_LEADER_OR_FOLLOWER, after which clients come again; Kafka calls it out of range."""
-        self.check_leader()
-        if self.log.high_watermark < offset <= self.epoch_start:
-            raise KafkaError(ErrorCode.not_leader_or_follower)
-        return self.log.delete_records(offset)
-
-    def wait_for_deletion(self, offset: Offset, done: Done) -> Wait | None:
-        """Have `done` called when the low watermark has reached `offset`. None says that it was called already."""
-        if not self.is_leader or self.low_watermark >= offset:
-            done(ErrorCode.none if self.is_leader else ErrorCode.not_leader_or_follower)
-            return None
-        tell(self.end_sessions, 0)
-        return self._deletions.add(offset, done)
-
     # Fetches that wait.
 
     def wake(self) -> None:
@@ -591,10 +528,3 @@ class Partition:
         if epoch == self.leader_epoch:
             return epoch, self.log.log_end_offset
         return self.log.end_offset_for_epoch(epoch)
-
-
-def _count_append(traffic: TopicTraffic, size: int, first: Offset, last: Offset) -> None:
-    """A batch was appended; a function of its own so that its numbers are C's."""
-    traffic.bytes_in += size
-    traffic.messages_in += last - first + 1
-    traffic.produces += 1

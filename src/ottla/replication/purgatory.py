@@ -82,8 +82,8 @@ class AppendedTo(Protocol):
     """A partition as a waiting produce request sees it."""
 
     @property
-    def waits_for_others(self) -> bool:
-        """Whether a commit depends on other replicas than this one."""
+    def sole_in_sync(self) -> bool:
+        """Whether no commit depends on other replicas than this one."""
 
     def wait(self, end_offset: Offset, leader_epoch: LeaderEpoch, acks: int, done: Done) -> Wait | None: ...
     def stop_waiting(self, wait: Wait) -> None: ...
@@ -154,7 +154,7 @@ class DelayedProduce:
         The disk of this one gets all the time that it needs, as in Kafka, where the append itself fsyncs.
         """
         for row in list(self._rows):
-            if self.acks == ACKS_ALL and row.partition.waits_for_others:
+            if self.acks == ACKS_ALL and not row.partition.sole_in_sync:
                 if row.wait is not None:
                     row.partition.stop_waiting(row.wait)
                 row.settle(ErrorCode.request_timed_out)

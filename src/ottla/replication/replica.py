@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from ottla.model import Millis, Offset
+from ottla.metadata.image import DIRECTORY_LOST, PartitionRegistration
+from ottla.model import Millis, NodeId, Offset
 
 UNKNOWN_OFFSET = -1
 FETCHES_DUE = 2
@@ -99,3 +101,29 @@ class Replica:
 
     def is_caught_up(self, leader_end: Offset, now_ms: Millis, lag_ms_max: Millis) -> bool:
         return self.end_offset == leader_end or now_ms - self.caught_up_ms <= lag_ms_max
+
+
+def note_left(others: dict[NodeId, Replica], isr: Sequence[NodeId], registration: PartitionRegistration) -> None:
+    """Note which replicas the controller has taken out of the in-sync set `isr`, or whose log directory is lost."""
+    has_lost = DIRECTORY_LOST in registration.directories
+    for replica_id, replica in others.items():
+        is_lost = has_lost and registration.directory(replica_id) == DIRECTORY_LOST  # KIP-858
+        if replica_id not in registration.isr and (replica_id in isr or is_lost):
+            replica.leave_isr()
+
+
+def relist(others: dict[NodeId, Replica], own_id: NodeId, registration: PartitionRegistration) -> None:
+    """Make the replicas those of a registration but for the own one; what is known of those that stay is kept."""
+    for replica_id in [each for each in others if each not in registration.replicas]:
+        del others[replica_id]
+    for replica_id in registration.replicas:
+        if replica_id != own_id and replica_id not in others:
+            others[replica_id] = Replica(AT_FIRST_LOOK if replica_id in registration.isr else NEVER)
+
+
+def lagging(others: dict[NodeId, Replica], leader_end: Offset, now_ms: Millis, lag_ms_max: Millis) -> Sequence[NodeId]:
+    """Replicas that have not had all that the leader had for longer than `lag_ms_max`: by time alone, not by the number
+    of records (KIP-16)."""
+    for replica in others.values():
+        replica.first_look(now_ms)
+    return [each for each, replica in others.items() if not replica.is_caught_up(leader_end, now_ms, lag_ms_max)]

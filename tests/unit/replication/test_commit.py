@@ -12,6 +12,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import DIRECTORY_LOST
 from ottla.replication.partition import ACKS_ALL, ACKS_LEADER
 from ottla.replication.purgatory import DelayedFetch, DelayedProduce
+from ottla.replication.record_deletion import delete_records, wait_for_deletion
 from tests.unit.replication.numbers_log import NumbersLog, Told, append, leading, registration
 
 NONE = ErrorCode.none
@@ -280,7 +281,7 @@ def test_a_wait_for_a_deletion_ends_with_it_too(event: str, error: ErrorCode) ->
     append(partition)
     fetch(partition, 2, 1, log_start_offset=0)
     told = Told()
-    assert partition.wait_for_deletion(partition.delete_records(1), told) is not None
+    assert wait_for_deletion(partition, delete_records(partition, 1), told) is not None
     assert told.errors == []
     happen(partition, log, event)
     assert told.errors == [error]
@@ -466,15 +467,15 @@ def test_what_the_leader_before_may_have_committed_is_deleted_later() -> None:
         append(partition)
     partition.update(registration(epoch=1, partition_epoch=1, isr=(1, 2, 3)))
     append(partition)
-    assert [refused(lambda end=end: partition.delete_records(end)) for end in (1, 5, 6)] == [
+    assert [refused(lambda end=end: delete_records(partition, end)) for end in (1, 5, 6)] == [
         ErrorCode.not_leader_or_follower,
         ErrorCode.not_leader_or_follower,
         ErrorCode.offset_out_of_range,
     ]
     for replica in (2, 3):
         fetch(partition, replica, 5, epoch=1)
-    assert partition.delete_records(5) == 5
-    assert refused(lambda: partition.delete_records(6)) is ErrorCode.offset_out_of_range
+    assert delete_records(partition, 5) == 5
+    assert refused(lambda: delete_records(partition, 6)) is ErrorCode.offset_out_of_range
 
 
 def test_a_deletion_waits_until_every_living_replica_has_done_it() -> None:
@@ -482,12 +483,12 @@ def test_a_deletion_waits_until_every_living_replica_has_done_it() -> None:
     partition, _ = leading((1, 2, 3), live=live)
     for _ in range(5):
         append(partition)
-    assert refused(lambda: partition.delete_records(3)) is ErrorCode.offset_out_of_range
+    assert refused(lambda: delete_records(partition, 3)) is ErrorCode.offset_out_of_range
     for replica in (2, 3):
         fetch(partition, replica, 5, broker_epoch=live[replica], log_start_offset=0)
     told = Told()
-    assert partition.delete_records(3) == 3
-    partition.wait_for_deletion(3, told)
+    assert delete_records(partition, 3) == 3
+    wait_for_deletion(partition, 3, told)
     fetch(partition, 2, 5, broker_epoch=40, log_start_offset=3)
     assert told.errors == []
     del live[3]

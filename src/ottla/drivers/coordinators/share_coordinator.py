@@ -146,8 +146,10 @@ class ShareCoordinatorDriver:
 
     def _prune(self, shard: Shard[ShareShard], effect: Prune) -> None:
         where = fields(partition=shard.partition.topic_partition, before=effect.before_offset)
+        from ottla.replication.record_deletion import delete_records  # rare
+
         try:
-            shard.partition.delete_records(effect.before_offset)
+            delete_records(shard.partition, effect.before_offset)
             self.pruned[shard.partition.topic_partition.partition] = effect.before_offset
         except KafkaError as error:  # the next look, five minutes later, finds more to delete
             _LOG.warning("state of share groups cannot be pruned", extra={**where, **fields(error=str(error))})

@@ -119,7 +119,9 @@ def _start(context: RequestContext, batches: dict[Partition, BatchHeader]) -> Gu
     now_ms = context.node.clock.now_ms()
     for partition, header in batches.items():
         try:
-            guards[partition] = partition.start_verification(header, begins_transaction=begins, now_ms=now_ms)
+            partition.check_leader()
+            producers = partition.log.producer_state
+            guards[partition] = producers.start_verification(header, begins_transaction=begins, now_ms=now_ms)
         except KafkaError as error:
             guards[partition] = NotVerified(error.code)
     return guards

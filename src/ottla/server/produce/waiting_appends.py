@@ -122,7 +122,7 @@ class WaitingAppends:
         self._timer = None
         now = self._loop.time()
         for waiting in [each for each in self._by_time if each.deadline <= now]:
-            if waiting.partition.waits_for_others:
+            if not waiting.partition.sole_in_sync:
                 if waiting.wait is not None:
                     waiting.partition.stop_waiting(waiting.wait)
                 waiting.settle(ErrorCode.request_timed_out)

@@ -330,7 +330,8 @@ def test_read_committed_leaves_out_what_was_aborted(tmp_path: Path) -> None:
             options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": 0, "transactional": True}
             partition = node.replicas.find("t", 0)
             _, header = next(iterate_batches(batch(count=2, **options)))
-            guard = partition.start_verification(header, begins_transaction=True, now_ms=node.clock.now_ms())
+            producers = partition.log.producer_state
+            guard = producers.start_verification(header, begins_transaction=True, now_ms=node.clock.now_ms())
             records = bytearray(batch(count=2, **options))
             partition.append_as_leader(records, -1, now_ms=node.clock.now_ms(), guard=guard)
             topics = [{"name": "t", "partition_indexes": [0]}]

@@ -205,7 +205,7 @@ def test_a_group_that_reads_only_what_is_committed_by_now_gets_nothing_aborted_a
         records = batch(count=2, **options)
         _, header = next(iterate_batches(records))
         partition, now_ms = node.replicas.find("t", 0), node.clock.now_ms()
-        guard = partition.start_verification(header, begins_transaction=True, now_ms=now_ms)
+        guard = partition.log.producer_state.start_verification(header, begins_transaction=True, now_ms=now_ms)
         partition.append_as_leader(bytearray(records), -1, now_ms=now_ms, guard=guard)
         assert await member.fetch(max_wait=1000) == [(*taken, 1)]
         assert await member.acknowledge((*taken, RELEASE)) is E.none

@@ -18,6 +18,7 @@ from ottla.errors import ErrorCode
 from ottla.metadata.image import PartitionRegistration
 from ottla.protocol.messages import ApiKey
 from ottla.replication.partition import Partition
+from ottla.replication.record_deletion import delete_records, low_watermark, wait_for_deletion
 from ottla.server.node import Node
 from tests.unit.server import stub
 from tests.unit.server.node import Client, batch, fetch_values, running
@@ -76,7 +77,7 @@ class Side:
                 turns = [bisect_right(self.asked_ms, time) for time in (replica.caught_up_ms, replica.fetched_ms)]
                 ends = replica.end_offset, replica.fetched_at_end, replica.log_start_offset
                 log = partition.log
-                mine = log.high_watermark, partition.isr, partition.sole_in_sync, partition.low_watermark
+                mine = log.high_watermark, partition.isr, partition.sole_in_sync, low_watermark(partition)
                 known[partition.topic_partition] = (turns, ends, mine)
         return known
 
@@ -106,7 +107,7 @@ class Life:
             if happens == "append":
                 await side.produce(topic, number)
             elif happens == "trim":
-                partition.delete_records(int(where * (log.high_watermark + 1)))
+                delete_records(partition, int(where * (log.high_watermark + 1)))
             elif happens == "shrink":
                 side.decide(topic, number, (ME, OTHER), ME, new_epoch=False)
             elif happens == "grow":
@@ -116,7 +117,7 @@ class Life:
             elif happens == "other" and partition.others:
                 partition.on_follower_fetch(OTHER, log.log_end_offset, -1, side.asked_ms[-1] if side.asked_ms else 0)
             elif happens == "wait":
-                partition.wait_for_deletion(log.log_start_offset + 1, lambda error: None)
+                wait_for_deletion(partition, log.log_start_offset + 1, lambda error: None)
             elif happens == "truncate":
                 partition.withdraw_isr()
             elif happens == "wake":
@@ -169,7 +170,7 @@ def test_a_leader_knows_a_follower_as_if_every_request_named_every_partition(tmp
                 for topic in TOPICS:
                     await side.client.create(topic, partitions=PARTITIONS)
                 for partition in side.node.replicas:
-                    asks, partition._live_epoch = side.caught_up, lambda node_id: 0
+                    asks, partition.live_epoch = side.caught_up, lambda node_id: 0
                     partition.on_caught_up = lambda each, isr, asks=asks: asks.append((each.topic_partition, isr))
                     topic, number = partition.topic_partition
                     side.decide(topic, number, (ME, OTHER, FOLLOWER), ME, new_epoch=True)
@@ -200,7 +201,7 @@ def test_a_follower_of_an_earlier_epoch_is_refused_though_nothing_else_has_chang
             live = 5
             monkeypatch.setattr(node.replicas, "live_epoch", lambda node_id: live)
             for partition in node.replicas:
-                partition._live_epoch = lambda node_id: live
+                partition.live_epoch = lambda node_id: live
                 side.decide("t", partition.topic_partition.partition, (ME, FOLLOWER), ME, new_epoch=True)
             rows = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 1 << 20} for number in range(3)]
             topics = [{"topic_id": node.replicas.ids["t"], "partitions": rows}]

@@ -13,6 +13,7 @@ import pytest
 from ottla.metadata.image import PartitionRegistration
 from ottla.protocol.messages import ApiKey
 from ottla.replication.partition import Partition
+from ottla.replication.record_deletion import delete_records
 from ottla.server.node import Node
 from tests.unit.server import stub
 from tests.unit.server.node import TIME, Client, batch, fetch_values, running
@@ -67,7 +68,7 @@ class Walk:
             found = await self.other.produce(topic, made, partition=number)
             self.ends[topic, number] = found["base_offset"] + 1
         elif happens == "trim" and partition.is_leader:
-            partition.delete_records(self.random.randrange(partition.log.high_watermark + 1))
+            delete_records(partition, self.random.randrange(partition.log.high_watermark + 1))
         elif happens == "retain":
             partition.log.advance_log_start(partition.log.high_watermark)  # as retention does, past the partition
         elif happens in ("lead", "follow"):

@@ -397,7 +397,7 @@ def test_records_are_deleted_up_to_the_high_watermark_and_on_every_living_replic
         epoch = node.replicas._brokers[FOLLOWER].epoch
         partition.on_follower_fetch(FOLLOWER, 3, partition.leader_epoch, 0, broker_epoch=epoch, log_start_offset=2)
         client.send(ApiKey.DELETE_RECORDS, 2, delete_values(3))
-        await stub.until(lambda: len(partition._deletions.waits))
+        await stub.until(lambda: len(partition.deletions.waits))
         partition.on_follower_fetch(FOLLOWER, 3, partition.leader_epoch, 0, broker_epoch=epoch, log_start_offset=3)
         assert await deleted(client) == (3, 0)
 
@@ -413,11 +413,11 @@ def test_a_deletion_that_a_replica_does_not_make_is_an_error(tmp_path: Path, eve
         client.send(ApiKey.DELETE_RECORDS, 2, delete_values(1, 1 if event == "timeout" else 3_600_000))
         expected = ErrorCode.request_timed_out
         if event == "resign":
-            await stub.until(lambda: len(partition._deletions.waits))
+            await stub.until(lambda: len(partition.deletions.waits))
             change(partition, partition.leader_epoch + 1, (FOLLOWER,), leader=FOLLOWER)
             expected = ErrorCode.not_leader_or_follower
         assert await deleted(client) == (-1, expected)
-        assert not partition._deletions.waits
+        assert not partition.deletions.waits
 
     play(tmp_path, scene)
 

@@ -14,6 +14,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS, Offset
 from ottla.protocol.messages import ApiKey
 from ottla.replication.partition import Partition
+from ottla.replication.record_deletion import delete_records, low_watermark, wait_for_deletion
 from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.security.authorization import allowed
@@ -57,9 +58,9 @@ def handle(
                 if topic.name in INTERNAL_TOPICS:
                     raise KafkaError(ErrorCode.invalid_topic_exception)
                 before = partition.log.log_start_offset
-                offset = partition.delete_records(asked.offset)
-                row["low_watermark"] = low_watermark = partition.low_watermark
-                if low_watermark < offset:
+                offset = delete_records(partition, asked.offset)
+                row["low_watermark"] = low = low_watermark(partition)
+                if low < offset:
                     behind[partition] = _Behind(partition, offset, row)
             except KafkaError as refused:
                 row["error_code"] = refused.code
@@ -87,7 +88,7 @@ async def _when_deleted(
     loop = asyncio.get_running_loop()
     futures: list[asyncio.Future[ErrorCode]] = [loop.create_future() for _ in behind]
     waits = [
-        each.partition.wait_for_deletion(each.offset, future.set_result)
+        wait_for_deletion(each.partition, each.offset, future.set_result)
         for each, future in zip(behind, futures, strict=True)
     ]
     await asyncio.wait(futures, timeout=max(timeout_s, 0))
@@ -98,5 +99,5 @@ async def _when_deleted(
             each.row["error_code"] = ErrorCode.request_timed_out
             if wait is not None:
                 each.partition.stop_waiting(wait)
-        each.row["low_watermark"] = -1 if each.row["error_code"] else each.partition.low_watermark
+        each.row["low_watermark"] = -1 if each.row["error_code"] else low_watermark(each.partition)
     return response

@@ -164,7 +164,9 @@ def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> Handlin
     try:
         partition = node.replicas.find(OFFSETS_TOPIC, node.groups.partition_of(request.group_id))
         batch = in_transaction(request.producer_id, request.producer_epoch)
-        guard = partition.start_verification(batch, begins_transaction=adds, now_ms=node.clock.now_ms())
+        partition.check_leader()
+        producers, now_ms = partition.log.producer_state, node.clock.now_ms()
+        guard: int = producers.start_verification(batch, begins_transaction=adds, now_ms=now_ms)
     except KafkaError as error:
         raise KafkaError(WRITE_ERRORS.get(error.code, error.code)) from None
     if guard == NO_GUARD:
