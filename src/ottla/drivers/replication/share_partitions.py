@@ -40,7 +40,7 @@ from ottla.replication.share.share_partition import LoadedState, SharePartition
 if TYPE_CHECKING:
     from ottla.drivers.ports import PublishedMetadata, ShareHost
     from ottla.drivers.replication.dead_letters import DeadLetterWriter
-    from ottla.replication.share.selection import Backoff
+    from ottla.replication.share.waits import Backoff
 
 _LOG = logging.getLogger("ottla.share")
 
@@ -405,7 +405,7 @@ class SharePartitions:
     def _without_readers(self, led: LedSharePartition) -> None:
         """Drop its state, but for the back-offs: readers that come and go do not postpone them."""
         if led.core is not None and led.core.selection is not None:
-            self._backoffs.put(led.key, led.core.leader_epoch, led.core.selection.backoffs())
+            self._backoffs.put(led.key, led.core.leader_epoch, led.core.selection.waits.backoffs())
         self.drop(led, ErrorCode.not_leader_or_follower)
 
     def _session_ended(self, key: SessionKey, partitions: Iterable[SharedPartition]) -> None:

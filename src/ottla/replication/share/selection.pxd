@@ -4,6 +4,7 @@ cimport cython
 from ottla.replication.share.in_flight cimport Counts, InFlightBatch, Run, counted, may_close, may_take, new_run
 from ottla.replication.share.key_order cimport KeyOrder
 from ottla.replication.share.ranges cimport index_of
+from ottla.replication.share.waits cimport Waits, hold_until, look_at
 from ottla.replication.share.window cimport Window
 
 # Members of an enumeration that are compared for each run: found at once, not by name.
@@ -17,7 +18,6 @@ cdef class Selection:
     cdef public KeyOrder _keys
     cdef public list _ready
     cdef public long long _scanned
-    cdef public list _waits
     cdef public long long _waited
     cdef public long long _waiting_left
     cdef public Window _window
@@ -25,6 +25,7 @@ cdef class Selection:
     cdef public object config
     cdef public bint goes_on
     cdef public long long marked_until
+    cdef public Waits waits
 
     @cython.locals(
         offset=cython.longlong, left=cython.longlong, first=cython.longlong,
@@ -37,9 +38,6 @@ cdef class Selection:
         index=cython.Py_ssize_t, batch=InFlightBatch, run=Run,
     )
     cpdef InFlightBatch _first_ready(self)
-
-    @cython.locals(window=Window, index=cython.Py_ssize_t)
-    cpdef _find(self, long long offset)
 
     @cython.locals(window=Window, counts=Counts, batch=InFlightBatch)
     cpdef _room(self)
@@ -90,15 +88,5 @@ cdef class Selection:
     @cython.locals(part=Run, run=Run, batch=InFlightBatch)
     cpdef _leave(self, long long first, long long last, times)
 
-    @cython.locals(first=cython.longlong, last=cython.longlong, folded=cython.longlong)
+    @cython.locals(window=Window, first=cython.longlong, last=cython.longlong, folded=cython.longlong)
     cpdef done_all(self, rows, times)
-
-    @cython.locals(
-        window=Window, batches=list, batch=InFlightBatch, behind=InFlightBatch, index=cython.Py_ssize_t,
-        folded=cython.longlong, are_done=cython.bint,
-    )
-    cpdef long long fold(self, long long first, long long last) except? -2
-
-
-@cython.locals(runs=list, run=Run)
-cdef bint _is_one_and_done(InFlightBatch batch) except -1

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -29,16 +29,11 @@ from ottla.replication.share.config import SCANNED_MIN, Mark, ShareConfig, Times
 from ottla.replication.share.in_flight import Hold, InFlightBatch, Run, counted, may_close, may_take, new_run
 from ottla.replication.share.key_order import KeyOrder
 from ottla.replication.share.ranges import index_of, marks_outside
+from ottla.replication.share.waits import Backoff, Waits, hold_until, look_at
 from ottla.replication.share.window import Window
 
 if TYPE_CHECKING:
     from ottla.replication.share.acknowledgement import Row
-
-BATCH_RUNS: Final = 16
-"""Batches with fewer runs together become one: a window of thousands of runs has few batches to look through."""
-
-WAIT_MAX_MS: Final = 60_000
-"""A record that waits for a time of the day is looked at again after this, for the clock may have been set."""
 
 _LAST_OFFSET = attrgetter("last_offset")
 
@@ -60,14 +55,11 @@ _new: Final = tuple.__new__
 _BEHIND: Final = Hold(True, 0, 0)
 """The hold of a record that waits only for another one of its key."""
 
-Backoff = tuple[Millis, Offset, Offset]
-"""When a back-off ends, on the timer clock, and the first and last record that wait for it."""
-
 
 class Selection:
     __slots__ = (
-        "_first_run", "_free", "_keys", "_ready", "_scanned", "_waited", "_waiting_left", "_waits", "_window", "ahead",
-        "config", "goes_on", "marked_until",
+        "_first_run", "_free", "_keys", "_ready", "_scanned", "_waited", "_waiting_left", "_window", "ahead", "config",
+        "goes_on", "marked_until", "waits",
     )  # fmt: skip
 
     def __init__(self, window: Window, config: ShareConfig) -> None:
@@ -79,8 +71,7 @@ class Selection:
         """A heap of offsets with which available runs begin, or began."""
         self._first_run: Run | None = None
         """What `_first_ready` has found in its batch."""
-        self._waits: list[tuple[Millis, Offset, Offset]] = []
-        """A heap of runs that wait until a time, some of which may not any more."""
+        self.waits = Waits(window)
         self._keys = KeyOrder()
         self._free = 0
         """Records that the running scan may still make available."""
@@ -97,7 +88,7 @@ class Selection:
         often (`_take`)."""
         for run in [run for batch in window.batches for run in batch.runs if run.is_done]:
             run.drop_history()
-        self.fold(window.start_offset, window.end_offset)
+        window.fold(window.start_offset, window.end_offset)
 
     # What there is
 
@@ -112,7 +103,7 @@ class Selection:
         return self._first_ready() is not None or self._has_room()
 
     def next_wait(self) -> Millis | None:
-        return self._waits[0][0] if self._waits else None
+        return self.waits.next_ms()
 
     def waiting(self) -> int:
         """Records that wait."""
@@ -167,16 +158,10 @@ class Selection:
             heappop(ready)
         return None
 
-    def _find(self, offset: Offset) -> tuple[InFlightBatch, Run] | None:
-        window = self._window
-        index = window.floor(offset)
-        if index < 0 or window.batches[index].last < offset:
-            return None
-        return window.batches[index], window.batches[index].at(offset)
-
     def _room(self) -> tuple[int, int]:
         """Records that may still be made available, and runs that may still wait."""
         window, scanned = self._window, self._scanned
+        # `share.partition.max.record.locks` (KIP-932) limits what members have or may have, `waiting_max` what waits.
         counts = window.counts()
         in_flight, waiting_runs = counts.in_flight, counts.waiting_runs
         if window.batches and window.batches[-1].last >= scanned:  # loaded, and not looked at yet
@@ -217,22 +202,22 @@ class Selection:
 
     def _archive_aborted(self, aborted: Sequence[OffsetRange], times: Times) -> None:
         """Archive what was scanned before it was aborted: the group may have read what was not committed then."""
+        # A group that reads committed records is shown none of them (`filterAbortedTransactionalAcquiredRecords`).
         window = self._window
         for first, last in aborted:
-            start = max(0, window.floor(first))
-            window.archive(window.batches[start : window.floor(last) + 1], first, last, _AVAILABLE)
+            window.archive_between(first, last, _AVAILABLE)
             self.done(first, last, times)
 
     def _archive_compacted(self, parts: Sequence[OffsetRange], batches: Sequence[ReadBatch], times: Times) -> None:
-        """Archive records to deliver that are no longer in the log: a read began at them, and found later ones."""
+        """Archive records to deliver that are no longer in the log: a read began at them, and found later ones
+        (Kafka's `maybeArchiveStaleBatches`)."""
         window = self._window
         for first, last in parts:
             index = bisect_left(batches, first, key=_LAST_OFFSET)
             if index == len(batches) or batches[index].base_offset <= first:
                 continue
             end = min(last, batches[index].base_offset - 1)
-            start = max(0, window.floor(first))
-            window.archive(window.batches[start : window.floor(end) + 1], first, end, _AVAILABLE)
+            window.archive_between(first, end, _AVAILABLE)
             self.done(first, end, times)
 
     def _take(self, wanted: Wanted, parts: Sequence[OffsetRange], deadline_ms: Millis) -> list[Acquired]:
@@ -260,6 +245,7 @@ class Selection:
                 continue
             run = self._first_run
             assert run is not None
+            # The more often, the fewer at once, so that one bad record fails alone (`throttleRecordsDeliveryLimit`).
             is_throttled = run.count >= throttled_from
             if is_throttled:
                 self.goes_on = False
@@ -268,6 +254,7 @@ class Selection:
                     break
                 alone = config.delivery_count_limit > 2 and run.count == config.delivery_count_limit - 1
                 left = 1 if alone else max(1, min(left, len(batch) >> (run.count - throttled_from + 1)))
+            # A limit in both modes of acquisition (KIP-1206): batches of the log do not matter to what was scanned.
             end = run.last
             until = min(part_last, self._scanned - 1)
             part = batch.cut(run, offset, min(end, offset + left - 1, until))
@@ -316,7 +303,7 @@ class Selection:
             self._scanned = offset
             window.end_offset = max(window.end_offset, offset - 1)
             window.narrow_gap(offset)
-            self.fold(first, offset)
+            window.fold(first, offset)
             window.settle()
 
     def _scan_new(
@@ -345,7 +332,7 @@ class Selection:
         if run.is_done:
             return last + 1
         if run.state is not _AVAILABLE or run.pending is not None:
-            # Somebody has them. Those behind wait for them.
+            # A member has them, or a write decides what becomes of them (KIP-932). Those behind, by their keys, wait.
             for offset, key, _ in marks[index_of(marks, first) : index_of(marks, last + 1)] if marks else ():
                 if key is not None:
                     self._keys.enter(offset, key)
@@ -392,7 +379,7 @@ class Selection:
             is_behind = key is not None and not keys.enter(offset, key)
             held: Hold | None = None
             if is_held or due_ms > wall_ms:
-                held = self._hold(is_behind, due_ms, wait_ms, times)
+                held = hold_until(is_behind, due_ms, wait_ms, times)
             elif is_behind:
                 held = _BEHIND
             # Two holds are compared only where there are two: most records have none.
@@ -401,6 +388,7 @@ class Selection:
             ):
                 if following > start:
                     found.append(new_run(start, following - 1, _AVAILABLE, 0, hold))
+                # Offsets without a record are done with, so that no member has to acknowledge them as gaps (KIP-932).
                 if offset > following:
                     found.append(new_run(following, offset - 1, _ARCHIVED, 0, None))
                 start = offset
@@ -416,10 +404,6 @@ class Selection:
         if following <= last and (index == end or marks[index][0] > last):
             found.append(new_run(following, last, _ARCHIVED, 0, None))
         return found
-
-    def _hold(self, is_behind: bool, due_ms: Millis, wait_ms: Millis, times: Times) -> Hold:
-        due_ms = due_ms if due_ms > times.wall_ms else 0
-        return Hold(is_behind, max(wait_ms, _look_at(due_ms, times)), due_ms)
 
     def _keep_ahead(self, marks: Sequence[Mark] | None, offset: Offset, until: Offset) -> None:
         """Keep what was read of records that were not scanned, so that it is not read again."""
@@ -441,19 +425,7 @@ class Selection:
     def _wait(self, run: Run, hold: Hold) -> None:
         run.hold = hold
         if not hold.is_behind_key:
-            heappush(self._waits, (hold.wait_ms, run.first, run.last))
-            if len(self._waits) > 2 * self.config.waiting_max:
-                self._drop_stale_waits()
-
-    def _drop_stale_waits(self) -> None:
-        """Records that were archived while they waited, as the log was cut, leave their waits behind."""
-        self._waits = [
-            (run.hold.wait_ms, run.first, run.last)
-            for batch in self._window.batches
-            for run in batch.runs
-            if run.hold is not None and not run.hold.is_behind_key
-        ]
-        heapify(self._waits)
+            self.waits.add(hold.wait_ms, run.first, run.last, 2 * self.config.waiting_max)
 
     def _backoff_until(self, count: int, now_ms: Millis) -> Millis:
         backoff_ms = self.config.backoff_ms(count)
@@ -467,19 +439,10 @@ class Selection:
         else:
             heappush(self._ready, run.first)
 
-    def backoffs(self) -> list[Backoff]:
-        """The back-offs that have not ended, in the order of their records. Looks through the window."""
-        return [
-            (run.hold.wait_ms, run.first, run.last)
-            for batch in self._window.batches
-            for run in batch.runs
-            if run.hold is not None and run.hold.wait_ms and not run.hold.due_ms
-        ]
-
     def resume(self, backoffs: Iterable[Backoff]) -> None:
         """Have records of which nothing was scanned yet wait no longer than they were to before."""
         for wait_ms, first, last in backoffs:
-            found = self._find(max(first, self.scan_from))
+            found = self._window.find(max(first, self.scan_from))
             if found is not None:
                 batch, run = found
                 if may_take(run):
@@ -488,10 +451,9 @@ class Selection:
 
     def advance(self, times: Times) -> None:
         """End the waits whose time has come."""
-        while self._waits and self._waits[0][0] <= times.now_ms:
-            _, first, last = heappop(self._waits)
-            offset = first
-            while offset <= last and (found := self._find(offset)) is not None:
+        while (ended := self.waits.pop_ended(times.now_ms)) is not None:
+            _, offset, last = ended
+            while offset <= last and (found := self._window.find(offset)) is not None:
                 batch, run = found
                 hold = run.hold
                 if hold is not None and not hold.is_behind_key and hold.wait_ms <= times.now_ms:
@@ -502,7 +464,7 @@ class Selection:
     def _go_on(self, run: Run, hold: Hold, times: Times) -> None:
         """Nothing but time keeps a run from its delivery; perhaps that neither."""
         due_ms = hold.due_ms if hold.due_ms > times.wall_ms else 0
-        wait_ms = max(hold.wait_ms if hold.wait_ms > times.now_ms else 0, _look_at(due_ms, times))
+        wait_ms = max(hold.wait_ms if hold.wait_ms > times.now_ms else 0, look_at(due_ms, times))
         if wait_ms:
             self._wait(run, Hold(False, wait_ms, due_ms))
         else:
@@ -533,10 +495,10 @@ class Selection:
         """The same for the rows of a write, which are in order; what is done with becomes one run."""
         for first, last, _, _ in rows:
             self.done(first, last, times)
-        folded = -1
+        window, folded = self._window, -1
         for first, last, _, _ in rows:
             if last > folded:
-                folded = self.fold(first, last)
+                folded = window.fold(first, last)
 
     def sweep(self, times: Times) -> None:
         """The log was cut: records before its start are done with, but for those that a member has."""
@@ -547,7 +509,7 @@ class Selection:
 
     def _leave(self, first: Offset, last: Offset, times: Times) -> None:
         for following in self._keys.leave_all(first, last):
-            found = self._find(following)
+            found = self._window.find(following)
             if found is None:
                 continue
             batch, run = found
@@ -555,40 +517,3 @@ class Selection:
                 part = batch.cut(run, following, following)
                 assert part.hold is not None
                 self._go_on(part, part.hold, times)
-
-    def fold(self, first: Offset, last: Offset) -> Offset:
-        """Make small batches one, between two offsets and beside them, and what is done with in a row one run. Returns
-        the offset up to which there is nothing left to do."""
-        window = self._window
-        batches = window.batches
-        index = max(0, window.floor(first) - 1)
-        folded: Offset = -1
-        while index + 1 < len(batches):
-            batch = batches[index]
-            if batch.first > last + 1:
-                break
-            behind = batches[index + 1]
-            are_done = _is_one_and_done(batch) and _is_one_and_done(behind)
-            if batch.last + 1 == behind.first and (are_done or len(batch.runs) + len(behind.runs) <= BATCH_RUNS):
-                window.merge(index)
-            else:
-                folded = batch.last
-                index += 1
-        return folded
-
-    def lift(self) -> None:
-        """The settings have changed: nothing waits for what they said."""
-        for batch in self._window.batches:
-            for run in batch.runs:
-                run.hold = None
-            batch.join()
-        self._window.look_for_available = True
-
-
-def _is_one_and_done(batch: InFlightBatch) -> bool:
-    return len(batch.runs) == 1 and may_close(batch.runs[0])
-
-
-def _look_at(due_ms: Millis, times: Times) -> Millis:
-    """When to look again at what is due at a time of the day, on the timer clock."""
-    return times.now_ms + min(due_ms - times.wall_ms, WAIT_MAX_MS) if due_ms else 0

@@ -86,7 +86,7 @@ class SharePartition:
             selection.config = config
             return
         if selection is not None:
-            selection.lift()
+            self.window.lift_holds()
         self.selection = Selection(self.window, config) if config.selects else None
 
     # What there is
@@ -148,9 +148,7 @@ class SharePartition:
         acquired = acquisition.acquired
         if acquired and aborted:
             for first, last in aborted:
-                start = max(0, self.window.floor(first))
-                in_flight = self.window.batches[start : self.window.floor(last) + 1]
-                self.window.archive(in_flight, first, last, DeliveryState.ACQUIRED)  # none of it is shown (KIP-932)
+                self.window.archive_between(first, last, DeliveryState.ACQUIRED)  # none of it is shown (KIP-932)
             acquired = without(acquired, aborted)
         self._locked(acquired, deadline_ms)
         return acquired

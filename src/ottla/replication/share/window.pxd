@@ -41,3 +41,16 @@ cdef class Window:
 
     @cython.locals(batch=InFlightBatch)
     cpdef _drop(self, Py_ssize_t start, Py_ssize_t end)
+
+    @cython.locals(
+        batches=list, batch=InFlightBatch, behind=InFlightBatch, index=cython.Py_ssize_t,
+        folded=cython.longlong, are_done=cython.bint,
+    )
+    cpdef long long fold(self, long long first, long long last) except? -2
+
+    @cython.locals(index=cython.Py_ssize_t, batch=InFlightBatch)
+    cpdef find(self, long long offset)
+
+
+@cython.locals(runs=list, run=Run)
+cdef bint _is_one_and_done(InFlightBatch batch) except -1

@@ -16,6 +16,9 @@ from ottla.model import Offset
 from ottla.protocol.internal.share_records import DeliveryState, StateBatch
 from ottla.replication.share.in_flight import Counts, InFlightBatch, Run, counted, may_close, may_take
 
+BATCH_RUNS: Final = 16
+"""Batches with fewer runs together become one: a window of thousands of runs has few batches to look through."""
+
 _FIRST = attrgetter("first")
 _NO_GAP: Final = -1
 
@@ -125,6 +128,14 @@ class Window:
                 high = middle
         return low - 1
 
+    def find(self, offset: Offset) -> tuple[InFlightBatch, Run] | None:
+        """The batch and the run that have an offset."""
+        index = self.floor(offset)
+        if index < 0:
+            return None
+        batch = self.batches[index]
+        return (batch, batch.at(offset)) if batch.last >= offset else None
+
     def between(self, first: Offset, last: Offset) -> list[InFlightBatch]:
         """The batches that begin between two offsets, both included."""
         start = bisect_left(self.batches, first, key=_FIRST)
@@ -166,6 +177,25 @@ class Window:
         batch.join()
         self._drop(index + 1, index + 2)
 
+    def fold(self, first: Offset, last: Offset) -> Offset:
+        """Make small batches one, between two offsets and beside them, and what is done with in a row one run. Returns
+        the offset up to which there is nothing left to do."""
+        batches = self.batches
+        index = max(0, self.floor(first) - 1)
+        folded: Offset = -1
+        while index + 1 < len(batches):
+            batch = batches[index]
+            if batch.first > last + 1:
+                break
+            behind = batches[index + 1]
+            are_done = _is_one_and_done(batch) and _is_one_and_done(behind)
+            if batch.last + 1 == behind.first and (are_done or len(batch.runs) + len(behind.runs) <= BATCH_RUNS):
+                self.merge(index)
+            else:
+                folded = batch.last
+                index += 1
+        return folded
+
     def _drop(self, start: int, end: int) -> None:
         for batch in self.batches[start:end]:
             batch.leaves()
@@ -188,6 +218,18 @@ class Window:
                 if run.state is state:
                     batch.cut(run, first, last).archive()
                     self.look_for_available = True
+
+    def archive_between(self, first: Offset, last: Offset, state: DeliveryState) -> None:
+        """The same for all batches that may have one of these offsets."""
+        self.archive(self.batches[max(0, self.floor(first)) : self.floor(last) + 1], first, last, state)
+
+    def lift_holds(self) -> None:
+        """The settings have changed: nothing waits for what they said."""
+        for batch in self.batches:
+            for run in batch.runs:
+                run.hold = None
+            batch.join()
+        self.look_for_available = True
 
     def move_start(self, log_start_offset: Offset) -> None:
         """The log begins behind the start of the window now. What somebody has acquired stays theirs until they
@@ -242,3 +284,7 @@ class Window:
                     return until
                 until = run.last
         return until
+
+
+def _is_one_and_done(batch: InFlightBatch) -> bool:
+    return len(batch.runs) == 1 and may_close(batch.runs[0])
