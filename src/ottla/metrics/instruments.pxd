@@ -44,8 +44,6 @@ cdef class OffsetCounts:
 
 cdef class NodeMetrics:
     cdef public dict _apis
-    cdef public long long consumer_rebalances
-    cdef public long long streams_rebalances
     cdef public TopicTraffic deleted_topics
     cdef public long long failed_isr_updates
     cdef public Histogram flush_seconds
@@ -54,8 +52,8 @@ cdef class NodeMetrics:
     cdef public Histogram loop_lag_seconds
     cdef public OffsetCounts offsets
     cdef public long long rebalances
+    cdef public object rebalances_of
     cdef public TopicTraffic replication
-    cdef public long long share_rebalances
     cdef public dict topics
 
     cpdef ApiStats api(self, key)

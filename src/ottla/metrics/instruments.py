@@ -5,6 +5,8 @@ Whoever counts holds the object itself, so that counting is an addition and neve
 
 from __future__ import annotations
 
+from collections import Counter
+
 REQUEST_SECONDS = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0),
@@ -111,9 +113,8 @@ class OffsetCounts:
 class NodeMetrics:
     """Everything that one node counts by itself; the rest is read from its state when somebody asks."""
 
-    __slots__ = ("_apis", "consumer_rebalances", "deleted_topics", "failed_isr_updates", "flush_seconds",
-                 "isr_expands", "isr_shrinks", "loop_lag_seconds", "offsets", "rebalances", "replication",
-                 "share_rebalances", "streams_rebalances", "topics")  # fmt: skip
+    __slots__ = ("_apis", "deleted_topics", "failed_isr_updates", "flush_seconds", "isr_expands", "isr_shrinks",
+                 "loop_lag_seconds", "offsets", "rebalances", "rebalances_of", "replication", "topics")  # fmt: skip
 
     def __init__(self) -> None:
         self._apis: dict[int, ApiStats] = {}
@@ -124,14 +125,11 @@ class NodeMetrics:
         self.loop_lag_seconds = Histogram(LOOP_SECONDS)
         self.offsets = OffsetCounts()
         self.rebalances = 0
-        self.consumer_rebalances = 0
-        """Group epochs of consumer groups (KIP-848) that members or topics made grow."""
-        self.streams_rebalances = 0
-        """The same of streams groups (KIP-1071)."""
+        """Rebalances of classic groups that were completed."""
+        self.rebalances_of: Counter[str] = Counter()
+        """Group epochs of consumer, share and streams groups that members or topics made grow, by the type of group."""
         self.replication = TopicTraffic()
         """Bytes of other replicas, in and out, which do not count as the topics' own."""
-        self.share_rebalances = 0
-        """The same of share groups."""
         self.isr_shrinks = 0
         self.isr_expands = 0
         self.failed_isr_updates = 0

@@ -23,7 +23,8 @@ from typing import Any
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import InTransaction, Marker, Write
-from ottla.coordinator.group.admin import describe, list_groups, wanted
+from ottla.coordinator.group.admin import list_groups, wanted
+from ottla.coordinator.group.classic.describe import describe
 from ottla.coordinator.group.offsets import fetch
 from ottla.coordinator.group.requests import (
     DeleteGroups,

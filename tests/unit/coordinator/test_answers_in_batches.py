@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ottla.coordinator.group.admin import describe
+from ottla.coordinator.group.classic.describe import describe
 from ottla.coordinator.group.requests import SyncGroup
 from ottla.drivers.coordinators.coordinator_answers import ANSWERS_PER_TURN
 from tests.unit.coordinator.test_driver import Waiter, World, play, until

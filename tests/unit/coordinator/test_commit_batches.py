@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from ottla.coordinator.group.admin import describe
+from ottla.coordinator.group.classic.describe import describe
 from ottla.coordinator.group.offset_store import BLOCK_OFFSETS_MAX, OffsetStore
 from ottla.coordinator.group.offsets import fetch
 from ottla.coordinator.group.requests import DeleteGroups, OffsetCommit, SyncGroup

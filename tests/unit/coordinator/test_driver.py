@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 from ottla.config.effective import EffectiveConfig
-from ottla.coordinator.group.admin import describe
+from ottla.coordinator.group.classic.describe import describe
 from ottla.coordinator.group.offsets import fetch
 from ottla.coordinator.group.requests import (
     ConsumerHeartbeat,

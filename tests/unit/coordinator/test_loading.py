@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.group.admin import describe, list_groups
+from ottla.coordinator.group.admin import list_groups
+from ottla.coordinator.group.classic.describe import describe
 from ottla.coordinator.group.offsets import fetch
 from ottla.coordinator.group.requests import DeleteGroups, LeaveGroup, Leaving, OffsetCommit, OffsetDelete, SyncGroup
 from ottla.coordinator.group.shard import GroupShard

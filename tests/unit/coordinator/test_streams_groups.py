@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.effects import InTransaction
-from ottla.coordinator.group.admin import describe, list_groups
+from ottla.coordinator.group.admin import list_groups
+from ottla.coordinator.group.classic.describe import describe
 from ottla.coordinator.group.offsets import check_fetch, fetch
 from ottla.coordinator.group.requests import (
     DeleteGroups,

@@ -1,4 +1,4 @@
-"""ListGroups, DescribeGroups and DeleteGroups."""
+"""ListGroups and DeleteGroups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.effects import Token
-from ottla.coordinator.group.classic.group import ClassicGroup, State
 from ottla.coordinator.group.offsets import tombstone
 from ottla.coordinator.group.requests import DeleteGroups
 from ottla.coordinator.group.state import GroupState
@@ -15,7 +14,7 @@ from ottla.protocol.internal.group_records import GroupRecord
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.group import Group
-    from ottla.protocol.schemas.sent import DescribeGroupsResponseDescribedGroup, ListedGroup
+    from ottla.protocol.schemas.sent import ListedGroup
 
 
 def list_groups(state: GroupState, states: Collection[str], types: Collection[str]) -> list[ListedGroup]:
@@ -40,28 +39,6 @@ _STATES = {"NotReady": "not_ready"}
 def wanted(names: Iterable[str]) -> frozenset[str]:
     """A filter that a client sent: Kafka looks neither at case nor at spaces around."""
     return frozenset(name.strip().lower() for name in names)
-
-
-def describe(state: GroupState, group_id: str) -> DescribeGroupsResponseDescribedGroup:
-    """A group that does not exist, or is not a classic one, is GROUP_ID_NOT_FOUND and Dead."""
-    group = state.groups.get(group_id)
-    if not isinstance(group, ClassicGroup) or group.group_type != ClassicGroup.group_type:
-        return {
-            "error_code": ErrorCode.group_id_not_found,
-            "error_message": f"Group {group_id} {'not found' if group is None else 'is not a classic group'}.",
-            "group_id": group_id,
-            "group_state": State.DEAD.value,
-        }
-    protocol = group.protocol_name if group.state is State.STABLE else None
-    return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "group_id": group_id,
-        "group_state": group.shown_state,
-        "protocol_type": group.protocol_type or "",
-        "protocol_data": protocol or "",
-        "members": [member.describe(protocol) for member in group.members.values()],
-    }
 
 
 def delete_groups(state: GroupState, token: Token, request: DeleteGroups) -> None:

@@ -7,11 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ottla.coordinator.group.classic.group import ClassicGroup
-from ottla.coordinator.group.kind import Undo, saved_group
-from ottla.coordinator.group.kinds import kind_of
-from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord
-from ottla.protocol.internal.modern_group_records import ModernKey, types_of
+from ottla.coordinator.group.kind import Undo
+from ottla.coordinator.group.kinds import kind_of, kind_of_record
+from ottla.protocol.internal.group_records import GroupRecord
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.group import Group
@@ -23,20 +21,14 @@ def apply(state: GroupState, records: Sequence[GroupRecord]) -> tuple[Undo, tupl
     undone: list[Undo] = []
     changed: dict[Group, None] = {}
     for key, value in records:
-        if isinstance(key, ModernKey):
-            kind = kind_of(types_of(key).group_type)
-            assert kind.saved is not None
-            undone.append(kind.saved(state, key))
-            before = state.groups.get(key.group)
-            kind.replay(state, key, value)
-            for group in (before, state.groups.get(key.group)):
-                if group is not None and not isinstance(group, ClassicGroup):
-                    changed[group] = None
-        else:
-            assert isinstance(key, GroupMetadataKey) and value is None
-            undone.append(saved_group(state, key.group))
-            if isinstance(state.groups.get(key.group), ClassicGroup):
-                del state.groups[key.group]
+        kind = kind_of_record(key)
+        assert kind.saved is not None
+        undone.append(kind.saved(state, key))
+        before = state.groups.get(key.group)
+        kind.replay(state, key, value)
+        for group in (before, state.groups.get(key.group)):
+            if group is not None and kind_of(group.group_type).counts_at_once:
+                changed[group] = None
 
     def undo() -> None:
         for each in reversed(undone):

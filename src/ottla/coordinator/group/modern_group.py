@@ -28,6 +28,10 @@ NEW_EPOCH: Final = "rebalances"
 
 
 class ModernMember(Protocol):
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def uses_classic_protocol(self) -> bool: ...
     def is_reconciled_to(self, epoch: int) -> bool: ...
     def with_metadata(self, value: Any) -> Self: ...
     def with_current(self, value: Any) -> Self: ...
@@ -42,6 +46,7 @@ class ModernGroup(ABC, Generic[M, T]):
 
     TYPES: ClassVar[ModernTypes]
     """Types of its records."""
+    protocol_type: str
     protocol_name = None
     uses_consumer_protocol = True
     """The topics that it reads are known."""

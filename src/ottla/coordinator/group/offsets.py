@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.coordinator.effects import InTransaction, Token, Write
-from ottla.coordinator.group.classic.group import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup
+from ottla.coordinator.group.kind import EACH_SINCE_ITS_COMMIT
 from ottla.coordinator.group.kinds import kind_of
 from ottla.coordinator.group.offset_store import CommittedOffset, OffsetStore
 from ottla.coordinator.group.requests import (
@@ -47,7 +47,7 @@ def commit(state: GroupState, token: Token, request: OffsetCommit) -> None:
 def commit_in_transaction(state: GroupState, token: Token, request: TxnOffsetCommit) -> None:
     """The same for offsets that count once their transaction is committed; no session starts again. Raises
     KafkaError, for the log's sake too: for a fenced producer, or one whose transaction is not open any more."""
-    _checked_in_transaction(state, request.commit)
+    _check_in_transaction(state, request.commit)
     _write(state, token, request.commit, request.transaction)
 
 
@@ -83,43 +83,25 @@ def utf16_length(text: str) -> int:
 
 
 def check_commit(state: GroupState, request: OffsetCommit) -> None:
-    """Whether the sender may commit; if so, its session starts again. Raises KafkaError."""
-    group = _checked_for_commit(state, request)
-    if isinstance(group, ClassicGroup) and group.state in (STABLE, PREPARING):
-        member = group.members.get(request.member_id)
-        if member is not None:
-            state.start_session(group, member)
-
-
-def _checked_for_commit(state: GroupState, request: OffsetCommit) -> Group | None:
-    """The group; None for one that this commit will make: offsets of a consumer without group management."""
+    """Whether the sender may commit; if so, its session in a classic group starts again. Raises KafkaError."""
     group = state.groups.get(request.group_id)
-    if group is None:
-        if request.generation < 0:
-            return None
-        unknown = ErrorCode.group_id_not_found if request.knows_unknown_group else ErrorCode.illegal_generation
-        raise KafkaError(unknown, f"Group {request.group_id} not found.")
-    if not isinstance(group, ClassicGroup):
-        kind_of(group.group_type).check_commit(group, request)
-        return group
-    if request.generation < 0 and group.state is EMPTY:
-        return group
-    if request.generation >= 0 or request.member_id or request.instance_id is not None:
-        group.check_member(request.member_id, request.instance_id)
-        if request.generation != group.generation:
-            raise KafkaError(ErrorCode.illegal_generation)
-    elif group.state is not EMPTY:
-        raise KafkaError(ErrorCode.unknown_member_id)
-    if group.state is COMPLETING:
-        raise KafkaError(ErrorCode.rebalance_in_progress)
-    return group
+    if group is not None:
+        kind_of(group.group_type).check_commit(state, group, request)
+    elif request.generation >= 0:  # else a consumer without group management, whose group the commit makes
+        raise _not_found(request)
+
+
+def _not_found(request: OffsetCommit) -> KafkaError:
+    code = ErrorCode.group_id_not_found if request.knows_unknown_group else ErrorCode.illegal_generation
+    return KafkaError(code, f"Group {request.group_id} not found.")
 
 
 def check_fetch(state: GroupState, group_id: str, member_id: str | None, epoch: int) -> None:
     """Whether a member of a consumer or streams group may fetch offsets. Raises KafkaError."""
     group = state.groups.get(group_id)
-    if group is not None and not isinstance(group, ClassicGroup):
-        kind_of(group.group_type).check_fetch(group, member_id, epoch)
+    check = None if group is None else kind_of(group.group_type).check_fetch
+    if check is not None:
+        check(group, member_id, epoch)
 
 
 def write_blocks(state: GroupState, blocks: Iterable[OffsetBlock]) -> None:
@@ -128,22 +110,15 @@ def write_blocks(state: GroupState, blocks: Iterable[OffsetBlock]) -> None:
         state.write_commit(block.shape.group_id, list(block.records()))
 
 
-def _checked_in_transaction(state: GroupState, request: OffsetCommit) -> None:
-    """Raises KafkaError. Who says neither member nor generation may commit to any group (KIP-447), and a rebalance
-    hinders nobody: consumers know of it before they take over partitions."""
+def _check_in_transaction(state: GroupState, request: OffsetCommit) -> None:
+    """Raises KafkaError. Without a member or generation, one may commit to any group that keeps offsets (KIP-447)."""
     group = state.groups.get(request.group_id)
     is_named = bool(request.generation >= 0 or request.member_id or request.instance_id is not None)
-    if group is None:
-        if request.generation >= 0:
-            unknown = ErrorCode.group_id_not_found if request.knows_unknown_group else ErrorCode.illegal_generation
-            raise KafkaError(unknown, f"Group {request.group_id} not found.")
-    elif not isinstance(group, ClassicGroup):
+    if group is not None:
         if is_named or not group.keeps_offsets:
-            kind_of(group.group_type).check_commit_in_transaction(group, request, state.image)
-    elif is_named and not (request.generation < 0 and group.state is EMPTY):
-        group.check_member(request.member_id, request.instance_id)
-        if request.generation != group.generation:
-            raise KafkaError(ErrorCode.illegal_generation)
+            kind_of(group.group_type).check_commit_in_transaction(state, group, request)
+    elif request.generation >= 0:
+        raise _not_found(request)
 
 
 WantedTopic = tuple[str, UUID, Sequence[int]]
@@ -160,7 +135,10 @@ def committed(state: GroupState, group_id: str) -> Wanted:
 def version(state: GroupState, group_id: str) -> tuple[OffsetStore, int, int]:
     """Version of the state that answers of `fetch` depend on: while it is the same, so are they."""
     group = state.groups.get(group_id)
-    membership = -1 if group is None else 0 if isinstance(group, ClassicGroup) else state.decisions
+    if group is None:
+        membership = -1
+    else:
+        membership = 0 if kind_of(group.group_type).check_fetch is None else state.decisions
     return state.offsets, state.offsets.changes, membership
 
 
@@ -253,7 +231,7 @@ def expire(state: GroupState) -> bool:
     records: list[GroupRecord] = []
     gone: list[Group] = []
     at_once: list[GroupRecord] = []
-    """Tombstones of consumer groups, whose records count in the order of the decisions (`GroupState.apply`)."""
+    """Tombstones of groups whose records count in the order of the decisions (`GroupState.apply`)."""
     gone_at_once: list[Group] = []
     looked_at = 0
     while state.expiry_left and looked_at < OFFSETS_PER_TURN_MAX and len(at_once) < RECORDS_PER_PART_MAX:
@@ -264,16 +242,15 @@ def expire(state: GroupState) -> bool:
         state.counts.expirations += len(expired)
         count = sum(1 for _ in state.offsets.items(group.group_id))
         looked_at += 1 + count
-        is_empty = group.is_empty and group.expires and not (isinstance(group, ClassicGroup) and group.pending_members)
-        is_gone = is_empty and len(expired) == count and not state.offsets.has_open_transactions(group.group_id)
-        if not is_gone:
+        is_over = group.is_empty and group.expires and len(expired) == count
+        if not is_over or state.offsets.has_open_transactions(group.group_id):
             records += expired
-        elif isinstance(group, ClassicGroup):
-            records += [*expired, *group.tombstones()]
-            gone.append(group)
-        else:
+        elif kind_of(group.group_type).counts_at_once:
             at_once += [*expired, *group.tombstones()]
             gone_at_once.append(group)
+        else:
+            records += [*expired, *group.tombstones()]
+            gone.append(group)
     if at_once:
         state.write(at_once, *state.detach(gone_at_once))
     state.write_in_parts(records, *state.detach(gone))
@@ -281,20 +258,16 @@ def expire(state: GroupState) -> bool:
 
 
 def _expired(state: GroupState, group: Group) -> list[GroupRecord]:
-    """Tombstones. An empty group keeps its offsets for the retention time after it emptied; a stable one keeps those
-    of subscribed topics for ever and others for that time after the commit; in a rebalance nothing expires."""
-    since_empty = -1
-    if group.protocol_type is not None and isinstance(group, ClassicGroup):
-        if group.state is EMPTY:
-            since_empty = group.state_timestamp_ms
-        elif not (group.state is STABLE and group.uses_consumer_protocol and group.subscribed is not None):
-            return []
+    """Tombstones of offsets that nobody has used for the retention time."""
+    since = kind_of(group.group_type).unused_since(group)
+    if since is None:
+        return []
     now, retention = state.now.wall_ms, state.config.offsets_retention_ms
     records = []
     for topic, partition, committed in state.offsets.items(group.group_id):
         if group.is_subscribed_to(topic) or state.offsets.has_pending(group.group_id, topic, partition):
             continue
-        base = committed.commit_timestamp_ms if since_empty == -1 else since_empty
+        base = committed.commit_timestamp_ms if since == EACH_SINCE_ITS_COMMIT else since
         deadline = base + retention if committed.expire_timestamp_ms == -1 else committed.expire_timestamp_ms
         if now >= deadline:
             records.append(tombstone(group.group_id, topic, partition))

@@ -20,15 +20,8 @@ from ottla.coordinator.effects import Effect, Now, Token
 from ottla.coordinator.group import admin, offsets
 from ottla.coordinator.group.classic import join as joining
 from ottla.coordinator.group.classic import membership as members
-from ottla.coordinator.group.classic.group import ClassicGroup, State
-from ottla.coordinator.group.classic.rebalance import (
-    join_timer_expired,
-    prepare,
-    refuse_waiters,
-    session_expired,
-    sync_timer_expired,
-)
-from ottla.coordinator.group.kinds import kind_of
+from ottla.coordinator.group.classic.group import ClassicGroup
+from ottla.coordinator.group.kinds import kind_of, kind_of_record
 from ottla.coordinator.group.requests import (
     ConsumerHeartbeat,
     DeleteGroups,
@@ -49,13 +42,7 @@ from ottla.errors import ErrorCode
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.model import NO_PRODUCER_ID, UNKNOWN_OFFSET, Millis, Offset, ProducerId
-from ottla.protocol.internal.group_records import (
-    GroupMetadataValue,
-    GroupRecord,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
-from ottla.protocol.internal.modern_group_records import ModernKey, types_of
+from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from ottla.protocol.offset_block import OffsetBlock
 
 T = TypeVar("T")
@@ -108,25 +95,16 @@ class GroupShard:
 
     def _expired(self, key: Any) -> None:
         """A timer is past. One that was set for a group of another kind than the one that has its name now is nobody's:
-        the functions here pass over it, as over one of a member that is gone."""
+        the functions of the kinds pass over it, as over one of a member that is gone."""
         if key == _EXPIRY:
             if offsets.expire(self.state):
                 self._schedule_expiry()
             else:
                 self.state.timers.schedule(_EXPIRY, self.state.now.timer_ms + 1)
             return
-        group = self.state.groups.get(key[1])
-        if group is None:
-            return
-        kind, separator, _ = key[0].partition(" ")
-        if separator:
-            kind_of(kind).expired(self.state, *key)
-        elif not isinstance(group, ClassicGroup):
-            return
-        elif key[0] == "session":
-            session_expired(self.state, group, key[2])
-        else:
-            _CLASSIC_TIMERS[key[0]](self.state, group)
+        if key[1] in self.state.groups:
+            kind, separator, _ = key[0].partition(" ")
+            kind_of(kind if separator else "classic").expired(self.state, *key)
 
     def _schedule_expiry(self) -> None:
         interval = self.state.config.offsets_retention_check_interval_ms
@@ -145,18 +123,8 @@ class GroupShard:
             if value is not None and key.group not in state.groups and key.group not in state.deleting:
                 state.groups[key.group] = ClassicGroup(key.group, value.commit_timestamp)
             state.offsets.replay(offset, producer_id, key, value)
-        elif state.loaded:
-            pass
-        elif isinstance(key, ModernKey):
-            kind_of(types_of(key).group_type).replay(state, key, value)
-        else:
-            assert value is None or isinstance(value, GroupMetadataValue)
-            if value is None:
-                group = state.groups.get(key.group)
-                if isinstance(group, ClassicGroup):
-                    del state.groups[key.group]
-            else:
-                state.groups[key.group] = ClassicGroup.from_record(key.group, value)
+        elif not state.loaded:
+            kind_of_record(key).replay(state, key, value)
 
     def replay_block(self, block: OffsetBlock, offset: Offset) -> None:
         """Apply the committed records of a commit, the first of which is at `offset`."""
@@ -176,29 +144,24 @@ class GroupShard:
         state.loaded = True
         self._schedule_expiry()
         for group in [*state.groups.values()]:
-            if not isinstance(group, ClassicGroup):
-                kind_of(group.group_type).on_loaded(state, group)
-                continue
-            for member in group.members.values():
-                state.start_session(group, member)
-            if len(group.members) > state.config.max_size:
-                prepare(state, group, "there are more members than group.max.size")
+            kind_of(group.group_type).on_loaded(state, group)
 
     def unload(self, now: Now, error: ErrorCode = ErrorCode.not_coordinator) -> None:
         """Resign; waiters are answered with `error`, so that they look for the new coordinator."""
         self.release_waiters(now, error)
         for group in self.state.groups.values():
-            if isinstance(group, ClassicGroup):
-                self.state.become(group, State.DEAD)
+            unload = kind_of(group.group_type).unload
+            if unload is not None:
+                unload(self.state, group)
         self.state.groups.clear()
 
     def release_waiters(self, now: Now, error: ErrorCode = ErrorCode.not_coordinator) -> None:
         """Answer all that wait in a rebalance with `error`."""
         self.state.now = now
         for group in self.state.groups.values():
-            if isinstance(group, ClassicGroup):
-                for member in group.members.values():
-                    refuse_waiters(self.state, group, member, error, member.member_id)
+            release = kind_of(group.group_type).release_waiters
+            if release is not None:
+                release(self.state, group, error)
 
     # The metadata
 
@@ -220,7 +183,7 @@ class GroupShard:
         changed += [each.name for each in delta.deleted_topics.values()]
         for group_id in [each for name in changed for each in state.groups_by_topic.get(name, ())]:
             group = state.groups.get(group_id)
-            if group is not None and not isinstance(group, ClassicGroup):
+            if group is not None:
                 group.request_refresh()
 
     # Requests
@@ -266,9 +229,3 @@ DECISIONS: Final[Mapping[type, Callable[[GroupState, Token, Any], None]]] = {
     EndTransaction: offsets.end_transaction,
 }
 """What decides on a request, by its type."""
-
-
-_CLASSIC_TIMERS: dict[str, Callable[[GroupState, ClassicGroup], None]] = {
-    "join": join_timer_expired,
-    "sync": sync_timer_expired,
-}

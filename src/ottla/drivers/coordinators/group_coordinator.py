@@ -44,7 +44,6 @@ from ottla.protocol.internal.group_records import (
     encode_key,
     encode_value,
 )
-from ottla.protocol.internal.modern_group_records import SHARE, STREAMS
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.log.validation import COORDINATOR
@@ -347,7 +346,7 @@ class GroupCoordinatorDriver:
             raise NotBatched
         now = self._now()
         try:
-            shard.core.decide(lambda state: offsets.check_commit(state, request), now)
+            shard.core.decide(offsets.check_commit, now, request)
         except OffsetsNeeded:
             raise NotBatched from None
         commits = shard.commits
@@ -445,7 +444,7 @@ class GroupCoordinatorDriver:
         found = await run_yielding(resolve(asked.patterns, asked.image, asked.visible))
         if shard.error is None:
             now, version = self._now(), asked.image.offset
-            shard.core.decide(lambda state: resolved(state, asked.group_id, found, version, now.wall_ms), now)
+            shard.core.decide(resolved, now, asked.group_id, found, version, now.wall_ms)
             self._shards.work(shard)
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
@@ -464,7 +463,7 @@ class GroupCoordinatorDriver:
             for shard in self._by_number.values():
                 if shard.error is None:
                     self._append(shard)
-                    shard.core.decide(lambda state: offsets.delete_of_partitions(state, gone), self._now())
+                    shard.core.decide(offsets.delete_of_partitions, self._now(), gone)
                     self._shards.work(shard)
 
     def _observe(self, event: str, group: Group, reason: str) -> None:
@@ -472,12 +471,7 @@ class GroupCoordinatorDriver:
         if event == REBALANCED:
             self._node.metrics.rebalances += 1
         elif event == CONSUMERS_REBALANCE:
-            if group.group_type == SHARE.group_type:
-                self._node.metrics.share_rebalances += 1
-            elif group.group_type == STREAMS.group_type:
-                self._node.metrics.streams_rebalances += 1
-            else:
-                self._node.metrics.consumer_rebalances += 1
+            self._node.metrics.rebalances_of[group.group_type] += 1
         if event in EPOCH_EVENTS:
             self._epoch_log.add(event, group, reason)
         else:

@@ -411,9 +411,9 @@ class Collector:
         for kind, words in GROUP_STATES_OF.items():
             for word in words:
                 page.add(f"{prefix}{kind}_group_count", states_of[kind][word], f'{{state="{word}"}}')
-        page.add(f"{prefix}consumer_group_rebalance_count", node.metrics.consumer_rebalances)
-        page.add(f"{prefix}share_group_rebalance_count", node.metrics.share_rebalances)
-        page.add(f"{prefix}streams_group_rebalance_count", node.metrics.streams_rebalances)
+        page.add(f"{prefix}consumer_group_rebalance_count", node.metrics.rebalances_of["consumer"])
+        page.add(f"{prefix}share_group_rebalance_count", node.metrics.rebalances_of["share"])
+        page.add(f"{prefix}streams_group_rebalance_count", node.metrics.rebalances_of["streams"])
         page.add(f"{prefix}offset_commit_count", node.metrics.offsets.commits)
         page.add(f"{prefix}offset_expiration_count", node.metrics.offsets.expirations)
         page.add(f"{prefix}offset_deletion_count", node.metrics.offsets.deletions)

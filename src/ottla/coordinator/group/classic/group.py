@@ -55,8 +55,6 @@ class ClassicGroup:
 
     group_type = "classic"
     keeps_offsets = True
-    expires = True
-    """Whether the group goes with its last offset."""
 
     __slots__ = (
         "_support", "awaiting_join_count", "generation", "group_id", "initial_delay_left_ms", "leader", "members",
@@ -108,6 +106,11 @@ class ClassicGroup:
     @property
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def expires(self) -> bool:
+        """Whether the group goes with its last offset; not while somebody may join with an id that it handed out."""
+        return not self.pending_members
 
     @property
     def all_joined(self) -> bool:

@@ -19,6 +19,7 @@ from ottla.coordinator.group.classic.rebalance import (
     prepare_or_complete,
     refuse_waiters,
 )
+from ottla.coordinator.group.kinds import kind_of
 from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.coordinator.group.state import GroupState
@@ -36,13 +37,8 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
     group = state.groups.get(request.group_id)
     replaced = None
     if group is not None and not isinstance(group, ClassicGroup):
-        if group.group_type == "consumer" and not group.is_empty:
-            from ottla.coordinator.group.consumer import classic_members
-
-            classic_members.join(state, token, group, request)
-            return
-        if group.group_type == "share" or not group.is_empty:
-            state.reply(token, replies.join_error(ErrorCode.inconsistent_group_protocol))
+        if not group.is_empty or not group.keeps_offsets:
+            _join_other(state, token, group, request)
             return
         group, replaced = None, group
     if group is None:
@@ -62,6 +58,15 @@ def join(state: GroupState, token: Token, request: JoinGroup) -> None:
         _add(state, token, group, request, request.member_id)
     else:
         _join_known(state, token, group, request)
+
+
+def _join_other(state: GroupState, token: Token, group: Group, request: JoinGroup) -> None:
+    """Join a group of another kind, which stays what it is."""
+    classic = kind_of(group.group_type).classic
+    if classic is None:
+        state.reply(token, replies.join_error(ErrorCode.inconsistent_group_protocol))
+    else:
+        classic.join(state, token, group, request)
 
 
 def _create(state: GroupState, group_id: str, replaced: Group | None) -> ClassicGroup:

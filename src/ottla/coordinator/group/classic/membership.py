@@ -14,6 +14,7 @@ from ottla.coordinator.group.classic.rebalance import (
     remove_member,
     reset_assignments,
 )
+from ottla.coordinator.group.kinds import kind_of
 from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.requests import LeaveGroup, Leaving, SyncGroup
 from ottla.coordinator.group.state import GroupState
@@ -24,12 +25,11 @@ def sync(state: GroupState, token: Token, request: SyncGroup) -> None:
     """The leader brings the assignment; everyone waits for its part until that is in the log."""
     group = state.groups.get(request.group_id)
     if group is not None and not isinstance(group, ClassicGroup):
-        if group.group_type != "consumer":
+        classic = kind_of(group.group_type).classic
+        if classic is None:
             state.reply(token, replies.sync_error(ErrorCode.unknown_member_id))
-            return
-        from ottla.coordinator.group.consumer import classic_members
-
-        classic_members.sync(state, token, group, request)
+        else:
+            classic.sync(state, token, group, request)
         return
     try:
         member = _checked_for_sync(group, request)
@@ -102,11 +102,10 @@ def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str
     if group is None:
         raise KafkaError(ErrorCode.unknown_member_id)
     if not isinstance(group, ClassicGroup):
-        if group.group_type != "consumer":
+        classic = kind_of(group.group_type).classic
+        if classic is None:
             raise KafkaError(ErrorCode.unknown_member_id, f"Group {group_id} not found.")
-        from ottla.coordinator.group.consumer import classic_members
-
-        classic_members.heartbeat(state, group, member_id, instance_id, generation)
+        classic.heartbeat(state, group, member_id, instance_id, generation)
         return NONE
     member = group.check_member(member_id, instance_id)
     if generation != group.generation:
@@ -122,12 +121,11 @@ def leave(state: GroupState, token: Token, request: LeaveGroup) -> None:
         raise KafkaError(ErrorCode.invalid_group_id)
     group = state.groups.get(group_id)
     if group is not None and not isinstance(group, ClassicGroup):
-        if group.group_type == "consumer":
-            from ottla.coordinator.group.consumer import classic_members
-
-            classic_members.leave(state, token, group, members)
+        classic = kind_of(group.group_type).classic
+        if classic is not None:
+            classic.leave(state, token, group, members)
             return
-        group = None  # share and streams groups have no classic members: each is unknown
+        group = None  # which has no classic members: each is unknown
     results = []
     for leaving in members:
         error = ErrorCode.unknown_member_id if group is None else _leave(state, group, leaving)

@@ -10,7 +10,6 @@ from ottla.coordinator.group.share.group import ShareGroup
 from ottla.coordinator.group.share.heartbeat import describe, expire, start_sessions
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import MetadataImage
 from ottla.protocol.internal.group_records import Value
 from ottla.protocol.internal.modern_group_records import ModernKey
 
@@ -33,15 +32,19 @@ def _expired(state: GroupState, kind: str, group_id: str) -> None:
         expire(state, group)
 
 
-def _check_fetch(group: ShareGroup, member_id: str | None, epoch: int) -> None:
-    """Everybody may see that it has none."""
-
-
-def _refuse_commit(group: ShareGroup, request: OffsetCommit, image: MetadataImage | None = None) -> None:
+def _refuse_commit(state: GroupState, group: ShareGroup, request: OffsetCommit) -> None:
     """The share coordinator has the offsets of such a group. Raises GROUP_ID_NOT_FOUND."""
     raise KafkaError(ErrorCode.group_id_not_found, f"Group {group.group_id} is not a consumer group.")
 
 
 SHARE_KIND: Final = Kind(
-    None, describe, _replay, None, start_sessions, _expired, _check_fetch, _refuse_commit, _refuse_commit
+    describe=describe,
+    replay=_replay,
+    saved=None,
+    counts_at_once=True,
+    on_loaded=start_sessions,
+    expired=_expired,
+    check_commit=_refuse_commit,
+    check_commit_in_transaction=_refuse_commit,
+    check_fetch=None,  # everybody may see that it has none
 )

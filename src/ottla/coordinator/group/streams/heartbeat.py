@@ -184,7 +184,7 @@ class _Heartbeat:
             return find(state, group_id)
         if group is None:
             found = StreamsGroup(group_id)
-        elif group.group_type == ClassicGroup.group_type and isinstance(group, ClassicGroup) and group.is_empty:
+        elif isinstance(group, ClassicGroup) and group.is_empty:
             self._replaced = group
             self._records += group.tombstones()
             found = StreamsGroup(group_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from ottla.coordinator.group.streams.assignor import MemberTasks
 from ottla.model import Millis
@@ -85,6 +85,8 @@ NOTHING: Final = HeldTasks()
 
 @dataclass(frozen=True, slots=True)
 class StreamsMember:
+    uses_classic_protocol: ClassVar[bool] = False
+
     member_id: str
     epoch: int = 0
     previous_epoch: int = 0
