@@ -57,7 +57,7 @@ MUTATIONS = (
     Mutation("commits-dropped-at-load", "kill", "ottla.drivers.coordinators.coordinator_load",
              "                    if record.key is not None:\n",
              "                    if record.key is not None and record.key not in latest:\n"),
-    Mutation("commit-answered-before-the-fsync", "power", "ottla.drivers.coordinators.coordinator_shards",
+    Mutation("commit-answered-before-the-fsync", "power", "ottla.drivers.coordinators.coordinator_effects",
              "        shard.pending.append(pending)\n",
              "        self._committed(shard, pending)\n        self._do(shard, pending.rest)\n        return\n", 20),
     Mutation("recovery-trusts-checksums", "power", "ottla.storage.recovery.segment_recovery",
@@ -132,10 +132,10 @@ MUTATIONS = (
              "            position, first_offset", 20),
     Mutation("look-up-passes-over-the-batch", "quorum", "ottla.storage.segments.segment",  # 12
              "if batch.max_timestamp < timestamp_ms or batch", "if batch.max_timestamp <= timestamp_ms or batch"),
-    Mutation("commits-found-before-they-are-loaded", "quorum", "ottla.drivers.coordinators.coordinator_shards",  # 10
+    Mutation("commits-found-before-they-are-loaded", "quorum", "ottla.drivers.coordinators.coordinator_shard",  # 10
              "        self.error: ErrorCode | None = ErrorCode.coordinator_load_in_progress\n",
              "        self.error: ErrorCode | None = None\n"),
-    Mutation("coordinator-answers-before-the-followers", "quorum", "ottla.drivers.coordinators.coordinator_shards",
+    Mutation("coordinator-answers-before-the-followers", "quorum", "ottla.drivers.coordinators.coordinator_effects",
               # 17
              "        shard.pending.append(pending)\n",
              "        self._committed(shard, pending)\n        self._do(shard, pending.rest)\n        return\n"),
@@ -194,7 +194,7 @@ MUTATIONS = (
              "        return CompletedTransaction(header.producer_id, first_offset, last",
              "        return CompletedTransaction(header.producer_id, max(0, first_offset - 20), last"),
     Mutation("transactions-decided-before-the-followers", "transactions",
-             "ottla.drivers.coordinators.coordinator_shards",  # 10, 17
+             "ottla.drivers.coordinators.coordinator_effects",  # 10, 17
              "        shard.pending.append(pending)\n",
              "        self._committed(shard, pending)\n        self._do(shard, pending.rest)\n        return\n", 40),
     Mutation("offsets-of-aborted-transactions-count", "transactions", "ottla.coordinator.group.offset_store",  # 13
@@ -262,8 +262,8 @@ MUTATIONS = (
              "        if before is not warmups.NOTHING_REPORTED:\n            return\n"),
     Mutation("a-task-that-is-warm-does-not-move", "streams", "ottla.coordinator.group.streams.heartbeat",
              "            group.is_refining = True\n", "            pass\n"),
-    Mutation("old-epochs-commit-for-any-task", "streams", "ottla.coordinator.group.streams.offsets",
-             "    if epoch == member.epoch:\n        return\n", "    if epoch <= member.epoch:\n        return\n"),
+    Mutation("old-epochs-commit-for-any-task", "streams", "ottla.coordinator.group.modern_offsets",
+             "    if epoch < member.epoch:\n        check_owned(group, member, request)\n", ""),
     Mutation("old-epochs-beat", "streams", "ottla.coordinator.group.streams.heartbeat",
              "        if received == member.epoch:\n", "        if received <= member.epoch:\n"),
     Mutation("a-running-task-is-given-away", "streams", "ottla.coordinator.group.streams.reconcile",

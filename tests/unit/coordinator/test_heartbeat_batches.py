@@ -10,7 +10,7 @@ import pytest
 from ottla.coordinator.group.consumer.describe import describe
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.requests import ConsumerHeartbeat, OffsetCommit, OffsetToCommit, PlainHeartbeat
-from ottla.drivers.coordinators import coordinator_shards
+from ottla.drivers.coordinators import coordinator_shard
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.records.record_batch import read_batch_header
 from ottla.storage.config import LogConfig
@@ -95,7 +95,7 @@ def test_what_cannot_be_appended_is_undone_the_last_one_first() -> None:
 
 @pytest.mark.parametrize("failing", [False, True])
 def test_a_full_batch_is_appended_before_the_next_begins(failing: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_shards, "BATCH_RECORDS_MAX", 6)
+    monkeypatch.setattr(coordinator_shard, "BATCH_RECORDS_MAX", 6)
 
     async def scene(world: World) -> None:
         if failing:

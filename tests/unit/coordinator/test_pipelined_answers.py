@@ -11,7 +11,7 @@ import pytest
 
 from ottla.coordinator.effects import Write
 from ottla.coordinator.group.requests import ConsumerHeartbeat, OffsetCommit, OffsetToCommit
-from ottla.drivers.coordinators import coordinator_shards
+from ottla.drivers.coordinators import coordinator_shard
 from ottla.drivers.coordinators.group_coordinator import GroupLed
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
@@ -60,7 +60,7 @@ def commit_of_member(member_id: str) -> OffsetCommit:
 
 
 def test_a_heartbeat_behind_one_of_a_full_batch_is_answered_and_in_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_shards, "BATCH_RECORDS_MAX", 6)
+    monkeypatch.setattr(coordinator_shard, "BATCH_RECORDS_MAX", 6)
 
     async def scene(world: World) -> None:
         first = join_with(world, "a", lambda: beat(world, "x", group_id="other"))
@@ -114,7 +114,7 @@ def test_what_was_decided_on_heartbeats_that_are_undone_fails_with_them() -> Non
         decide_commit(shard, 7)
         shard.core.state.reply(committed, OK)
         world.log.failure = KafkaError(ErrorCode.not_leader_or_follower)
-        world.driver._shards.work(shard)
+        world.driver._effects.work(shard)
         assert code_of(joined) is code_of(committed) is ErrorCode.not_coordinator
         assert world.log.batches == [] and shard.core.state.in_flight == {}
 
@@ -126,7 +126,7 @@ def test_what_was_decided_first_is_written_first() -> None:
         shard, first = shard_of(world), Pipelining(lambda: world.commit(2))
         shard.core.state.reply(first, {})
         decide_commit(shard, 1)
-        world.driver._shards.work(shard)
+        world.driver._effects.work(shard)
         assert first.next.results == [OK] and world.committed() == 2
 
     play(scene)
@@ -142,7 +142,7 @@ def test_a_commit_that_too_few_replicas_have_counts_before_its_client_goes_on() 
         world.log.must_fsync = False
         shard = shard_of(world)
         shard.pending[0].error = ErrorCode.not_enough_replicas_after_append
-        world.driver._shards._go_on(shard)
+        world.driver._effects._go_on(shard)
         assert first.results == [ErrorCode.coordinator_not_available] and first.next.results == [OK]
         assert world.committed() == 2
         world.log.may_flush.set()
@@ -177,7 +177,7 @@ def test_an_answer_that_fails_leaves_the_others() -> None:
         for waiter in waiters:
             shard.core.state.reply(waiter, {})
         with pytest.raises(ValueError):
-            world.driver._shards.work(shard)
+            world.driver._effects.work(shard)
         await asyncio.sleep(0)
         assert [each.results for each in waiters] == [[{}], [{}]]
 
@@ -204,8 +204,8 @@ def test_a_bug_while_heartbeats_are_appended_undoes_them(
             if place == "append":
                 patch.setattr(world.log, "append_as_leader", fail)
             else:
-                kind = world.driver._shards._kind
-                patch.setattr(world.driver._shards, "_kind", kind._replace(encode=fail))
+                kind = world.driver._effects._kind
+                patch.setattr(world.driver._effects, "_kind", kind._replace(encode=fail))
             waiters = [beat(world, "b"), beat(world, "c", group_id="new")]
             await asyncio.sleep(0)
         assert [code_of(each) for each in waiters] == [ErrorCode.unknown_server_error] * 2
@@ -257,7 +257,7 @@ def test_a_bug_while_a_write_is_appended_fails_it(
             record = GroupRecord(OffsetCommitKey("simple", "t", 0), None)
             shard.core.state.effects.append(Write([record], failed=failed.append))
             shard.core.state.reply(waiter, {})
-            world.driver._shards.work(shard)
+            world.driver._effects.work(shard)
         assert failed == waiter.results == [ErrorCode.unknown_server_error]
 
     play(scene)

@@ -1,7 +1,7 @@
 # C types for `group_coordinator.py`; see there.
 
 
-from ottla.drivers.coordinators.coordinator_shards cimport CoordinatorClock
+from ottla.drivers.coordinators.coordinator_effects cimport CoordinatorClock
 
 
 cdef class GroupCoordinatorDriver:
@@ -10,6 +10,7 @@ cdef class GroupCoordinatorDriver:
     cdef public object _codec
     cdef public object _config
     cdef public object _counted_in
+    cdef public object _effects
     cdef public object _epoch_log
     cdef public object _linger_ms
     cdef public object _node

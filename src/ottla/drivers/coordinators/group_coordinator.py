@@ -32,7 +32,8 @@ from ottla.coordinator.partitioning import partition_for
 from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.coordinators.coordinator_commits import CommitEntry, Commits
 from ottla.drivers.coordinators.coordinator_load import LoadTimes
-from ottla.drivers.coordinators.coordinator_shards import Pending, Shard, ShardKind, Shards
+from ottla.drivers.coordinators.coordinator_shard import Pending, Shard, ShardKind
+from ottla.drivers.coordinators.coordinator_shards import Shards
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
@@ -181,8 +182,8 @@ class GroupCoordinatorDriver:
     gone raise NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
 
     __slots__ = (
-        "_by_number", "_clock", "_codec", "_config", "_counted_in", "_epoch_log", "_linger_ms", "_node", "_open",
-        "_partitions", "_resolving", "_shards",
+        "_by_number", "_clock", "_codec", "_config", "_counted_in", "_effects", "_epoch_log", "_linger_ms", "_node",
+        "_open", "_partitions", "_resolving", "_shards",
     )  # fmt: skip
 
     def __init__(self, node: CoordinatorHost) -> None:
@@ -218,7 +219,8 @@ class GroupCoordinatorDriver:
         )
         self._shards: Shards[GroupLed] = Shards(node, kind)
         self._by_number = self._shards.by_number
-        self._clock = self._shards.clock
+        self._effects = self._shards.effects
+        self._clock = self._effects.clock
         node.on_stop.append(self.release_waiters)
 
     def _new_shard(self, partition: Partition) -> GroupLed:
@@ -245,7 +247,7 @@ class GroupCoordinatorDriver:
         self._shards.stopping = True
         for shard in self._by_number.values():
             shard.core.release_waiters(self._now())
-            self._shards.work(shard)
+            self._effects.work(shard)
 
     # Requests
 
@@ -254,13 +256,13 @@ class GroupCoordinatorDriver:
         kind = type(request)
         shard = self._shard_of(request.group_id, starts_waiting=kind in WAITING, flushes=kind not in LINGERING)
         shard.core.ask(waiter, request, self._now())
-        self._shards.work(shard)
+        self._effects.work(shard)
 
     def decide(self, group_id: str, decide: Callable[[GroupState], T]) -> T:
         """Run a decision on the state that a group belongs to. Raises KafkaError."""
         shard = self._shard_of(group_id)
         result = shard.core.decide(decide, self._now())
-        self._shards.work(shard)
+        self._effects.work(shard)
         return result
 
     def read(
@@ -269,7 +271,7 @@ class GroupCoordinatorDriver:
         """Look at the state that a group belongs to, without a change; it may show what is not committed yet. Raises
         KafkaError."""
         found = look(self._shard_of(group_id).core.state, group_id, *args, **kwargs)
-        self._shards.answers.send()  # of the heartbeats that were appended first
+        self._effects.answers.send()  # of the heartbeats that were appended first
         return found
 
     def read_settled(
@@ -286,7 +288,7 @@ class GroupCoordinatorDriver:
             if not partition.is_followed(self._now().timer_ms, silent_ms):
                 raise KafkaError(ErrorCode.not_coordinator)
         found = None if shard.pending else look(shard.core.state, group_id, *args, **kwargs)
-        self._shards.answers.send()
+        self._effects.answers.send()
         return found
 
     def read_committed(
@@ -296,14 +298,14 @@ class GroupCoordinatorDriver:
         and epochs would be seen to go back. Raises KafkaError."""
         shard = self._shard_of(group_id)
         found = _as_committed(shard, partial(look, shard.core.state, group_id, *args, **kwargs), group_id)
-        self._shards.answers.send()  # of the heartbeats that were appended first
+        self._effects.answers.send()  # of the heartbeats that were appended first
         return found
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """What the member is told, as `membership.heartbeat`. Raises KafkaError."""
         shard = self._shard_of(group_id, reads_offsets=False, flushes=False)
         error = shard.core.decide(membership.heartbeat, self._now(), group_id, member_id, instance_id, generation)
-        self._shards.arm(shard)
+        self._effects.arm(shard)
         return error
 
     def plain_heartbeat(self, heard: PlainHeartbeat, waiter: Callable[[], W]) -> Millis | W | None:
@@ -318,9 +320,9 @@ class GroupCoordinatorDriver:
             shard = self._shard_of(heard.group_id, flushes=False)  # what is committed goes before its records
             found = shard.core.decide(_short_way(), now, heard, False, waiter)
         if isinstance(found, int):
-            self._shards.arm(shard)
+            self._effects.arm(shard)
         elif found is not None:
-            self._shards.work(shard)
+            self._effects.work(shard)
         return found
 
     def streams_heartbeat_interval_ms(self, group_id: str) -> Millis:
@@ -332,7 +334,7 @@ class GroupCoordinatorDriver:
         shard = self._shards.serving(number)
         self._append(shard)  # what was committed before
         shard.core.ask(_MarkerWaiter(done), EndTransaction(marker), self._now())
-        self._shards.work(shard)
+        self._effects.work(shard)
 
     def commit_block(self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: Waiter) -> None:
         """Like `commit`, for one that is like others before and has no partition that can fail alone: it is appended
@@ -340,8 +342,8 @@ class GroupCoordinatorDriver:
         way."""
         shard = self._by_number.get(self.partition_of(request.group_id))
         if shard is not None and shard.collected:
-            self._shards.flush(shard)
-            self._shards.answers.send_soon()
+            self._effects.flush(shard)
+            self._effects.answers.send_soon()
         if shard is None or shard.error is not None or shard.must_wait or shard.pending:
             raise NotBatched
         now = self._now()
@@ -369,8 +371,8 @@ class GroupCoordinatorDriver:
                 raise KafkaError(shard.error)
             if shard.error is None:
                 if shard.collected:
-                    self._shards.flush(shard)
-                    self._shards.answers.send_soon()
+                    self._effects.flush(shard)
+                    self._effects.answers.send_soon()
                 found += _as_committed(shard, partial(list_groups, shard.core.state, states, types))
         return found
 
@@ -420,8 +422,8 @@ class GroupCoordinatorDriver:
             raise KafkaError(ErrorCode.not_coordinator)
         are_read = reads_offsets and shard.commits.entries
         if shard.collected and (flushes or are_read):
-            self._shards.flush(shard)
-            self._shards.answers.send_soon()  # this request is decided before any that they let go on
+            self._effects.flush(shard)
+            self._effects.answers.send_soon()  # this request is decided before any that they let go on
         if are_read:
             self._append(shard)  # as if each had been appended alone
         return shard
@@ -445,7 +447,7 @@ class GroupCoordinatorDriver:
         if shard.error is None:
             now, version = self._now(), asked.image.offset
             shard.core.decide(resolved, now, asked.group_id, found, version, now.wall_ms)
-            self._shards.work(shard)
+            self._effects.work(shard)
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Consumer groups look at topics that have changed. Offsets of deleted topics go, as Kafka's
@@ -464,7 +466,7 @@ class GroupCoordinatorDriver:
                 if shard.error is None:
                     self._append(shard)
                     shard.core.decide(offsets.delete_of_partitions, self._now(), gone)
-                    self._shards.work(shard)
+                    self._effects.work(shard)
 
     def _observe(self, event: str, group: Group, reason: str) -> None:
         """Log and count what happens to a group."""
@@ -500,13 +502,13 @@ class GroupCoordinatorDriver:
 
     def _end_linger(self, shard: GroupLed) -> None:
         self._append(shard)
-        self._shards.answers.send()
+        self._effects.answers.send()
 
     def _append(self, shard: GroupLed) -> None:
         """Append the collected writes and commits, each as one batch, and answer them, or what became of it. Raises
         nothing."""
         if shard.collected:
-            self._shards.flush(shard)
+            self._effects.flush(shard)
         commits = shard.commits
         if not commits.entries:
             return
@@ -532,7 +534,7 @@ class GroupCoordinatorDriver:
         for block, _ in entries:
             shard.core.replay_block(block, offset)
             offset += block.shape.count
-        self._shards.arm(shard)
+        self._effects.arm(shard)
         for _, waiter in entries:  # releases an outbox, which runs no request before the next turn of the loop
             waiter.complete(None)
 
@@ -542,7 +544,7 @@ class GroupCoordinatorDriver:
         for (block, waiter), write in zip(entries, shard.core.take(), strict=True):
             assert isinstance(write, Write)
             end = offset + block.shape.count
-            self._shards.wait(shard, write, offset, [Reply(waiter, {})], end, info.leader_epoch)
+            self._effects.wait(shard, write, offset, [Reply(waiter, {})], end, info.leader_epoch)
             offset = end
 
 

@@ -13,7 +13,8 @@ from ottla.coordinator.share.config import ShareCoordinatorConfig
 from ottla.coordinator.share.requests import Prune, StateRequest, WriteState
 from ottla.coordinator.share.shard import ShareShard, partition_of
 from ottla.drivers.coordinators.coordinator_load import LoadTimes
-from ottla.drivers.coordinators.coordinator_shards import Shard, ShardKind, Shards
+from ottla.drivers.coordinators.coordinator_shard import Shard, ShardKind
+from ottla.drivers.coordinators.coordinator_shards import Shards
 from ottla.errors import KafkaError
 from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
@@ -69,6 +70,7 @@ class ShareCoordinatorDriver:
             loads_all_records=True,
         )
         self._shards: Shards[Shard[ShareShard]] = Shards(node, kind)
+        self._effects = self._shards.effects
         metadata.subscribe(self._on_metadata)
         self._shards.begin()
 
@@ -96,8 +98,8 @@ class ShareCoordinatorDriver:
     def _drop_topics(self, topic_ids: Collection[UUID], shards: list[Shard[ShareShard]]) -> None:
         for shard in shards[:SHARDS_PER_TURN]:
             if shard.error is None:
-                shard.core.delete_topics(topic_ids, self._shards.now())
-                self._shards.work(shard)
+                shard.core.delete_topics(topic_ids, self._effects.now())
+                self._effects.work(shard)
         if rest := shards[SHARDS_PER_TURN:]:
             asyncio.get_running_loop().call_soon(self._drop_topics, topic_ids, rest)
 
@@ -139,8 +141,8 @@ class ShareCoordinatorDriver:
         if isinstance(request, WriteState):
             self.writes += 1
             waiter = _Timed(waiter, self.write_ms)
-        shard.core.ask(waiter, request, self._shards.now())
-        self._shards.work(shard)
+        shard.core.ask(waiter, request, self._effects.now())
+        self._effects.work(shard)
 
     # Effects
 

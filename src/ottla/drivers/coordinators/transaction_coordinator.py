@@ -21,7 +21,8 @@ from ottla.coordinator.transaction.requests import AddPartitions, InitProducerId
 from ottla.coordinator.transaction.shard import TransactionShard
 from ottla.coordinator.transaction.transaction import VERSION_2, Transaction
 from ottla.drivers.coordinators.coordinator_load import LoadTimes
-from ottla.drivers.coordinators.coordinator_shards import Shard, ShardKind, Shards
+from ottla.drivers.coordinators.coordinator_shard import Shard, ShardKind
+from ottla.drivers.coordinators.coordinator_shards import Shards
 from ottla.drivers.coordinators.marker_sender import MarkerSender
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -94,6 +95,7 @@ class TransactionCoordinatorDriver:
             perform=self._perform,
         )
         self._shards: Shards[TransactionsLed] = Shards(node, kind)
+        self._effects = self._shards.effects
         metadata.subscribe(self._on_metadata)
         self._shards.begin()
 
@@ -185,7 +187,7 @@ class TransactionCoordinatorDriver:
             for shard in self._shards.by_number.values()
             for entry in shard.core.state.ongoing.values()
         ]
-        return max(0, self._shards.now().wall_ms - min(began)) if began else 0
+        return max(0, self._effects.now().wall_ms - min(began)) if began else 0
 
     # Requests
 
@@ -194,8 +196,8 @@ class TransactionCoordinatorDriver:
         if isinstance(request, InitProducerId):
             check(self._config, request)
         shard = self._shard_of(request.transactional_id)
-        shard.core.ask(waiter, request, self._shards.now())
-        self._shards.work(shard)
+        shard.core.ask(waiter, request, self._effects.now())
+        self._effects.work(shard)
 
     def verify(
         self,
@@ -237,7 +239,7 @@ class TransactionCoordinatorDriver:
             if shard.error is ErrorCode.coordinator_load_in_progress:
                 raise KafkaError(shard.error)
             if shard.error is None:
-                state, now_ms = shard.core.state, self._shards.now().wall_ms
+                state, now_ms = shard.core.state, self._effects.now().wall_ms
                 for number, transactional_id in enumerate([*state.entries], start=1):
                     row = admin.row(state, transactional_id, wanted, now_ms)
                     if row is not None:
@@ -273,15 +275,15 @@ class TransactionCoordinatorDriver:
             if effect.token is not None:
                 effect.token.complete(failure)
             return
-        effect.then(producer_id, self._shards.now())
-        self._shards.work(shard)
+        effect.then(producer_id, self._effects.now())
+        self._effects.work(shard)
 
     def written(self, shard: TransactionsLed, markers: SendMarkers, partitions: Iterable[TopicPartition]) -> None:
         """Markers are in these partitions, or need not be any more."""
         shard.core.markers_written(
-            markers.transactional_id, markers.producer_id, markers.producer_epoch, partitions, self._shards.now()
+            markers.transactional_id, markers.producer_id, markers.producer_epoch, partitions, self._effects.now()
         )
-        self._shards.work(shard)
+        self._effects.work(shard)
 
 
 class _ForEach:

@@ -1,0 +1,1 @@
+# C types for `coordinator_shard.py`; see there.
