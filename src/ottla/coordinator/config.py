@@ -37,8 +37,10 @@ class GroupConfig:
     consumer_regex_refresh_interval_ms: Millis = 600_000
     migration_policy: str = "bidirectional"
     share_session_timeout_ms: Millis = 45_000
+    share: Mapping[str, Any] = field(default_factory=lambda: _settings_of("share", EffectiveConfig({}, {}, {})))
+    """The broker's settings of share groups (`group.share.*`)."""
     streams_max_size: int = 2_147_483_647
-    streams: Mapping[str, Any] = field(default_factory=lambda: _streams_settings(EffectiveConfig({}, {}, {})))
+    streams: Mapping[str, Any] = field(default_factory=lambda: _settings_of("streams", EffectiveConfig({}, {}, {})))
     """The broker's settings of streams groups (`group.streams.*`) that groups may have others for."""
 
     @classmethod
@@ -60,7 +62,8 @@ class GroupConfig:
             share_session_timeout_ms=settings.group_share_session_timeout_ms,
             streams_max_size=settings.group_streams_max_size,
             offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
-            streams=_streams_settings(settings),
+            share=_settings_of("share", settings),
+            streams=_settings_of("streams", settings),
             consumer_assignors=tuple(assignor_name(each) for each in settings.group_consumer_assignors),
         )
 
@@ -89,6 +92,19 @@ class GroupConfig:
             int(own.get("consumer.assignment.interval.ms", self.consumer_assignment_interval_ms)),
         )
 
+    def of_share_group(self, image: MetadataImage, group_id: str) -> ShareGroupConfig:
+        """The settings of one share group: its own, within the node's bounds, else the node's."""
+        from ottla.config.group_settings import group_setting  # for who has such groups
+
+        own = image.config(ConfigResourceType.GROUP, group_id)
+        return ShareGroupConfig(
+            group_setting(own, self.share, "share.session.timeout.ms"),
+            group_setting(own, self.share, "share.heartbeat.interval.ms"),
+            group_setting(own, self.share, "share.assignment.interval.ms"),
+            self.share["group.share.max.size"],
+            self.share["group.share.initialize.retry.interval.ms"],
+        )
+
     def of_streams_group(self, image: MetadataImage, group_id: str) -> StreamsGroupConfig:
         """The settings of one streams group: its own, within the node's bounds, else the node's."""
         from ottla.config.group_settings import group_setting, task_assignors  # for who has such groups
@@ -106,6 +122,14 @@ class GroupConfig:
             group_setting(own, self.streams, "streams.rack.aware.assignment.tags"),
             _task_assignor(own.get("streams.assignor.name"), task_assignors(self.streams)),
         )
+
+
+class ShareGroupConfig(NamedTuple):
+    session_timeout_ms: Millis
+    heartbeat_interval_ms: Millis
+    assignment_interval_ms: Millis
+    max_size: int
+    initialize_retry_ms: Millis
 
 
 class StreamsGroupConfig(NamedTuple):
@@ -127,8 +151,8 @@ def _task_assignor(wanted: str | None, known: tuple[str, ...]) -> str:
     return wanted if wanted in known else known[0]
 
 
-def _streams_settings(settings: TypedSettings) -> dict[str, Any]:
-    return {name: settings[name] for name in definitions.BROKER if name.startswith("group.streams.")}
+def _settings_of(kind: str, settings: TypedSettings) -> dict[str, Any]:
+    return {name: settings[name] for name in definitions.BROKER if name.startswith(f"group.{kind}.")}
 
 
 class ConsumerGroupConfig(NamedTuple):

@@ -8,9 +8,10 @@ error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from ottla.errors import ErrorCode
 from ottla.metadata.image import MetadataImage
@@ -126,4 +127,14 @@ class Resolve:
     """The topics that the member that caused it may know of; None: all."""
 
 
-Effect = Write | Reply | Resolve
+class InitializeShares(NamedTuple):
+    """Have the share coordinator begin to keep the state of partitions, for a share group of this epoch, and bring to
+    the core what becomes of it."""
+
+    group_id: str
+    epoch: int
+    partitions: Mapping[UUID, frozenset[int]]
+    """By topic."""
+
+
+Effect = Write | Reply | Resolve | InitializeShares

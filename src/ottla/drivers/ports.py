@@ -13,7 +13,8 @@ from typing import Any, Protocol, TypeVar
 
 from ottla.clock import Clock
 from ottla.config.server import ServerConfig
-from ottla.coordinator.effects import Marker, Now
+from ottla.coordinator.effects import InitializeShares, Marker, Now
+from ottla.coordinator.group.requests import GroupRequest
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.share.requests import StateRequest
 from ottla.coordinator.transaction.effects import SendMarkers
@@ -122,7 +123,9 @@ class Sending(Protocol):
 class Groups(Protocol):
     """The group coordinator: `GroupCoordinatorDriver`."""
 
-    def decide(self, group_id: str, decide: Callable[[GroupState], T], /) -> T: ...
+    initialize_shares: Callable[[InitializeShares], None] | None
+
+    def ask(self, waiter: Waiter, request: GroupRequest, /) -> None: ...
     def partition_of(self, group_id: str, /) -> int: ...
     def read_committed(self, look: Callable[[GroupState, str], T], group_id: str, /) -> T: ...
     def complete_transaction(self, number: int, marker: Marker, done: Callable[[ErrorCode], None], /) -> None:

@@ -84,7 +84,7 @@ class SimulatedDriver:
                 found = at_once(resolve(effect.patterns, effect.image, effect.visible))
                 self._resolved(effect, found)
                 self.run()
-            else:
+            elif isinstance(effect, Reply):
                 self._answer(effect.token, effect.response)
 
     def _resolved(self, asked: Resolve, found: Mapping[str, frozenset[str]]) -> None:

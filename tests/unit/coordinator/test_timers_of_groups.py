@@ -9,19 +9,21 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.group.classic.group import ClassicGroup, State
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.requests import (
     DeleteGroups,
+    DeleteShareGroup,
+    DeleteShareStates,
     JoinGroup,
     LeaveGroup,
     Leaving,
     OffsetCommit,
     OffsetToCommit,
+    ShareHeartbeat,
     SyncGroup,
 )
-from ottla.coordinator.group.share import heartbeat as shares
-from ottla.coordinator.group.share import offsets as share_offsets
 from ottla.coordinator.group.share.group import ShareGroup
 from ottla.coordinator.group.streams.group import StreamsGroup
 from ottla.errors import ErrorCode, KafkaError
@@ -32,14 +34,14 @@ from tests.unit.coordinator.test_consumer_group_migration import subscription
 SEEDS = int(os.environ.get("OTTLA_TIMER_WALKS", "60"))
 STEPS = 120
 MEMBERS = ("a", "b", "c")
-SHARE_CONFIG = shares.ShareGroupConfig(45_000, 5_000, 0, 3, 30_000)
+SHARES = {**GroupConfig().share, "group.share.assignment.interval.ms": 0, "group.share.max.size": 3}
 
 
 class Walk:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.done: Counter[str] = Counter()
-        self.consumers = Groups(consumer_max_size=3, max_size=3)
+        self.consumers = Groups(consumer_max_size=3, max_size=3, share=SHARES)
         self.driver = self.consumers.driver
         self.streams = streams_groups.Groups()
         self.streams.driver = self.driver
@@ -154,12 +156,8 @@ class Walk:
         self._share(group, self.random.choice(MEMBERS), -1, None)
 
     def _share(self, group: str, member_id: str, epoch: int, topics: list[str] | None) -> None:
-        request = shares.ShareHeartbeat(group, member_id, epoch, None, "c", "/h", topics)
-
-        def decide(state: Any) -> None:
-            shares.heartbeat(state, "share", request, self.driver.image, SHARE_CONFIG, lambda *_: None)
-
-        self.driver.shard.decide(decide, self.driver.now)
+        request = ShareHeartbeat(group, member_id, epoch, None, "c", "/h", topics)
+        self.driver.shard.ask("share", request, self.driver.now)
 
     def streams_join(self, group: str) -> None:
         delay = self.random.choice(("0", "3000"))
@@ -171,10 +169,8 @@ class Walk:
 
     def deletes(self, group: str) -> None:
         if isinstance(self.state.groups.get(group), ShareGroup):
-            self.driver.shard.decide(
-                lambda state: share_offsets.begin_deletion_of_group(state, group, self.driver.image), self.driver.now
-            )
-            self.driver.shard.decide(lambda state: share_offsets.delete_group(state, "delete", group), self.driver.now)
+            self.driver.shard.ask("delete", DeleteShareStates(group), self.driver.now)
+            self.driver.shard.ask("delete", DeleteShareGroup(group), self.driver.now)
         else:
             self.driver.shard.ask("delete", DeleteGroups([group]), self.driver.now)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from ottla.coordinator.effects import InTransaction, Marker
-from ottla.model import ZERO_UUID, Millis
+from ottla.model import ZERO_UUID, Millis, Offset
 
 if TYPE_CHECKING:
     from ottla.protocol.internal.streams_group_records import StreamsEndpoint, StreamsGroupTopologyValue
@@ -213,6 +213,64 @@ class StreamsDescription(NamedTuple):
     """Why it is no description."""
 
 
+class ShareHeartbeat(NamedTuple):
+    group_id: str
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves."""
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topics: list[str] | None
+    """None where they have not changed."""
+
+
+class MoveShareOffsets(NamedTuple):
+    """The offsets of an empty share group are about to be set; the share coordinator sets them."""
+
+    group_id: str
+    offsets: Mapping[UUID, Mapping[int, Offset]]
+
+
+class DeleteShareOffsets(NamedTuple):
+    """The state of topics is about to be deleted by the share coordinator."""
+
+    group_id: str
+    topics: Sequence[str]
+
+
+class DeleteShareStates(NamedTuple):
+    """An empty share group is about to be deleted, the state of its partitions first."""
+
+    group_id: str
+
+
+class DeleteShareGroup(NamedTuple):
+    """The state of the group's partitions is deleted: so is the group."""
+
+    group_id: str
+
+
+class SharesInitialized(NamedTuple):
+    """The share coordinator keeps the state of partitions now; or it could not be asked, and will be asked again."""
+
+    group_id: str
+    partitions: Mapping[UUID, Sequence[int]]
+    kept: bool
+
+
+class SharesDeleted(NamedTuple):
+    """The share coordinator keeps no state of these topics any more."""
+
+    group_id: str
+    topic_ids: Sequence[UUID]
+
+
+ShareRequest = (
+    MoveShareOffsets | DeleteShareOffsets | DeleteShareStates | DeleteShareGroup | SharesInitialized | SharesDeleted
+)
+"""A step of what an operator asks of a share group's offsets, or of its members' partitions."""
+
 GroupRequest = (
     JoinGroup
     | SyncGroup
@@ -225,5 +283,7 @@ GroupRequest = (
     | ConsumerHeartbeat
     | StreamsHeartbeat
     | StreamsDescription
+    | ShareHeartbeat
+    | ShareRequest
 )
 """A request about a group, or groups, of one shard."""

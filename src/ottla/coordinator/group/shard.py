@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, get_args
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Effect, Now, Token
@@ -32,6 +32,8 @@ from ottla.coordinator.group.requests import (
     OffsetCommit,
     OffsetDelete,
     OffsetsCommitted,
+    ShareHeartbeat,
+    ShareRequest,
     StreamsDescription,
     StreamsHeartbeat,
     SyncGroup,
@@ -214,6 +216,12 @@ def _describe_topology(state: GroupState, token: Token, request: StreamsDescript
     update(state, token, request)
 
 
+def _about_shares(state: GroupState, token: Token, request: Any) -> None:
+    from ottla.coordinator.group.share import offsets as shares  # for who has such groups
+
+    shares.DECISIONS[type(request)](state, token, request)
+
+
 DECISIONS: Final[Mapping[type, Callable[[GroupState, Token, Any], None]]] = {
     JoinGroup: joining.join,
     SyncGroup: members.sync,
@@ -226,6 +234,8 @@ DECISIONS: Final[Mapping[type, Callable[[GroupState, Token, Any], None]]] = {
     ConsumerHeartbeat: _heartbeat_of("consumer"),
     StreamsHeartbeat: _heartbeat_of("streams"),
     StreamsDescription: _describe_topology,
+    ShareHeartbeat: _heartbeat_of("share"),
+    **dict.fromkeys(get_args(ShareRequest), _about_shares),
     EndTransaction: offsets.end_transaction,
 }
 """What decides on a request, by its type."""

@@ -18,6 +18,7 @@ cdef class GroupCoordinatorDriver:
     cdef public object _partitions
     cdef public object _resolving
     cdef public object _shards
+    cdef public object initialize_shares
 
     cpdef partition_of(self, group_id)
     cpdef _now(self)

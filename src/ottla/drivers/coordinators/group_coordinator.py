@@ -9,7 +9,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.effects import WRITE_ERRORS, Marker, Now, Reply, Resolve, Reversal, Write
+from ottla.coordinator.effects import WRITE_ERRORS, InitializeShares, Marker, Now, Reply, Resolve, Reversal, Write
 from ottla.coordinator.group import offsets
 from ottla.coordinator.group.admin import list_groups, wanted
 from ottla.coordinator.group.classic import membership
@@ -179,11 +179,20 @@ def _encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 class GroupCoordinatorDriver:
     """All methods belong to the event loop's thread. Those that find the group's shard elsewhere, not yet loaded or
-    gone raise NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS."""
+    gone raise NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+
+    Whatever changes a group is a typed request to `ask`: the waiter gets the reply once what it says is committed.
+    Beside that door, there are
+    - `heartbeat`, `plain_heartbeat` and `commit_block` for what members send all the time: an answer at once, without a
+      waiter and mostly without a record, and commits that share a batch;
+    - `complete_transaction` for markers, which are for a partition and not for a group;
+    - `read`, `read_settled` and `read_committed` for those who only look: at what is decided, at that if all is
+      committed, and at what is committed; `list_groups` is the last of all shards.
+    """
 
     __slots__ = (
         "_by_number", "_clock", "_codec", "_config", "_counted_in", "_effects", "_epoch_log", "_linger_ms", "_node",
-        "_open", "_partitions", "_resolving", "_shards",
+        "_open", "_partitions", "_resolving", "_shards", "initialize_shares",
     )  # fmt: skip
 
     def __init__(self, node: CoordinatorHost) -> None:
@@ -196,6 +205,8 @@ class GroupCoordinatorDriver:
             )
         self._linger_ms: int = node.config.group_coordinator_append_linger_ms
         self._epoch_log = EpochLog()
+        self.initialize_shares: Callable[[InitializeShares], None] | None = None
+        """Asks the share coordinator; set by `ShareGroups`, which passes on the heartbeats that need it."""
         self._resolving: dict[asyncio.Task[None], None] = {}
         self._counted_in: MetadataImage | None = None
         """The image that has so many `_partitions` of `__consumer_offsets`."""
@@ -232,6 +243,7 @@ class GroupCoordinatorDriver:
 
     def start(self, metadata: PublishedMetadata) -> None:
         """Follow deleted topics, and load the partitions that this node leads now that it is registered."""
+        self._config = GroupConfig.from_settings(self._node.config)  # it may have changed while the node registered
         metadata.subscribe(self._on_metadata)
         self._shards.begin()
 
@@ -257,13 +269,6 @@ class GroupCoordinatorDriver:
         shard = self._shard_of(request.group_id, starts_waiting=kind in WAITING, flushes=kind not in LINGERING)
         shard.core.ask(waiter, request, self._now())
         self._effects.work(shard)
-
-    def decide(self, group_id: str, decide: Callable[[GroupState], T]) -> T:
-        """Run a decision on the state that a group belongs to. Raises KafkaError."""
-        shard = self._shard_of(group_id)
-        result = shard.core.decide(decide, self._now())
-        self._effects.work(shard)
-        return result
 
     def read(
         self, look: Callable[Concatenate[GroupState, str, P], T], group_id: str, *args: P.args, **kwargs: P.kwargs
@@ -434,6 +439,10 @@ class GroupCoordinatorDriver:
     # Following the metadata
 
     def _perform(self, shard: GroupLed, effect: Any) -> None:
+        if isinstance(effect, InitializeShares):
+            assert self.initialize_shares is not None
+            self.initialize_shares(effect)
+            return
         assert isinstance(effect, Resolve)
         task = asyncio.get_running_loop().create_task(self._resolve(shard, effect))
         self._resolving[task] = None

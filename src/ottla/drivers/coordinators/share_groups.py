@@ -6,21 +6,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
-from ottla.config.group_settings import group_setting
-from ottla.coordinator.group.share import heartbeat as share
+from ottla.coordinator.effects import InitializeShares
+from ottla.coordinator.group.requests import (
+    DeleteShareGroup,
+    DeleteShareOffsets,
+    DeleteShareStates,
+    MoveShareOffsets,
+    ShareHeartbeat,
+    ShareRequest,
+    SharesDeleted,
+    SharesInitialized,
+)
 from ottla.coordinator.group.share import offsets
-from ottla.coordinator.group.share.heartbeat import ShareGroupConfig, ShareHeartbeat
-from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.share.requests import DeleteState, InitializeState, StateRequest, StateRow, SummarizeState
 from ottla.drivers.cooperative import scheduler_of
 from ottla.drivers.coordinators.share_persister import Persister
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
-from ottla.metadata.image import ConfigResourceType
 from ottla.model import ZERO_UUID, NodeId, Offset
 from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
@@ -51,23 +56,17 @@ class ShareGroups:
         self._persister = persister
         self._being_initialized: dict[tuple[str, UUID], frozenset[int]] = {}
         """Partitions whose state the share coordinator was asked for, by group and topic."""
+        node.groups.initialize_shares = self._initialize
 
     def heartbeat(self, waiter: Waiter, request: ShareHeartbeat) -> None:
-        """Replies as `heartbeat.heartbeat`, and raises KafkaError as it does."""
-        config, image = self._config_of(request.group_id), self._node.image
-        self._node.groups.decide(
-            request.group_id, lambda state: share.heartbeat(state, waiter, request, image, config, self._initialize)
-        )
+        """Replies and raises as the decision (`group/share/heartbeat.py`)."""
+        self._node.groups.ask(waiter, request)
 
-    def _config_of(self, group_id: str) -> ShareGroupConfig:
-        own, config = self._node.image.config(ConfigResourceType.GROUP, group_id), self._node.config
-        return ShareGroupConfig(
-            group_setting(own, config, "share.session.timeout.ms"),
-            group_setting(own, config, "share.heartbeat.interval.ms"),
-            group_setting(own, config, "share.assignment.interval.ms"),
-            config.group_share_max_size,
-            config.group_share_initialize_retry_interval_ms,
-        )
+    async def _decided(self, request: ShareRequest) -> Any:
+        """The reply of the group coordinator, once it is committed. Raises KafkaError."""
+        waiter = _Decided()
+        self._node.groups.ask(waiter, request)
+        return await waiter.result
 
     # Offsets
 
@@ -118,7 +117,7 @@ class ShareGroups:
             topic = image.topic(name)
             if topic is not None:
                 moved[topic.id] = {number: each for number, each in numbers.items() if number in topic.partitions}
-        epoch = self._node.groups.decide(group_id, lambda state: offsets.begin_move(state, group_id, image, moved))
+        epoch = (await self._decided(MoveShareOffsets(group_id, moved)))["epoch"]
 
         def request(key: SharePartitionKey) -> StateRequest:
             return InitializeState(key, epoch, moved[key.topic_id][key.partition])
@@ -142,14 +141,13 @@ class ShareGroups:
     ) -> list[sent.DeleteShareGroupOffsetsResponseTopic]:
         """Forget how far an empty group has come in topics; their rows. Raises GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP."""
         image = self._node.image
-        found, failed = self._node.groups.decide(
-            group_id, lambda state: offsets.begin_deletion(state, group_id, topics, image)
-        )
+        begun = await self._decided(DeleteShareOffsets(group_id, topics))
+        found, failed = begun["found"], begun["failed"]
         answers = await self.ask(group_id, found, DeleteState)
         errors = {topic_id: row for (topic_id, _), row in answers.items() if row["error_code"]}
         done = [topic_id for topic_id in found if topic_id not in errors]
         if done:
-            self._node.groups.decide(group_id, lambda state: offsets.deleted(state, group_id, done))
+            self._node.groups.ask(NOBODY, SharesDeleted(group_id, done))
         rows: list[sent.DeleteShareGroupOffsetsResponseTopic] = []
         for position, name in enumerate(dict.fromkeys(topics)):
             await _breathe(position)
@@ -166,17 +164,14 @@ class ShareGroups:
     async def delete_group(self, waiter: Waiter, group_id: str) -> bool:
         """Delete an empty share group, its state first; False if it is none. Replies as the group coordinator, and
         raises KafkaError."""
-        image = self._node.image
-        found = self._node.groups.decide(
-            group_id, lambda state: offsets.begin_deletion_of_group(state, group_id, image)
-        )
+        found = (await self._decided(DeleteShareStates(group_id)))["found"]
         if found is None:
             return False
         answers = await self.ask(group_id, found, DeleteState)
         error = next((ErrorCode(row["error_code"]) for row in answers.values() if row["error_code"]), None)
         if error is not None:
             raise KafkaError(error)
-        self._node.groups.decide(group_id, lambda state: offsets.delete_group(state, waiter, group_id))
+        self._node.groups.ask(waiter, DeleteShareGroup(group_id))
         return True
 
     async def _ends(self, partitions: Collection[tuple[UUID, int]]) -> dict[tuple[UUID, int], Offset | KafkaError]:
@@ -244,12 +239,13 @@ class ShareGroups:
             for where, each in asked.items()
         }
 
-    def _initialize(self, group_id: str, epoch: int, partitions: Mapping[UUID, frozenset[int]]) -> None:
+    def _initialize(self, asked_for: InitializeShares) -> None:
         """New partitions, where the settings of the group will say where it begins.
 
         A partition whose request has no answer yet is not asked for again, however long that takes: members read it
         as soon as the first answer is there, and a second request, of a later epoch, would undo what they did since.
         """
+        group_id, epoch, partitions = asked_for
         busy = self._being_initialized
         wanted: dict[UUID, frozenset[int]] = {}
         for topic_id, numbers in partitions.items():
@@ -289,14 +285,34 @@ class ShareGroups:
                 where = fields(group=group_id, partitions=sum(map(len, found.values())))
                 _LOG.warning("share partitions cannot be initialized", extra=where)
             try:
-                self._node.groups.decide(group_id, partial(_initialized, group_id, found, kept))
+                self._node.groups.ask(NOBODY, SharesInitialized(group_id, found, kept))
             except KafkaError as error:  # its coordinator is another node, which will ask for the same
                 _LOG.debug("a share group has moved", extra=fields(group=group_id, error=str(error)))
         return answers
 
 
-def _initialized(group_id: str, partitions: Mapping[UUID, list[int]], kept: bool, state: GroupState) -> None:
-    share.initialized(state, group_id, partitions, kept=kept)
+class _Decided:
+    """What the group coordinator says, for a coroutine."""
+
+    def __init__(self) -> None:
+        self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def complete(self, result: Any) -> None:
+        if self.result.done():  # nobody waits any more
+            return
+        if isinstance(result, BaseException):
+            self.result.set_exception(result)
+        else:
+            self.result.set_result(result)
+
+
+class _Nobody:
+    """Stands for a waiter where nobody waits."""
+
+    def complete(self, result: Any) -> None: ...
+
+
+NOBODY: Final = _Nobody()
 
 
 async def _breathe(position: int) -> None:

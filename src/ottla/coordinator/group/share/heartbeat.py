@@ -6,12 +6,14 @@ read for the group before are first made known to the share coordinator, and ass
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from ottla.coordinator.effects import Token
+from ottla.coordinator.config import ShareGroupConfig
+from ottla.coordinator.effects import InitializeShares, Token
+from ottla.coordinator.group.requests import ShareHeartbeat
 from ottla.coordinator.group.share.group import (
     LEAVING,
     NOTHING,
@@ -28,8 +30,6 @@ from ottla.coordinator.group.share.group import (
 from ottla.coordinator.group.state import GroupState, assignment_is_due
 from ottla.coordinator.share.assignor import assign
 from ottla.errors import ErrorCode, KafkaError
-from ottla.metadata.image import MetadataImage
-from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.internal.modern_group_records import SHARE, ModernKey
 from ottla.protocol.internal.share_group_records import (
@@ -46,30 +46,6 @@ if TYPE_CHECKING:
 SESSION: Final = "share session"
 """The kind of the timer that removes the members."""
 
-Initialize = Callable[[str, int, Mapping[UUID, frozenset[int]]], None]
-"""(group, its epoch, partitions by topic): has the share coordinator begin to keep their state."""
-
-
-class ShareHeartbeat(NamedTuple):
-    group_id: str
-    member_id: str
-    member_epoch: int
-    rack_id: str | None
-    client_id: str
-    client_host: str
-    topics: list[str] | None
-    """None where they have not changed."""
-
-
-class ShareGroupConfig(NamedTuple):
-    """The settings of one group (`share.*`), and the broker's."""
-
-    session_timeout_ms: Millis
-    heartbeat_interval_ms: Millis
-    assignment_interval_ms: Millis
-    max_size: int
-    initialize_retry_ms: Millis
-
 
 def find(state: GroupState, group_id: str) -> ShareGroup:
     """Raises GROUP_ID_NOT_FOUND."""
@@ -81,22 +57,16 @@ def find(state: GroupState, group_id: str) -> ShareGroup:
     return group
 
 
-def heartbeat(
-    state: GroupState,
-    token: Token,
-    request: ShareHeartbeat,
-    image: MetadataImage,
-    config: ShareGroupConfig,
-    initialize: Initialize,
-) -> None:
+def heartbeat(state: GroupState, token: Token, request: ShareHeartbeat) -> None:
     """Replies {"member_id", "member_epoch", "heartbeat_interval", "assignment"}, the last None where it is as it was.
 
     Raises INVALID_REQUEST, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, GROUP_MAX_SIZE_REACHED.
     """
     _check(request)
     if request.member_epoch == LEAVING:
-        _leave(state, token, request, image)
+        _leave(state, token, request)
         return
+    config = state.config.of_share_group(state.image, request.group_id)
     joins = request.member_epoch == 0
     if joins and request.group_id not in state.groups:
         group = ShareGroup(request.group_id)
@@ -114,7 +84,7 @@ def heartbeat(
     before = known or ShareMember(request.member_id)
     _check_epoch(before, request.member_epoch)
     group.now_ms = state.now.wall_ms
-    decision = _Decision(state, group, image, config)
+    decision = _Decision(state, group, config)
     member = decision.decide(before, known is None, request)
     change = decision.to_initialize(member)
     state.groups[group.group_id] = group
@@ -122,11 +92,11 @@ def heartbeat(
     group.deadlines[member.member_id] = state.now.timer_ms + config.session_timeout_ms
     wait_for_sessions(state, group)
 
-    def committed() -> None:
-        if change:
-            initialize(group.group_id, group.epoch, {topic_id: each.partitions for topic_id, each in change.items()})
+    def initialize() -> None:
+        wanted = {topic_id: each.partitions for topic_id, each in change.items()}
+        state.effects.append(InitializeShares(group.group_id, group.epoch, wanted))
 
-    write(state, group, decision.records, committed)
+    write(state, group, decision.records, initialize if change else None)
     state.reply(
         token,
         {
@@ -169,11 +139,11 @@ def _check_epoch(member: ShareMember, epoch: int) -> None:
 class _Decision:
     """The changes of one heartbeat, as records."""
 
-    def __init__(self, state: GroupState, group: ShareGroup, image: MetadataImage, config: ShareGroupConfig) -> None:
+    def __init__(self, state: GroupState, group: ShareGroup, config: ShareGroupConfig) -> None:
         self._state = state
         self._now_ms = state.now.wall_ms
         self._group = group
-        self._image = image
+        self._image = state.image
         self._config = config
         self.records: list[GroupRecord] = []
 
@@ -283,12 +253,12 @@ class _Decision:
 # Who goes
 
 
-def _leave(state: GroupState, token: Token, request: ShareHeartbeat, image: MetadataImage) -> None:
+def _leave(state: GroupState, token: Token, request: ShareHeartbeat) -> None:
     group = find(state, request.group_id)
     if request.member_id not in group.members:
         sentence = f"Member {request.member_id} is not a member of group {request.group_id}."
         raise KafkaError(ErrorCode.unknown_member_id, sentence)
-    group.image = image
+    group.image = state.image
     remove(state, group, [request.member_id])
     state.reply(
         token,
@@ -361,37 +331,6 @@ def start_sessions(state: GroupState, group: ShareGroup) -> None:
     deadline = state.now.timer_ms + state.config.share_session_timeout_ms
     group.deadlines = dict.fromkeys(group.members, deadline)
     wait_for_sessions(state, group)
-
-
-# What the share coordinator has done
-
-
-def initialized(state: GroupState, group_id: str, partitions: Mapping[UUID, Iterable[int]], *, kept: bool) -> None:
-    """The share coordinator keeps the state of these partitions now; or it could not be asked, and will be asked
-    again."""
-    group = state.groups.get(group_id)
-    if not isinstance(group, ShareGroup):
-        return
-    group.now_ms = state.now.wall_ms
-    initializing: States = {}
-    for topic_id, each in group.initializing.items():
-        left = each.partitions - frozenset(partitions.get(topic_id, ()))
-        if left:
-            initializing[topic_id] = each._replace(partitions=left)
-    done = group.initialized
-    if kept:
-        names = {topic_id: each.name for topic_id, each in group.initializing.items()}
-        more = {
-            topic_id: StateOf(names.get(topic_id, _name(group.image, topic_id)), frozenset(numbers))
-            for topic_id, numbers in partitions.items()
-        }
-        done = combined(group.initialized, more)
-    write(state, group, [group.states_record(initializing, done, group.deleting)])
-
-
-def _name(image: MetadataImage, topic_id: UUID) -> str:
-    topic = image.topic_by_id(topic_id)
-    return "<UNKNOWN>" if topic is None else topic.name
 
 
 # Records

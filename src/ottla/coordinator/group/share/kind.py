@@ -7,7 +7,7 @@ from typing import Final
 from ottla.coordinator.group.kind import Kind
 from ottla.coordinator.group.requests import OffsetCommit
 from ottla.coordinator.group.share.group import ShareGroup
-from ottla.coordinator.group.share.heartbeat import describe, expire, start_sessions
+from ottla.coordinator.group.share.heartbeat import describe, expire, heartbeat, start_sessions
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import Value
@@ -47,4 +47,5 @@ SHARE_KIND: Final = Kind(
     check_commit=_refuse_commit,
     check_commit_in_transaction=_refuse_commit,
     check_fetch=None,  # everybody may see that it has none
+    heartbeat=heartbeat,
 )

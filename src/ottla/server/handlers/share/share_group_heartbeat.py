@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final, TypedDict
 from uuid import UUID
 
-from ottla.coordinator.group.share.heartbeat import ShareHeartbeat
+from ottla.coordinator.group.requests import ShareHeartbeat
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
