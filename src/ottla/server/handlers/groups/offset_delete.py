@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.requests import OffsetDelete
@@ -18,18 +18,40 @@ from ottla.server.security.permissions import group, of_topics
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import OffsetDeleteRequest
     from ottla.protocol.schemas.sent import OffsetDeleteResponse, OffsetDeleteResponsePartition
+    from ottla.server.ports import Audit
 
 DELETED_AT_ONCE = 200
+
+Answers = dict[str, list[tuple[int, ErrorCode]]]
+"""Errors of partitions, by topic."""
 
 
 @api(ApiKey.OFFSET_DELETE, versions=(0, 0), needs=(group(Operation.DELETE), of_topics(Operation.READ, "topics.name")))
 def handle(context: RequestContext, request: OffsetDeleteRequest) -> Handling[OffsetDeleteResponse]:
     if not request.group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
-    image = context.node.image
-    answers: dict[str, list[tuple[int, ErrorCode]]] = {}
+    answers: Answers = {}
+    known = yield from _known(context, request, answers)
+    for part in _parts(known) or [{}]:
+        waiter = AwaitedReply()
+        context.node.groups.ask(waiter, OffsetDelete(request.group_id, part))
+        for (name, number), error in (yield waiter.result)["partitions"].items():
+            answers.setdefault(name, []).append((number, error))
+        yield DELETED_AT_ONCE * ROW_COST
+    if context.node.audit is not None:
+        yield from _note(context.node.audit, context, request.group_id, answers)
+    return {
+        "error_code": ErrorCode.none,
+        "topics": [{"name": name, "partitions": RowsOf(rows, _row)} for name, rows in answers.items()],
+    }
+
+
+def _known(
+    context: RequestContext, request: OffsetDeleteRequest, answers: Answers
+) -> Generator[int, None, dict[str, list[int]]]:
+    """Partitions that exist and that the client may read; the errors of the others go to `answers`."""
+    image, readable = context.node.image, allowed(context, Operation.READ)
     known: dict[str, list[int]] = {}
-    readable = allowed(context, Operation.READ)
     for topic in request.topics:
         is_readable = topic.name in readable
         for partition in topic.partitions:
@@ -41,23 +63,17 @@ def handle(context: RequestContext, request: OffsetDeleteRequest) -> Handling[Of
             else:
                 known.setdefault(topic.name, []).append(number)
             yield 4
-    for part in _parts(known) or [{}]:
-        waiter = AwaitedReply()
-        context.node.groups.ask(waiter, OffsetDelete(request.group_id, part))
-        for (name, number), error in (yield waiter.result)["partitions"].items():
-            answers.setdefault(name, []).append((number, error))
-        yield DELETED_AT_ONCE * ROW_COST
-    if context.node.audit is not None:
-        for name, rows in answers.items():
-            gone = [(f"offset of {name}-{number}", None, None) for number, error in rows if not error]
-            failed = next((error for _, error in rows if error), ErrorCode.none)
-            if gone or failed:
-                context.node.audit.administered(context, "GROUP", request.group_id, 0 if gone else failed, gone)
-            yield 1 + len(rows)
-    return {
-        "error_code": ErrorCode.none,
-        "topics": [{"name": name, "partitions": RowsOf(rows, _row)} for name, rows in answers.items()],
-    }
+    return known
+
+
+def _note(audit: Audit, context: RequestContext, group_id: str, answers: Answers) -> Generator[int, None, None]:
+    """Log for the audit what was deleted, a line for each topic."""
+    for name, rows in answers.items():
+        gone = [(f"offset of {name}-{number}", None, None) for number, error in rows if not error]
+        failed = next((error for _, error in rows if error), ErrorCode.none)
+        if gone or failed:
+            audit.administered(context, "GROUP", group_id, 0 if gone else failed, gone)
+        yield 1 + len(rows)
 
 
 def _row(answered: tuple[int, ErrorCode]) -> OffsetDeleteResponsePartition:

@@ -73,12 +73,22 @@ NEEDS: Final = (
 def handle(context: RequestContext, request: received.StreamsGroupHeartbeatRequest) -> Handling[Deferred]:
     check_enabled(context, "streams")
     authorize(context, Operation.READ, ResourceType.GROUP, request.group_id)
+    asked = yield from _asked(context, request)
+    waiter = DeferredReply(lambda answer: _response(context, asked.group_id, answer))
+    context.node.groups.ask(waiter, asked)
+    return waiter.deferred
+
+
+def _asked(
+    context: RequestContext, request: received.StreamsGroupHeartbeatRequest
+) -> Generator[int, None, StreamsHeartbeat]:
+    """Raises KafkaError for a topology that the client may not have."""
     topology = None
     if request.topology is not None:
         yield from _check_names(context, request.topology)
         topology = yield from _topology(request.topology)
     endpoint, tags = request.user_endpoint, request.client_tags
-    asked = StreamsHeartbeat(
+    return StreamsHeartbeat(
         group_id=request.group_id,
         member_id=request.member_id,
         member_epoch=request.member_epoch,
@@ -102,9 +112,6 @@ def handle(context: RequestContext, request: received.StreamsGroupHeartbeatReque
         shuts_down=request.shutdown_application,
         is_version_1=context.api_version >= 1,
     )
-    waiter = DeferredReply(lambda answer: _response(context, asked.group_id, answer))
-    context.node.groups.ask(waiter, asked)
-    return waiter.deferred
 
 
 def _check_size(topology: received.StreamsGroupHeartbeatRequestTopology) -> Generator[int, None, None]:

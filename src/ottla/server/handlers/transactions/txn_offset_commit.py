@@ -66,11 +66,29 @@ NEEDS: Final = (
 
 @api(ApiKey.TXN_OFFSET_COMMIT, versions=(0, 6), needs=NEEDS, on_error=on_error)
 def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Handling[TxnOffsetCommitResponse | Deferred]:
+    answer = _Answer(context)
+    offsets = yield from _resolve(context, request, answer)
+    if not offsets:
+        return (yield from answer.of({}))
+    try:
+        guard = yield from _verify(context, request)
+        transaction = InTransaction(request.producer_id, request.producer_epoch, guard)
+        if len(offsets) + len(answer.refused) > COMMITTED_AT_ONCE:
+            return (yield from _in_parts(context, request, offsets, transaction, answer))
+        waiter = DeferredReply(lambda reply: at_once(answer.of(reply["partitions"])))
+        context.node.groups.ask(_Errors(waiter, offsets), _asked(context, request, offsets, transaction))
+    except KafkaError as error:
+        return (yield from answer.of(_all(offsets, error)))
+    return waiter.deferred
+
+
+def _resolve(
+    context: RequestContext, request: TxnOffsetCommitRequest, answer: _Answer
+) -> Generator[int, None, list[OffsetToCommit]]:
+    """The offsets of partitions that exist and that the client may read; `answer` learns of the others."""
     readable = allowed(context, Operation.READ)
     by_id, image = context.api_version >= TOPIC_IDS_SINCE, context.node.image
-    refused: dict[TopicPartition, ErrorCode] = {}
     offsets: list[OffsetToCommit] = []
-    answer = _Answer(context)
     for asked in request.topics:
         topic = image.topic_by_id(asked.topic_id) if by_id else image.topic(asked.name)
         if topic is None and by_id:  # there is no name to ask for
@@ -82,39 +100,17 @@ def handle(context: RequestContext, request: TxnOffsetCommitRequest) -> Handling
         if topic is not None:
             answer.ids[name] = topic.id
         for row in asked.partitions:
+            number = row.partition_index
             if not is_readable:
-                refused[TopicPartition(name, row.partition_index)] = ErrorCode.topic_authorization_failed
-            elif topic is None or row.partition_index not in topic.partitions:
-                refused[TopicPartition(name, row.partition_index)] = ErrorCode.unknown_topic_or_partition
+                answer.refused[TopicPartition(name, number)] = ErrorCode.topic_authorization_failed
+            elif topic is None or number not in topic.partitions:
+                answer.refused[TopicPartition(name, number)] = ErrorCode.unknown_topic_or_partition
             else:
-                offsets.append(
-                    OffsetToCommit(
-                        name,
-                        row.partition_index,
-                        row.committed_offset,
-                        row.committed_leader_epoch,
-                        row.committed_metadata or "",
-                        topic.id,
-                    )
-                )
+                metadata = row.committed_metadata or ""
+                offset, epoch = row.committed_offset, row.committed_leader_epoch
+                offsets.append(OffsetToCommit(name, number, offset, epoch, metadata, topic.id))
             yield 2
-    if not offsets:
-        return (yield from answer.of(refused))
-    try:
-        if not request.group_id:
-            raise KafkaError(ErrorCode.invalid_group_id)
-        guard = yield from _verify(context, request)
-    except KafkaError as error:
-        return (yield from answer.of({**refused, **_all(offsets, error)}))
-    transaction = InTransaction(request.producer_id, request.producer_epoch, guard)
-    if len(offsets) + len(refused) > COMMITTED_AT_ONCE:
-        return (yield from _in_parts(context, request, offsets, transaction, refused, answer))
-    waiter = DeferredReply(lambda reply: at_once(answer.of({**refused, **reply["partitions"]})))
-    try:
-        context.node.groups.ask(_Errors(waiter, offsets), _asked(context, request, offsets, transaction))
-    except KafkaError as error:
-        return (yield from answer.of({**refused, **_all(offsets, error)}))
-    return waiter.deferred
+    return offsets
 
 
 class _Errors:
@@ -137,10 +133,9 @@ def _in_parts(
     request: TxnOffsetCommitRequest,
     offsets: list[OffsetToCommit],
     transaction: InTransaction,
-    refused: Errors,
     answer: _Answer,
 ) -> Handling[TxnOffsetCommitResponse]:
-    errors = dict(refused)
+    errors: dict[TopicPartition, ErrorCode] = {}
     for start in range(0, len(offsets), COMMITTED_AT_ONCE):
         part = offsets[start : start + COMMITTED_AT_ONCE]
         reply = AwaitedReply()
@@ -157,6 +152,8 @@ def _in_parts(
 def _verify(context: RequestContext, request: TxnOffsetCommitRequest) -> Handling[int]:
     """The guard to append with: the coordinator of the transaction is asked before its first commit here. Raises
     KafkaError."""
+    if not request.group_id:
+        raise KafkaError(ErrorCode.invalid_group_id)
     node, version = context.node, context.api_version
     adds = version >= ADDS_SINCE
     if not adds and not node.config.transaction_partition_verification_enable:
@@ -206,19 +203,21 @@ def _all(offsets: Sequence[OffsetToCommit], error: KafkaError) -> dict[TopicPart
 
 
 class _Answer:
-    """Makes the answer to a request from the errors of its partitions."""
+    """Makes the answer to a request from the errors of its partitions that the coordinator was asked for."""
 
-    __slots__ = ("_version", "ids", "unknown")
+    __slots__ = ("_version", "ids", "refused", "unknown")
 
     def __init__(self, context: RequestContext) -> None:
         self._version = context.api_version
         self.ids: dict[str, UUID] = {}
         """Ids of the topics that there are, by name."""
+        self.refused: dict[TopicPartition, ErrorCode] = {}
+        """Partitions that the coordinator is not asked for."""
         self.unknown: UnknownIds = []
 
     def of(self, errors: Errors) -> Generator[int, None, TxnOffsetCommitResponse]:
         topics: dict[str, list[tuple[int, ErrorCode]]] = {}
-        for (topic, number), error in errors.items():
+        for (topic, number), error in {**self.refused, **errors}.items():
             if error == ErrorCode.coordinator_load_in_progress and self._version < _LOADING_SINCE:
                 error = ErrorCode.coordinator_not_available
             topics.setdefault(topic, []).append((number, error))
