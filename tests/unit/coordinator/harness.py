@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ottla.coordinator.config import GroupConfig
-from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Effect, Marker, Now, Reply, Resolve, Write
+from ottla.coordinator.effects import (
+    OUTSIDE,
+    WRITE_ERRORS,
+    Effect,
+    InitializeShares,
+    Marker,
+    Now,
+    Reply,
+    Resolve,
+    Write,
+)
 from ottla.coordinator.group.classic import membership
 from ottla.coordinator.group.consumer.patterns import resolve, resolved
 from ottla.coordinator.group.shard import GroupShard
@@ -47,6 +57,8 @@ class SimulatedDriver:
     holding: bool = False
     next_failure: ErrorCode | None = None
     image: MetadataImage = EMPTY_IMAGE
+    initialize_shares: Callable[[InitializeShares], None] = lambda effect: None
+    """Called with what a share coordinator would be asked for."""
     held: list[list[Effect]] = field(default_factory=list)
     """Effects from a write that is not committed on, oldest first."""
 
@@ -84,7 +96,9 @@ class SimulatedDriver:
                 found = at_once(resolve(effect.patterns, effect.image, effect.visible))
                 self._resolved(effect, found)
                 self.run()
-            elif isinstance(effect, Reply):
+            elif isinstance(effect, InitializeShares):
+                self.initialize_shares(effect)
+            else:
                 self._answer(effect.token, effect.response)
 
     def _resolved(self, asked: Resolve, found: Mapping[str, frozenset[str]]) -> None:
