@@ -19,7 +19,7 @@ from ottla.model import NO_LEADER_EPOCH, NOT_TRANSACTIONAL, LeaderEpoch, Millis,
 from ottla.replication.commits import ACKS_ALL, ACKS_LEADER, ACKS_NONE, Done, OffsetQueue, Wait
 from ottla.replication.fetch_session import CachedPartition, tell
 from ottla.replication.purgatory import EVERYBODY, DelayedFetch, notify
-from ottla.replication.replica import Replica, lagging, note_left, relist
+from ottla.replication.replica import Replica, lagging, lowest_start, note_left, relist
 
 if TYPE_CHECKING:
     from ottla.replication.replica_log import Appended, ReplicaLog
@@ -379,9 +379,7 @@ class Partition:
         self._count_in_sync()
         self._advance()
         if self.deletions.waits:
-            from ottla.replication.record_deletion import low_watermark  # rare
-
-            self.deletions.complete(low_watermark(self))
+            self.deletions.complete(lowest_start(self.others, self.log.log_start_offset, self.live_epoch))
         if self.on_caught_up is not None and not self._pending_isr and replica_id not in self.isr:
             isr = self.grown_isr(replica_id)
             if isr is not None:

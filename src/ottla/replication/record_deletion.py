@@ -10,16 +10,12 @@ from ottla.model import Offset
 from ottla.replication.commits import Done, Wait
 from ottla.replication.fetch_session import tell
 from ottla.replication.partition import Partition
+from ottla.replication.replica import lowest_start
 
 
 def low_watermark(partition: Partition) -> Offset:
     """Records below it are gone from every replica whose broker is alive."""
-    low, live_epoch = partition.log.log_start_offset, partition.live_epoch
-    for replica_id, replica in partition.others.items():
-        # A broker that is away is not waited for (Kafka's `lowWatermarkIfLeader`): it takes the log start over later.
-        if replica.log_start_offset < low and (live_epoch is None or live_epoch(replica_id) >= 0):
-            low = replica.log_start_offset
-    return low
+    return lowest_start(partition.others, partition.log.log_start_offset, partition.live_epoch)
 
 
 def delete_records(partition: Partition, offset: Offset) -> Offset:

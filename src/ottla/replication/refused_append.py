@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import Millis
-from ottla.replication.replica_log import Appended
-
-if TYPE_CHECKING:
-    from ottla.replication.partition import Partition
+from ottla.model import LeaderEpoch, Millis, NodeId, TopicPartition
+from ottla.replication.replica_log import Appended, ReplicaLog
 
 
-def repeated_or_refused(partition: Partition, records: Any, now_ms: Millis, origin: Any) -> Appended:
+class RefusingPartition(Protocol):
+    """A `Partition`, as far as it is asked here."""
+
+    topic_partition: TopicPartition
+    log: ReplicaLog
+    is_leader: bool
+    leader_epoch: LeaderEpoch
+
+    @property
+    def isr(self) -> Sequence[NodeId]: ...
+    @property
+    def effective_min_isr(self) -> int: ...
+    def note_waiting(self, info: Appended) -> None: ...
+
+
+def repeated_or_refused(partition: RefusingPartition, records: Any, now_ms: Millis, origin: Any) -> Appended:
     """Nothing can be appended: this is no leader, or the in-sync set is too small. There a client's batch that is in
     the log already only waits for the high watermark, as any retry does; Kafka refuses it. The client sends the others
     again, and what it has sent behind them is no hole. Raises KafkaError."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ottla.metadata.image import DIRECTORY_LOST, PartitionRegistration
@@ -127,3 +127,15 @@ def lagging(others: dict[NodeId, Replica], leader_end: Offset, now_ms: Millis, l
     for replica in others.values():
         replica.first_look(now_ms)
     return [each for each, replica in others.items() if not replica.is_caught_up(leader_end, now_ms, lag_ms_max)]
+
+
+def lowest_start(
+    others: dict[NodeId, Replica], own_start: Offset, live_epoch: Callable[[NodeId], int] | None
+) -> Offset:
+    """The lowest log start of the own replica and the others whose broker is alive."""
+    low = own_start
+    for replica_id, replica in others.items():
+        # A broker that is away is not waited for (Kafka's `lowWatermarkIfLeader`): it takes the log start over later.
+        if replica.log_start_offset < low and (live_epoch is None or live_epoch(replica_id) >= 0):
+            low = replica.log_start_offset
+    return low

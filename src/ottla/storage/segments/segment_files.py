@@ -1,4 +1,4 @@
-"""The files of a segment: how they are named, made and set aside, how one stays open while it is read, slices of it."""
+"""The files of a segment: how they are named, made and renamed, how one stays open while it is read, slices of it."""
 
 from __future__ import annotations
 

@@ -5,18 +5,43 @@ where no batch begins. Only the batches are the truth; each function here reads 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import Protocol
 
 from ottla.model import NO_TIMESTAMP, Millis, Offset
-from ottla.storage.segments.batch_scan import corrupt
+from ottla.storage.segments.batch_scan import FoundBatch, corrupt
 from ottla.storage.segments.index_file import RELATIVE_OFFSET_MAX
-from ottla.storage.segments.segment_files import LOG
+from ottla.storage.segments.offset_index import OffsetIndex
+from ottla.storage.segments.segment_files import LOG, SegmentFile
+from ottla.storage.segments.time_index import TimeIndex
+from ottla.storage.segments.transaction_index import TransactionIndex
 
-if TYPE_CHECKING:
-    from ottla.storage.segments.segment import Segment
+
+class RescannedSegment(Protocol):
+    """A `Segment`, as far as it is asked and told here."""
+
+    base_offset: Offset
+    size: int
+    bytes_since_index: int
+
+    @property
+    def offset_index(self) -> OffsetIndex: ...
+    @property
+    def time_index(self) -> TimeIndex: ...
+    @property
+    def transaction_index(self) -> TransactionIndex: ...
+    def path(self, suffix: str) -> str: ...
+    def open(self) -> SegmentFile: ...
+    def batches(self, position: int) -> Iterable[FoundBatch]: ...
+    def position_of(self, offset: Offset) -> int: ...
+    def note_batch(self, base_offset: Offset, last_offset: Offset, size: int, max_timestamp: Millis) -> None: ...
+    def note_cut(self, position: int) -> None: ...
+    def recreate_indexes(self) -> None: ...
+    def reset(self) -> None: ...
+    def set_max_timestamp(self, timestamp_ms: Millis, offset: Offset) -> None: ...
 
 
-def load_tail(segment: Segment, *, trust_time_index: bool = False) -> Offset:
+def load_tail(segment: RescannedSegment, *, trust_time_index: bool = False) -> Offset:
     """Read the batches behind the last index entries; sets the largest timestamp. Returns the next offset.
 
     The time index of a segment that was closed cleanly ends with the largest timestamp.
@@ -41,7 +66,7 @@ def load_tail(segment: Segment, *, trust_time_index: bool = False) -> Offset:
     return next_offset
 
 
-def truncate(segment: Segment, offset: Offset) -> Offset:
+def truncate(segment: RescannedSegment, offset: Offset) -> Offset:
     """Drop the batches that end at or above `offset`; returns the next offset of what is left. Raises `OSError`."""
     position = segment.position_of(offset)
     file = segment.open().file
@@ -57,7 +82,7 @@ def truncate(segment: Segment, offset: Offset) -> Offset:
     return load_tail(segment)
 
 
-def rebuild_indexes(segment: Segment) -> None:
+def rebuild_indexes(segment: RescannedSegment) -> None:
     """Rebuild offset and time index from the batch headers. Raises `OSError`, and `KafkaError` for a damaged batch."""
     segment.recreate_indexes()
     batches, size = segment.batches(0), segment.size
@@ -73,7 +98,7 @@ def rebuild_indexes(segment: Segment) -> None:
         segment.size = size  # also where a batch is damaged: what is appended next must not overwrite what follows
 
 
-def largest_timestamp(segment: Segment) -> tuple[Millis, Offset]:
+def largest_timestamp(segment: RescannedSegment) -> tuple[Millis, Offset]:
     """The largest timestamp with the last offset of its first batch. Reads all headers."""
     largest = NO_TIMESTAMP, segment.base_offset
     for batch in segment.batches(0):
