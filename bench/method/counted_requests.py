@@ -28,7 +28,7 @@ from bench.workloads.group_requests import FETCH_VERSION as OFFSET_FETCH_VERSION
 from bench.workloads.share_groups import FETCH_VERSION, Queue, share_fetch_values
 from ottla.errors import ErrorCode
 from ottla.metadata.features import SUPPORTED
-from ottla.protocol import fetch, messages
+from ottla.protocol import fetch, fetch_responses, messages
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch
@@ -166,7 +166,7 @@ def _session(partitions: int, broker: Broker) -> Requests:
 
     every = [FetchPartition(number, 0, 1 << 20) for number in range(partitions)]
     broker.client.socket.sendall(request(0, 0, every))
-    _, answer = fetch.decode_response(SESSION_VERSION, broker.client.receive_frame())
+    _, answer = fetch_responses.decode_response(SESSION_VERSION, broker.client.receive_frame())
     assert answer.session_id
     asked = [FetchPartition(0, 0, 1 << 20)]
     frames = [request(answer.session_id, epoch, asked) for epoch in range(1, SESSION_REQUESTS)]
@@ -203,7 +203,7 @@ def _follower_session(partitions: int, broker: Broker) -> Requests:
         session_id = refused = 1
         while refused:  # the batch is still on its way
             follower.socket.sendall(request(0, 0, end))
-            _, found = fetch.decode_response(SESSION_VERSION, follower.receive_frame())
+            _, found = fetch_responses.decode_response(SESSION_VERSION, follower.receive_frame())
             session_id, refused = (
                 found.session_id,
                 any(row.error_code for each in found.topics for row in each.partitions),

@@ -14,7 +14,7 @@ from bench.method.rounds import Load, measure, section
 from bench.tables import Run, Section, table
 from bench.workloads.latency import figures
 from bench.workloads.throughput import SETTINGS, SMALL_LOG
-from ottla.protocol import fetch
+from ottla.protocol import fetch, fetch_responses
 from ottla.protocol.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla.protocol.messages import ApiKey
 
@@ -44,7 +44,7 @@ class Tail:
         rows = [FetchPartition(number, self.offset if number == 0 else 0, 1 << 20) for number in range(partitions)]
         no_wait = FetchRequest(0, 0, 50 << 20, [FetchTopic(topic, None, rows)], session_epoch=0)
         self.client.socket.sendall(frame(bytes(fetch.encode_request(FETCH_VERSION, 1, "bench", no_wait))))
-        _, answer = fetch.decode_response(FETCH_VERSION, self.client.receive_frame())
+        _, answer = fetch_responses.decode_response(FETCH_VERSION, self.client.receive_frame())
         if not answer.session_id:
             raise RuntimeError("the broker gave no session")
         self.session_id, self.epoch = answer.session_id, 1

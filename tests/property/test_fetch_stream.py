@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ottla.protocol import fetch
+from ottla.protocol import fetch, fetch_responses
 from ottla.protocol.fetch import FetchResponse
 from ottla.protocol.fetch_stream import COST_AT_ONCE, KEEP_BYTES_MAX, PIECE_BYTES, READ_AHEAD_BYTES, FetchStream
 from ottla.protocol.messages import MalformedRequest
-from tests.property.test_messages_hot import fetch_responses, joined
+from tests.property.test_messages_hot import joined, whole_fetch_responses
 
 VERSIONS = range(13, 18)
 
@@ -44,7 +44,7 @@ def copied(topic_id: Any, row: fetch.FetchedPartition) -> Any:
 
 @settings(max_examples=150)
 @given(
-    st.lists(fetch_responses, min_size=1, max_size=3),
+    st.lists(whole_fetch_responses, min_size=1, max_size=3),
     st.sampled_from(VERSIONS),
     st.lists(st.integers(1, 100), min_size=1),
 )
@@ -57,8 +57,8 @@ def test_any_pieces_give_the_same(responses: list[FetchResponse], version: int, 
 
     stream = FetchStream(version, take)
     for response in responses:  # in the buffer of the one before
-        frame = joined(fetch.encode_response(version, 9, response))
-        whole = fetch.decode_response(version, frame)[1]
+        frame = joined(fetch_responses.encode_response(version, 9, response))
+        whole = fetch_responses.decode_response(version, frame)[1]
         rows.clear()
         found = decoded(stream, frame, pieces, rows)
         assert rows == [copied(topic.topic_id, row) for topic in whole.topics for row in topic.partitions]
@@ -67,9 +67,9 @@ def test_any_pieces_give_the_same(responses: list[FetchResponse], version: int, 
 
 
 @settings(max_examples=100)
-@given(fetch_responses, st.sampled_from(VERSIONS), st.data())
+@given(whole_fetch_responses, st.sampled_from(VERSIONS), st.data())
 def test_one_that_is_cut_off_is_malformed(response: FetchResponse, version: int, data: st.DataObject) -> None:
-    frame = joined(fetch.encode_response(version, 9, response))
+    frame = joined(fetch_responses.encode_response(version, 9, response))
     frame = frame[: data.draw(st.integers(1, len(frame) - 1))]
     with pytest.raises(MalformedRequest):
         decoded(FetchStream(version, lambda *_: 0), frame, [data.draw(st.integers(1, 50))], [])
@@ -94,7 +94,7 @@ def answered(*rows: fetch.FetchedPartition) -> bytes:
     from uuid import UUID
 
     topic = fetch.FetchedTopic(None, UUID(int=5), list(rows))
-    return joined(fetch.encode_response(17, 9, FetchResponse([topic])))
+    return joined(fetch_responses.encode_response(17, 9, FetchResponse([topic])))
 
 
 def test_a_partition_is_taken_before_the_next_one_has_come_and_memory_is_that_of_one() -> None:

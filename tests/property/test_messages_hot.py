@@ -10,7 +10,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ottla.model import ZERO_UUID
-from ottla.protocol import fetch, fetch_plain, produce
+from ottla.protocol import fetch, fetch_plain, fetch_responses, produce
 from ottla.protocol.messages import (
     ApiKey,
     MalformedRequest,
@@ -100,7 +100,7 @@ fetch_requests = st.builds(
     replica_epoch=INT64,
     cluster_id=st.none() | NAMES,
 )
-fetch_responses = st.builds(
+whole_fetch_responses = st.builds(
     fetch.FetchResponse,
     topics=few(
         st.builds(
@@ -332,7 +332,7 @@ def row_of(partition: fetch.FetchedPartition) -> fetch_plain.Row:
     return row
 
 
-@given(fetch_responses, st.sampled_from(FETCH_VERSIONS))
+@given(whole_fetch_responses, st.sampled_from(FETCH_VERSIONS))
 def test_plain_fetch_responses_are_encoded_as_any(response: fetch.FetchResponse, version: int) -> None:
     response = replace(response, error_code=0, throttle_time_ms=0, node_endpoints=())
     by_name = version < fetch.TOPIC_IDS_SINCE
@@ -360,21 +360,21 @@ def test_plain_fetch_responses_are_encoded_as_any(response: fetch.FetchResponse,
         for each in topic.partitions
     ]
     parts, size = fetch_plain.encode_plain(version, 9, session_id, rows)
-    assert b"".join(map(bytes, parts)) == joined(fetch.encode_response(version, 9, response))
+    assert b"".join(map(bytes, parts)) == joined(fetch_responses.encode_response(version, 9, response))
     assert size == sum(map(len, parts))
     event(f"rows: {len(rows)}")
 
 
 @settings(max_examples=80)
-@given(fetch_responses, st.sampled_from(FETCH_VERSIONS))
+@given(whole_fetch_responses, st.sampled_from(FETCH_VERSIONS))
 def test_fetch_responses_are_encoded_and_decoded_as_kio_does(response: fetch.FetchResponse, version: int) -> None:
-    frame = joined(fetch.encode_response(version, 9, response))
+    frame = joined(fetch_responses.encode_response(version, 9, response))
     assert frame == encode_response(ApiKey.FETCH, version, 9, fetch_response_values(response))
-    correlation_id, decoded = fetch.decode_response(version, frame)
+    correlation_id, decoded = fetch_responses.decode_response(version, frame)
     assert correlation_id == 9
-    assert joined(fetch.encode_response(version, 9, decoded)) == frame
+    assert joined(fetch_responses.encode_response(version, 9, decoded)) == frame
     assert decode_response(ApiKey.FETCH, version, frame)[0] == 9
-    every_truncation_is_malformed(lambda data: fetch.decode_response(version, data), frame)
+    every_truncation_is_malformed(lambda data: fetch_responses.decode_response(version, data), frame)
 
 
 @settings(max_examples=300)
@@ -384,7 +384,7 @@ def test_any_bytes_are_decoded_or_malformed(data: bytes, produce_version: int, f
         lambda: produce.decode_request(produce_version, data, 0),
         lambda: produce.decode_response(produce_version, data),
         lambda: fetch.decode_request(fetch_version, data, 0),
-        lambda: fetch.decode_response(fetch_version, data),
+        lambda: fetch_responses.decode_response(fetch_version, data),
     ):
         try:
             decode()

@@ -11,7 +11,7 @@ from ottla.client.cluster import RETRIABLE, Cluster, Leader, Retry
 from ottla.client.connection import Connection
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, Offset, TopicPartition
-from ottla.protocol import fetch
+from ottla.protocol import fetch, fetch_responses
 from ottla.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla.protocol.messages import ApiKey, MalformedRequest
 from ottla.protocol.records.record_batch import (
@@ -279,7 +279,7 @@ class Fetcher:
 def decoded(connection: Connection, version: int, correlation_id: int, frame: memoryview) -> FetchResponse:
     """Raises OSError for what is no answer to that request."""
     try:
-        found, response = fetch.decode_response(version, frame)
+        found, response = fetch_responses.decode_response(version, frame)
     except MalformedRequest as error:
         raise ConnectionError(f"{connection.address}: an answer that cannot be read: {error}") from error
     if found != correlation_id:

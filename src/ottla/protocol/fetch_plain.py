@@ -2,7 +2,7 @@
 """Fetch as it nearly always is: short requests without tagged fields but that of replicas, answers of nothing but
 records and watermarks.
 
-`fetch.py` knows all the others, and says what is wrong with a request.
+`fetch.py` knows all other requests, and says what is wrong with one; `fetch_responses.py` all other answers.
 
 Compiled, with C types in `fetch_plain.pxd`. Nothing here trusts a length: every read is checked against `end` by hand.
 """
@@ -253,7 +253,7 @@ class Row:
 def encode_plain(
     version: int, correlation_id: int, session_id: int, rows: Sequence[tuple[tuple[Any, int], Row]]
 ) -> tuple[list[Records], int]:
-    """The parts of a response frame as `fetch.encode_response` gives them, and their size.
+    """The parts of a response frame as `fetch_responses.encode_response` gives them, and their size.
 
     `rows` are ((topic name or id, partition), what there is), without errors, aborted transactions and hints.
     """

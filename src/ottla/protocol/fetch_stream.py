@@ -20,9 +20,8 @@ import struct
 from collections.abc import Callable
 from uuid import UUID
 
-from ottla.protocol.fetch import (
-    FetchedPartition,
-    FetchResponse,
+from ottla.protocol.fetch import FetchedPartition, FetchResponse
+from ottla.protocol.fetch_responses import (
     read_partition,
     read_partition_start,
     read_response_end,

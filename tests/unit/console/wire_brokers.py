@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from ottla.console.brokers import VERSIONS
-from ottla.protocol import fetch, messages
+from ottla.protocol import fetch, fetch_responses, messages
 from ottla.protocol.fetch import FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch
@@ -172,7 +172,9 @@ class WireBroker:
             return messages.encode_response(key, version, header.correlation_id, {"error_code": 0, "api_keys": rows})
         if key is ApiKey.FETCH:
             asked = at_once(fetch.decode_in_steps(version, memoryview(frame), header.body_offset))
-            return b"".join(fetch.encode_response(version, header.correlation_id, self.answers.fetched(asked)).parts)  # type: ignore[arg-type]
+            return b"".join(
+                fetch_responses.encode_response(version, header.correlation_id, self.answers.fetched(asked)).parts
+            )  # type: ignore[arg-type]
         values = messages.plain(messages.decode_request(key, version, frame, header.body_offset))
         answer = self.answers.ask(self.node, key, values)
         return messages.encode_response(key, version, header.correlation_id, answer)

@@ -18,7 +18,7 @@ from ottla.cli.client import CLIENT_ID, REQUEST_TIMEOUT_S, addresses, probe
 from ottla.cli.exits import UNREACHABLE, CommandFailed
 from ottla.cli.records.record import Record
 from ottla.errors import ErrorCode
-from ottla.protocol import fetch
+from ottla.protocol import fetch, fetch_responses
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import ABORT_KEY, BatchHeader, crc_is_valid, iterate_batches, iterate_records
 
@@ -194,7 +194,7 @@ class Reader:
             leader.waits = True
 
     def _take(self, frame: memoryview) -> Iterator[list[Record]]:
-        _, response = fetch.decode_response(FETCH_VERSION, frame)
+        _, response = fetch_responses.decode_response(FETCH_VERSION, frame)
         if response.error_code:
             raise wire.failure_of(response.error_code, f"topic {self.topic!r}: ")
         found: list[Callable[[], Iterator[list[Record]]]] = []

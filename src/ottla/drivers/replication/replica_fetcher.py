@@ -24,7 +24,7 @@ from ottla.logs import fields
 from ottla.metrics.instruments import TopicTraffic
 from ottla.model import Millis, NodeId, Offset, TopicPartition
 from ottla.network import Address
-from ottla.protocol import fetch
+from ottla.protocol import fetch, fetch_responses
 from ottla.protocol.fetch import FetchedPartition, FetchRequest, FetchResponse
 from ottla.protocol.fetch_stream import ROW_COST, FetchStream
 from ottla.protocol.messages import ApiKey, MalformedRequest
@@ -238,7 +238,7 @@ class ReplicaFetcher:
             frame = await connection.send(request_frame, timeout_s, stream)
             if frame:
                 stream.trim()
-            response = fetch.decode_response(version, frame)[1] if frame else stream.response
+            response = fetch_responses.decode_response(version, frame)[1] if frame else stream.response
         except MalformedRequest as error:
             why = f"{self.address} sent an answer that cannot be read: {error}"
             refused = KafkaError(ErrorCode.network_exception, why)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.clock import elapsed_s
 from ottla.drivers.controller.controller_channel import THE_BROKER, LocalControllerChannel, Requester
 from ottla.model import Buffer, Millis
-from ottla.protocol import fetch, messages, produce
+from ottla.protocol import fetch_responses, messages, produce
 from ottla.protocol.fetch import FetchResponse
 from ottla.protocol.layout import KINDS
 from ottla.protocol.messages import ApiKey
@@ -150,7 +150,7 @@ def limited_fetch(
                 cached.must_be_answered_again()
     elif session_id:
         context.node.sessions.remove(session_id)
-    return EncodedResponse(*fetch.encode_response(context.api_version, context.correlation_id, response))
+    return EncodedResponse(*fetch_responses.encode_response(context.api_version, context.correlation_id, response))
 
 
 def user_of(principal: str) -> str:

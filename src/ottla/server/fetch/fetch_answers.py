@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-from ottla.protocol import fetch
+from ottla.protocol import fetch_responses
 from ottla.protocol.fetch import FetchedTopic, FetchResponse
 from ottla.server.api import EncodedResponse, RequestContext
 from ottla.server.fetch.fetch_entries import PARTITIONS_AT_ONCE
@@ -35,7 +35,7 @@ def answer_any(
     if context.api_version >= 12:
         yield from _hint_at_leaders(context, response)
     version = context.api_version
-    encoded = yield from fetch.encode_response_in_steps(version, context.correlation_id, response)
+    encoded = yield from fetch_responses.encode_response_in_steps(version, context.correlation_id, response)
     return EncodedResponse(*encoded)
 
 

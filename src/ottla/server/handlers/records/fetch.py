@@ -13,7 +13,7 @@ except ImportError:  # interpreted, where Cython is not installed
     from ottla import no_cython as cython
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol import fetch
+from ottla.protocol import fetch, fetch_responses
 from ottla.protocol.fetch import FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
 from ottla.protocol.fetch_plain import decode_plain
 from ottla.protocol.messages import ApiKey
@@ -135,5 +135,5 @@ def handle(context: RequestContext, request: FetchRequest) -> Response | Deferre
 
 
 def _encode(context: RequestContext, response: FetchResponse) -> EncodedResponse:
-    parts, size = fetch.encode_response(context.api_version, context.correlation_id, response)
+    parts, size = fetch_responses.encode_response(context.api_version, context.correlation_id, response)
     return EncodedResponse(parts, size)
