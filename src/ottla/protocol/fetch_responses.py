@@ -94,7 +94,7 @@ def encode_response_in_steps(
         if flexible:
             out.append(0)
     if flexible:
-        if response.node_endpoints and version >= _ENDPOINTS_SINCE:
+        if response.node_endpoints and version >= _ENDPOINTS_SINCE:  # where the new leaders are (KIP-951)
             write_tags(out, [(0, endpoints_bytes(response.node_endpoints))])
         else:
             out.append(0)
@@ -130,13 +130,13 @@ def _write_partition(out: bytearray, version: int, partition: FetchedPartition) 
             partition.partition_index, partition.error_code, partition.high_watermark, partition.last_stable_offset
         )
     flexible = version >= FLEXIBLE_SINCE
-    aborted = partition.aborted_transactions
+    aborted = partition.aborted_transactions  # none is null: only readers of committed records get a list (KIP-98)
     _write_length(out, -1 if aborted is None else len(aborted), flexible)
     for transaction in aborted or ():
         out += _ABORTED.pack(*transaction)
         if flexible:
             out.append(0)
-    if version >= RACK_SINCE:
+    if version >= RACK_SINCE:  # to fetch from next (KIP-392)
         out += INT32.pack(partition.preferred_read_replica)
 
 
@@ -145,12 +145,12 @@ def _write_partition_tags(out: bytearray, partition: FetchedPartition) -> None:
     if diverging is None and leader is None and snapshot is None:
         out.append(0)
         return
-    tags = []
-    if diverging is not None and diverging != (-1, -1):
+    tags = []  # with its default a tagged field is left out (KIP-482)
+    if diverging is not None and diverging != (-1, -1):  # the follower truncates to it (KIP-595)
         tags.append((0, _EPOCH_AND_OFFSET.pack(*diverging)))
-    if leader is not None and leader != (-1, -1):
+    if leader is not None and leader != (-1, -1):  # the client need not ask for metadata (KIP-951)
         tags.append((1, leader_bytes(leader)))
-    if snapshot is not None and snapshot != (-1, -1):
+    if snapshot is not None and snapshot != (-1, -1):  # the log no longer reaches back so far (KIP-630)
         tags.append((2, _OFFSET_AND_EPOCH.pack(*snapshot)))
     write_tags(out, tags)
 

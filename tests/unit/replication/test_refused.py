@@ -12,7 +12,7 @@ from ottla.metadata.image import PartitionRegistration
 from ottla.model import TopicPartition
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.replication.replica_log import Appended
-from ottla.server.handlers.records.produce import _unless_deposed
+from ottla.server.produce.produce_answers import unless_deposed
 from ottla.storage.log.validation import Origin
 from tests.unit.storage.logs import NOW, batch, load, new_disk
 
@@ -120,7 +120,7 @@ def test_a_leader_that_is_not_followed_does_not_say_that_records_are_missing(lea
         leader.partition.on_follower_fetch(OTHER, 0, leader.epoch, now_ms - in_ms)
         with pytest.raises(KafkaError) as refused:
             leader.append(5)
-        return _unless_deposed(leader.partition, refused.value).code
+        return unless_deposed(leader.partition, refused.value).code
 
     assert asyncio.run(told(5_000)) == ErrorCode.not_leader_or_follower
     assert asyncio.run(told(500)) == ErrorCode.out_of_order_sequence_number
@@ -128,4 +128,4 @@ def test_a_leader_that_is_not_followed_does_not_say_that_records_are_missing(lea
     leader.partition.set_min_isr(1)
     assert asyncio.run(told(5_000)) == ErrorCode.out_of_order_sequence_number, "nobody else could lead"
     other = KafkaError(ErrorCode.invalid_producer_epoch)
-    assert _unless_deposed(leader.partition, other) is other
+    assert unless_deposed(leader.partition, other) is other

@@ -1,2 +1,3 @@
-"""What produce requests need beside their handler (`handlers/records/produce.py`): waits for commits
-(`waiting_appends.py`), transactions, permissions, refusals."""
+"""What produce requests need beside their handler (`handlers/records/produce.py`): the short way of requests for one
+partition (`produce_shortcut.py`), answers (`produce_answers.py`), waits for commits (`waiting_appends.py`),
+transactions, permissions, refusals."""

@@ -1,8 +1,8 @@
-"""Produce requests for one partition that wait until their append is committed, as most requests of a cluster do.
+"""Produce requests that wait until their appends are committed, as most requests of a cluster do.
 
-`WaitingProduce` does the same for any request. Here what the requests of a connection have in common is kept once: the
-call that they are counted by and the timer, which looks at the earliest deadline of all that wait; and the answer was
-made with the append.
+`WaitingProduce` is for any request. `WaitingAppends` is for requests for one partition: what those of a connection have
+in common is kept once, the call that they are counted by and the timer, which looks at the earliest deadline of all
+that wait; and the answer was made with the append.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 from ottla.errors import ErrorCode
-from ottla.replication.commits import ACKS_ALL, Wait
-from ottla.replication.partition import Partition
+from ottla.protocol.produce import ProducedPartition, ProducedTopic
+from ottla.replication.commits import Wait
+from ottla.replication.partition import ACKS_ALL, ACKS_NONE, Partition
+from ottla.replication.purgatory import DelayedProduce
 from ottla.replication.replica_log import Appended
-from ottla.server.api import Call, Deferred, Response
+from ottla.server.api import Call, Deferred, RequestContext, Response
+from ottla.server.produce.produce_answers import encode_answer
 
 EXPIRY_SECONDS_MIN = 1.0
 """How often a request whose time is over, and that waits for the disk only, looks whether that is still so."""
@@ -25,6 +28,13 @@ TIMER_SECONDS_MAX = 30.0
 request."""
 
 Fail = Callable[[ErrorCode], Response]
+
+
+def must_wait(partition: Partition, info: Appended, acks: int) -> bool:
+    """Whether the answer to an append has to wait: for the commit, or without acks=all for the own disk."""
+    if acks == ACKS_ALL:
+        return info.last_offset >= partition.log.high_watermark
+    return acks != ACKS_NONE and info.needs_flush
 
 
 class WaitingAppend(Deferred):
@@ -131,3 +141,68 @@ class WaitingAppends:
         if self._by_time:
             earliest = min(each.deadline for each in self._by_time)
             self._set_timer(min(earliest, now + TIMER_SECONDS_MAX))
+
+
+class WaitingProduce:
+    """A produce request some of whose appends are not yet as safe as they have to be."""
+
+    __slots__ = ("_context", "_deferred", "_delayed", "_timeout_s", "_timer", "_topics")
+
+    def __init__(self, context: RequestContext, acks: int, timeout_ms: int) -> None:
+        self._context = context
+        self._delayed = DelayedProduce(acks, self._ready)
+        self._deferred = Deferred(self._cancel)
+        self._timeout_s = max(timeout_ms, 0) / 1000
+        self._timer: asyncio.Handle | None = None
+        self._topics: list[ProducedTopic] = []
+
+    def add(self, partition: Partition, info: Appended, answer: ProducedPartition) -> None:
+        def fail(error: ErrorCode) -> None:
+            partition.traffic.failed_produces += 1
+            answer.error_code = error
+            answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
+            self._context.count_error(error)
+
+        self._delayed.add(partition, info.last_offset + 1, info.leader_epoch, fail)
+
+    def outcome(self, topics: list[ProducedTopic]) -> Deferred | Response:
+        """The answer, or what will be it."""
+        self._topics = topics
+        if not self._delayed.seal():
+            return encode_answer(self._context, topics)
+        if self._delayed.acks == ACKS_ALL:
+            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._expire)
+        return self._deferred
+
+    def _ready(self) -> None:
+        # Not at once: whoever moves a high watermark is in the middle of something.
+        session = self._context.session
+        if session is None:
+            asyncio.get_running_loop().call_soon(self._answer)
+        else:
+            session.answer_together(self._answer)
+
+    def _answer(self) -> None:
+        self._stop_timer()
+        result: Response | Exception
+        try:
+            result = encode_answer(self._context, self._topics)
+        except Exception as error:
+            result = error
+        self._deferred.complete(result)
+
+    def _cancel(self) -> None:
+        """The client is gone; what was appended becomes committed all the same."""
+        self._stop_timer()
+        self._delayed.leave()
+
+    def _expire(self) -> None:
+        self._timer = None
+        if self._delayed.expire():
+            again_s = max(self._timeout_s, EXPIRY_SECONDS_MIN)
+            self._timer = asyncio.get_running_loop().call_later(again_s, self._expire)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

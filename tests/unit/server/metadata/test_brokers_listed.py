@@ -21,10 +21,10 @@ from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceResp
 from ottla.replication.share.session import SharedPartition
 from ottla.server import api
 from ottla.server.coordinators.share_groups import leaders
-from ottla.server.handlers.records.produce import _hint_at_leaders
 from ottla.server.metadata.leader_hints import endpoints_of, known_leader
 from ottla.server.metadata.metadata_changes import follow_brokers
 from ottla.server.metadata.metadata_view import MetadataView
+from ottla.server.produce.produce_answers import _hint_at_leaders
 from ottla.testing.loop import SimulatedTime
 from tests import kio_oracle
 from tests.unit.server.admin import asking, broker, image_of, node_of, partition, topic, topic_id

@@ -14,7 +14,7 @@ from ottla.errors import ErrorCode, OttlaError
 from ottla.filesystem import OsFile
 from ottla.protocol.messages import ApiKey
 from ottla.server import node as node_module
-from ottla.server.handlers.records import produce
+from ottla.server.produce import produce_shortcut
 from tests.unit.server import stub
 from tests.unit.server.node import Client, batch, fetch_values, produce_values, running
 
@@ -62,7 +62,7 @@ def test_the_shortcut_drops_a_deleted_topic(tmp_path: Any) -> None:
 
 
 def test_many_shapes_do_not_grow_the_shortcut(tmp_path: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(produce, "ENVELOPES_MAX", 3)
+    monkeypatch.setattr(produce_shortcut, "ENVELOPES_MAX", 3)
 
     async def test() -> None:
         async with running(str(tmp_path)) as node:

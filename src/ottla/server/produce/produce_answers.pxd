@@ -1,0 +1,1 @@
+# C types for `produce_answers.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `waiting_appends.py`; see there.
