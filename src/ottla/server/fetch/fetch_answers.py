@@ -1,4 +1,5 @@
-"""Answers to fetches with whatever there can be in them: errors, aborted transactions, hints at leaders."""
+"""Answers to fetches that are not plain, or of many partitions: their rows, errors, aborted transactions, hints at
+leaders."""
 
 from __future__ import annotations
 
@@ -7,10 +8,43 @@ from typing import Any
 
 from ottla.protocol import fetch_responses
 from ottla.protocol.fetch import FetchedTopic, FetchResponse
+from ottla.protocol.fetch_plain import encode_plain
+from ottla.replication.fetch_session import CachedPartition, FetchSession
 from ottla.server.api import EncodedResponse, RequestContext
 from ottla.server.fetch.fetch_entries import PARTITIONS_AT_ONCE
-from ottla.server.fetch.partition_read import Read, fetched
+from ottla.server.fetch.partition_read import Read, fetched, is_news, is_plain
 from ottla.server.metadata.leader_hints import LEADER_ERRORS, endpoints_of, known_leader
+
+
+def rows_in_steps(
+    session: FetchSession | None, entries: list[CachedPartition], reads: list[Read | None]
+) -> Generator[int, None, list[tuple[Any, Read]]]:
+    """The partitions that an answer must include: of a session those with news."""
+    rows = []
+    if session is not None:
+        for count, (cached, read) in enumerate(zip(entries, reads, strict=True), 1):
+            if count % (20 * PARTITIONS_AT_ONCE) == 0:
+                yield PARTITIONS_AT_ONCE
+            if read is not None and is_news(session, cached, read):
+                rows.append((cached.key, read))
+        return rows
+    for start in range(0, len(reads), PARTITIONS_AT_ONCE):
+        if start:
+            yield PARTITIONS_AT_ONCE // 4
+        some = entries[start : start + PARTITIONS_AT_ONCE]
+        for cached, read in zip(some, reads[start : start + PARTITIONS_AT_ONCE], strict=True):
+            assert read is not None  # there is no session
+            rows.append((cached.key, read))
+    return rows
+
+
+def answer_in_steps(
+    context: RequestContext, session_id: int, rows: list[tuple[Any, Read]]
+) -> Generator[int, None, EncodedResponse]:
+    """The answer, plain where it can be."""
+    if len(rows) <= PARTITIONS_AT_ONCE and is_plain(rows):
+        return EncodedResponse(*encode_plain(context.api_version, context.correlation_id, session_id, rows))
+    return (yield from answer_any(context, session_id, rows))
 
 
 def answer_any(

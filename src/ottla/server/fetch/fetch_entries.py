@@ -13,6 +13,7 @@ from ottla.server.security.authorization import is_allowed, is_allowed_on_cluste
 from ottla.server.security.permissions import Need, of_topics
 
 if TYPE_CHECKING:
+    from ottla.protocol.fetch import FetchRequest
     from ottla.server.api import RequestContext
     from ottla.server.fetch.partition_read import Read
     from ottla.server.replicas.replica_manager import ReplicaManager
@@ -58,7 +59,35 @@ class Permissions:
         return name is not None and not is_allowed(context, Operation.READ, ResourceType.TOPIC, name)
 
 
-def distinct(items: list[tuple[Any, Any]]) -> Generator[int, None, list[tuple[Any, Any]]]:
+def requested_partitions(request: FetchRequest) -> Generator[int, None, list[tuple[Any, Any]]]:
+    """What a request names, each partition once: of duplicates the last one counts."""
+    requested: list[tuple[Any, Any]] = []
+    for topic in request.topics:
+        name = topic.name if topic.topic_id is None else topic.topic_id
+        for start in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
+            some = topic.partitions[start : start + PARTITIONS_AT_ONCE]
+            requested += [((name, asked.partition), asked) for asked in some]
+            yield 4 + len(some) // 4
+    if len(requested) > 1:
+        requested = yield from _distinct(requested)
+    return requested
+
+
+def update(
+    session: FetchSession, requested: Sequence[tuple[Any, Any]], request: FetchRequest
+) -> Generator[int, None, None]:
+    """Add to a session what a request names, `requested`, and remove what it forgets."""
+    for start in range(0, len(requested), PARTITIONS_AT_ONCE):
+        session.update(requested[start : start + PARTITIONS_AT_ONCE], ())
+        yield PARTITIONS_AT_ONCE
+    for gone in request.forgotten_topics:
+        name = gone.name if gone.topic_id is None else gone.topic_id
+        for start in range(0, len(gone.partitions), PARTITIONS_AT_ONCE):
+            session.update((), [(name, number) for number in gone.partitions[start : start + PARTITIONS_AT_ONCE]])
+            yield 2 + PARTITIONS_AT_ONCE // 4
+
+
+def _distinct(items: list[tuple[Any, Any]]) -> Generator[int, None, list[tuple[Any, Any]]]:
     found: dict[Any, Any] = {}
     for start in range(0, len(items), PARTITIONS_AT_ONCE):
         found.update(items[start : start + PARTITIONS_AT_ONCE])

@@ -8,22 +8,18 @@ from ottla.replication.partition cimport Partition
 from ottla.server.connections.outbox cimport EncodedResponse
 from ottla.server.fetch.partition_read cimport (
     Follower,
+    Found,
     Read,
     field_of,
     has_nothing_new,
+    is_news,
     is_plain,
     keeps_up,
+    partition_of,
     read as read_partition,
     read_as_follower,
     take_cached,
 )
-
-
-cdef class _Found:
-    cdef public Py_ssize_t count
-    cdef public list reads
-    cdef public long long size
-    cdef public bint urgent
 
 
 cdef class Fetch:
@@ -62,24 +58,22 @@ cdef class Fetch:
     @cython.locals(entries=list, topic=FetchTopic)
     cdef _take_requested(self)
 
-    @cython.locals(found=_Found)
+    @cython.locals(found=Found)
     cpdef _attempt(self)
 
-    cpdef bint _is_enough(self, _Found found) except -1
+    cpdef bint _is_enough(self, Found found) except -1
 
     @cython.locals(
         isolation=cython.int, generation=cython.longlong, in_session=cython.bint, nowait=cython.bint,
         size=cython.longlong, remaining=cython.longlong, length=cython.longlong, reads=list, cached=CachedPartition,
         read=Read, follower=Follower, leader_only=cython.bint,
     )
-    cpdef _read(self, list entries, _Found found)
-
-    cpdef _find(self, key)
+    cpdef _read(self, list entries, Found found)
 
     cpdef _prefer(self, partition, long long offset, Read read)
 
     @cython.locals(pairs=object)
-    cpdef list _partitions(self, _Found found)
+    cpdef list _partitions(self, Found found)
 
     @cython.locals(request=FetchRequest, sessions=FetchSessionCache, by_id=cython.bint)
     cdef FetchSession _resumed(self)
@@ -94,8 +88,6 @@ cdef class Fetch:
 
     @cython.locals(cold=list, rows=list)
     cpdef _finish(self, list reads)
-
-    cdef bint _is_news(self, FetchSession session, CachedPartition cached, Read read) except -1
 
     @cython.locals(session=FetchSession)
     cpdef _look(self)

@@ -6,7 +6,8 @@ so that other clients do not wait for this one's disk.
 
 A fetch in a session looks at the partitions that may have something new (`FetchSession.to_read`). While it waits, it is
 with the partitions that it has read (`Partition.waiters`), and for all others with the session. `fetch_entries.py`
-has what a session is opened and rechecked with.
+has what a session is opened and rechecked with, `partition_read.py` what one partition gives, `fetch_answers.py` what
+is told of it where that is not plain.
 """
 
 from __future__ import annotations
@@ -33,26 +34,31 @@ from ottla.replication.partition import Partition
 from ottla.replication.purgatory import DelayedFetch
 from ottla.server.api import Deferred, Handling, RequestContext, Response
 from ottla.server.connections.outbox import EncodedResponse
+from ottla.server.fetch.fetch_answers import answer_any, answer_in_steps, rows_in_steps
 from ottla.server.fetch.fetch_entries import (
     PARTITIONS_AT_ONCE,
     STRANGERS_MAX,
     Permissions,
     cost_of_check,
     create_session,
-    distinct,
     may_cache,
     recheck,
+    requested_partitions,
+    update,
     without_session,
 )
 from ottla.server.fetch.partition_read import (
     READ_COMMITTED,
     Follower,
+    Found,
     Read,
     field_of,
     has_nothing_new,
     have_undecided,
+    is_news,
     is_plain,
     keeps_up,
+    partition_of,
     read_as_follower,
     take_cached,
     warm,
@@ -70,22 +76,6 @@ PREFERRED_REPLICA_SINCE = 11
 
 COLD_READS_MAX = 8
 """Look-ups handed to a disk thread for one request; then memory is so short that waiting for the disk is no worse."""
-
-
-class _Found:
-    """The reads so far."""
-
-    __slots__ = ("count", "reads", "size", "urgent")
-
-    def __init__(self) -> None:
-        self.reads: list[Read | None] = []
-        """The read of each entry; None for a session's partition with nothing to report."""
-        self.count = 0
-        """Number of entries that are not None."""
-        self.size = 0
-        """Bytes of records."""
-        self.urgent = False
-        """Whether something is to be answered at once."""
 
 
 class Fetch:
@@ -230,16 +220,7 @@ class Fetch:
     def _open_session(self) -> Generator[int, None, None]:
         request = self._request
         sessions = self._node.sessions
-        requested = []
-        for topic in request.topics:
-            name = topic.name if topic.topic_id is None else topic.topic_id
-            for start in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
-                some = topic.partitions[start : start + PARTITIONS_AT_ONCE]
-                requested += [((name, asked.partition), asked) for asked in some]
-                yield 4 + len(some) // 4
-        if len(requested) > 1:
-            # Of duplicates the last one counts.
-            requested = yield from distinct(requested)
+        requested = yield from requested_partitions(request)
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id:
                 sessions.remove(request.session_id)
@@ -247,14 +228,7 @@ class Fetch:
             self._entries = yield from without_session(requested)
             return
         session = self._resumed()
-        for start in range(0, len(requested), PARTITIONS_AT_ONCE):
-            session.update(requested[start : start + PARTITIONS_AT_ONCE], ())
-            yield PARTITIONS_AT_ONCE
-        for gone in request.forgotten_topics:
-            name = gone.name if gone.topic_id is None else gone.topic_id
-            for start in range(0, len(gone.partitions), PARTITIONS_AT_ONCE):
-                session.update((), [(name, number) for number in gone.partitions[start : start + PARTITIONS_AT_ONCE]])
-                yield 2 + PARTITIONS_AT_ONCE // 4
+        yield from update(session, requested, request)
         if self._take_session(session):
             yield from recheck(session, self._replicas.generation, self._permissions)
         else:
@@ -270,7 +244,7 @@ class Fetch:
             self._entries = session.to_read()
 
     def _attempt(self) -> Response | Deferred:
-        found = _Found()
+        found = Found()
         try:
             self._read(self._entries, found)
         except ColdRead as cold:
@@ -285,7 +259,7 @@ class Fetch:
     def _attempt_in_steps(self) -> Handling[Any]:
         """The same for many partitions. Others append between the steps, so before it waits it looks once more."""
         while True:
-            found = _Found()
+            found = Found()
             partitions: list[Partition] = []
             seen: list[int] = []
             changes = 0 if self._session is None else self._session.changes
@@ -324,12 +298,12 @@ class Fetch:
         log = partition.log
         return log.high_watermark if self._follower is None else log.log_end_offset
 
-    def _partitions(self, found: _Found) -> list[Partition]:
+    def _partitions(self, found: Found) -> list[Partition]:
         """Partitions that were read; what is watched by the session is not."""
         pairs = zip(self._entries, found.reads, strict=True)
         return [each.found for each, read in pairs if read is not None and isinstance(each.found, Partition)]
 
-    def _is_enough(self, found: _Found) -> bool:
+    def _is_enough(self, found: Found) -> bool:
         return (
             found.size >= self._min_bytes  # `fetch.min.bytes`; the cases are those of `DelayedFetch.tryComplete`
             or found.urgent
@@ -339,7 +313,7 @@ class Fetch:
             or self._node.stopping
         )
 
-    def _read(self, entries: list[CachedPartition], found: _Found) -> None:
+    def _read(self, entries: list[CachedPartition], found: Found) -> None:
         """Read every partition. Raises ColdRead."""
         isolation = self._request.isolation_level
         generation = self._replicas.generation
@@ -348,12 +322,13 @@ class Fetch:
         follower = self._follower
         leader_only = self._context.api_version < PREFERRED_REPLICA_SINCE
         permissions = self._permissions
+        replicas = self._replicas
         size = found.size
         remaining = self._max_bytes - size
         reads = found.reads
         for cached in entries:
             if cached.generation != generation:
-                cached.found = self._find(cached.key)
+                cached.found = partition_of(replicas, cached.key)
                 cached.generation = generation
             partition = cached.found
             if permissions is not None and permissions.denies(cached.key):
@@ -398,20 +373,6 @@ class Fetch:
         read.preferred = self._replicas.preferred_replica(partition, self._rack, offset)
         if read.preferred >= 0:
             read.records = None  # the consumer asks there (KIP-392)
-
-    def _find(self, key: Any) -> Partition | ErrorCode:
-        """The partition of a (topic name or id, number)."""
-        topic, number = key
-        replicas = self._replicas
-        partitions = replicas.by_name.get(topic) if isinstance(topic, str) else replicas.by_id.get(topic)
-        if partitions is None:
-            return ErrorCode.unknown_topic_or_partition if isinstance(topic, str) else ErrorCode.unknown_topic_id
-        found = partitions.get(number)
-        if found is None and replicas.missing:
-            name = topic if isinstance(topic, str) else replicas.names[topic]
-            if (name, number) in replicas.missing:
-                return ErrorCode.kafka_storage_error
-        return found or ErrorCode.unknown_topic_or_partition
 
     def _wait(self, partitions: Sequence[Partition], size: int) -> None:
         follower = self._follower
@@ -498,8 +459,6 @@ class Fetch:
         if is_plain(rows):
             parts, size = encode_plain(context.api_version, context.correlation_id, session_id, rows)
             return EncodedResponse(parts, size)
-        from ottla.server.fetch.fetch_answers import answer_any  # rare
-
         return at_once(answer_any(context, session_id, rows))
 
     def _finish_after(self, cold: list[Read], reads: list[Read | None]) -> Deferred:
@@ -515,19 +474,9 @@ class Fetch:
         rows: list[tuple[Any, Any]] = []
         for number, read in enumerate(reads):
             cached = self._entries[number]
-            if session is None or (read is not None and self._is_news(session, cached, read)):
+            if session is None or (read is not None and is_news(session, cached, read)):
                 rows.append((cached.key, read))
         return rows
-
-    def _is_news(self, session: FetchSession, cached: CachedPartition, read: Read) -> bool:
-        """Whether an incremental answer must include the partition; one that gave data goes to the end of the session's
-        order."""
-        has_more = read.records is not None or read.diverging is not None or read.preferred >= 0
-        if not cached.is_news(read.error, read.high_watermark, read.log_start_offset, has_more):
-            return False
-        if read.records is not None and cached.session is session:
-            session.move_to_end(cached)
-        return True
 
     def _finish_in_steps(self, reads: list[Read | None]) -> Handling[Any]:
         self._end()
@@ -556,44 +505,17 @@ class Fetch:
         self._node.spawn(run())
 
     def _answer(self, reads: list[Read | None]) -> Generator[int, None, EncodedResponse]:
-        session_id = fetch.NO_SESSION
         session = self._session
-        if session is not None:
-            session_id = session.id
-            rows = yield from self._news(session, reads)
-        else:
-            if self._new_session:
-                session_id = yield from create_session(
-                    self._context, self._entries, reads, privileged=self._follower is not None
-                )
-            rows = []
-            for start in range(0, len(reads), PARTITIONS_AT_ONCE):
-                if start:
-                    yield PARTITIONS_AT_ONCE // 4
-                some = self._entries[start : start + PARTITIONS_AT_ONCE]
-                for cached, read in zip(some, reads[start : start + PARTITIONS_AT_ONCE], strict=True):
-                    assert read is not None  # there is no session
-                    rows.append((cached.key, read))
-        if len(rows) <= PARTITIONS_AT_ONCE and is_plain(rows):
-            context = self._context
-            answer = EncodedResponse(*encode_plain(context.api_version, context.correlation_id, session_id, rows))
-        else:
-            from ottla.server.fetch.fetch_answers import answer_any  # rare
-
-            answer = yield from answer_any(self._context, session_id, rows)
+        session_id = fetch.NO_SESSION if session is None else session.id
+        if self._new_session:
+            session_id = yield from create_session(
+                self._context, self._entries, reads, privileged=self._follower is not None
+            )
+        rows = yield from rows_in_steps(session, self._entries, reads)
+        answer = yield from answer_in_steps(self._context, session_id, rows)
         if self._node.quotas is None or self._follower is not None:
             return answer
         from ottla.server.clients.quotas import limited_fetch  # most nodes have none
 
         pairs = zip(self._entries, reads, strict=True)
         return limited_fetch(self._context, answer, session, session_id, pairs)
-
-    def _news(self, session: FetchSession, reads: list[Read | None]) -> Generator[int, None, list[tuple[Any, Read]]]:
-        """The partitions that an incremental answer must include."""
-        rows = []
-        for count, (cached, read) in enumerate(zip(self._entries, reads, strict=True), 1):
-            if count % (20 * PARTITIONS_AT_ONCE) == 0:
-                yield PARTITIONS_AT_ONCE
-            if read is not None and self._is_news(session, cached, read):
-                rows.append((cached.key, read))
-        return rows

@@ -3,7 +3,7 @@ cimport cython
 from cpython.tuple cimport PyTuple_GET_ITEM
 
 from ottla.protocol.fetch_plain cimport Row
-from ottla.replication.fetch_session cimport CachedPartition
+from ottla.replication.fetch_session cimport CachedPartition, FetchSession
 from ottla.replication.partition cimport Partition
 from ottla.storage.log.log cimport Log
 from ottla.storage.segments.segment_files cimport LogSlice
@@ -19,7 +19,17 @@ cdef class Read(Row):
     cdef public long long unreadable_at
 
 
+cdef class Found:
+    cdef public Py_ssize_t count
+    cdef public list reads
+    cdef public long long size
+    cdef public bint urgent
+
+
 cpdef long long field_of(asked, Py_ssize_t number) except? -2
+
+
+cpdef partition_of(replicas, key)
 
 
 @cython.locals(epoch=cython.longlong, log=Log)
@@ -53,6 +63,9 @@ cpdef bint keeps_up(CachedPartition cached, Partition partition, Read read, Foll
 
 @cython.locals(read=Read, cold=list, records=LogSlice)
 cpdef list take_cached(list reads)
+
+
+cpdef bint is_news(FetchSession session, CachedPartition cached, Read read) except -1
 
 
 @cython.locals(read=Read)

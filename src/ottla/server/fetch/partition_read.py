@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
     import cython
@@ -19,11 +19,14 @@ from ottla.metrics.instruments import TopicTraffic
 from ottla.model import NO_LEADER_EPOCH, LeaderEpoch, Millis, NodeId, Offset
 from ottla.protocol.fetch import EpochEndOffset, FetchedPartition, FetchPartition
 from ottla.protocol.fetch_plain import Row
-from ottla.replication.fetch_session import CachedPartition
+from ottla.replication.fetch_session import CachedPartition, FetchSession
 from ottla.replication.partition import Partition
 from ottla.replication.replica_log import ReplicaLog
 from ottla.replication.throttle import Throttle
 from ottla.storage.segments.segment_files import ColdRead
+
+if TYPE_CHECKING:
+    from ottla.server.replicas.replica_manager import ReplicaManager
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -64,12 +67,42 @@ class Read(Row):
         self.error, self.records, self.unreadable_at = ErrorCode.kafka_storage_error, None, records.first_offset
 
 
+class Found:
+    """The reads of a fetch so far."""
+
+    __slots__ = ("count", "reads", "size", "urgent")
+
+    def __init__(self) -> None:
+        self.reads: list[Read | None] = []
+        """The read of each entry; None for a session's partition with nothing to report."""
+        self.count = 0
+        """Number of entries that are not None."""
+        self.size = 0
+        """Bytes of records."""
+        self.urgent = False
+        """Whether something is to be answered at once."""
+
+
 def field_of(asked: FetchPartition, number: int) -> int:
     """A field of what is asked for: an index would make an object of its number for a tuple with names."""
     if cython.compiled:
         return cython.cast(object, PyTuple_GET_ITEM(asked, number))  # type: ignore[name-defined, no-any-return] # noqa: F821
     else:
         return asked[number]  # type: ignore[return-value]
+
+
+def partition_of(replicas: ReplicaManager, key: Any) -> Partition | ErrorCode:
+    """The partition of a (topic name or id, number)."""
+    topic, number = key
+    partitions = replicas.by_name.get(topic) if isinstance(topic, str) else replicas.by_id.get(topic)
+    if partitions is None:
+        return ErrorCode.unknown_topic_or_partition if isinstance(topic, str) else ErrorCode.unknown_topic_id
+    found = partitions.get(number)
+    if found is None and replicas.missing:
+        name = topic if isinstance(topic, str) else replicas.names[topic]
+        if (name, number) in replicas.missing:
+            return ErrorCode.kafka_storage_error
+    return found or ErrorCode.unknown_topic_or_partition
 
 
 def has_nothing_new(cached: CachedPartition, partition: Partition, leader_only: bool) -> bool:
@@ -274,6 +307,17 @@ def warm_for(look_up: ColdRead) -> None:
     then it is known whose error it is."""
     with suppress(OSError):
         look_up.warm()
+
+
+def is_news(session: FetchSession, cached: CachedPartition, read: Read) -> bool:
+    """Whether an incremental answer must include the partition; one that gave data goes to the end of the session's
+    order."""
+    has_more = read.records is not None or read.diverging is not None or read.preferred >= 0
+    if not cached.is_news(read.error, read.high_watermark, read.log_start_offset, has_more):
+        return False
+    if read.records is not None and cached.session is session:
+        session.move_to_end(cached)
+    return True
 
 
 def is_plain(rows: list[tuple[Any, Read]]) -> bool:

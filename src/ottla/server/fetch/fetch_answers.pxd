@@ -1,0 +1,1 @@
+# C types for `fetch_answers.py`; see there.
