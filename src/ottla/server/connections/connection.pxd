@@ -110,6 +110,7 @@ cdef class CompiledConnection:
     cpdef _drop_own(self)
 
     @cython.locals(
-        rest=cython.Py_ssize_t, room=cython.Py_ssize_t, head_bytes_max=cython.Py_ssize_t, own=bytearray
+        rest=cython.Py_ssize_t, room=cython.Py_ssize_t, head_bytes_max=cython.Py_ssize_t, own=bytearray,
+        is_blocked=cython.bint,
     )
     cdef _keep(self, bytearray data, view, Py_ssize_t start, Py_ssize_t end, long long need)

@@ -25,7 +25,7 @@ from ottla.clock import elapsed_s
 from ottla.drivers.cooperative import SLICE
 from ottla.protocol.messages import MalformedRequest
 from ottla.server import dispatch
-from ottla.server.api import RECORDS_COST_SHIFT, Call, CloseConnection, Deferred, InOrder, Response, Shortcut, Slot
+from ottla.server.api import RECORDS_COST_SHIFT, Call, Deferred, InOrder, Response, Shortcut, Slot
 from ottla.server.connections import receiving
 from ottla.server.connections.outbox import EncodedResponse, Outbox
 from ottla.server.connections.receiving import (
@@ -48,11 +48,6 @@ if TYPE_CHECKING:
 def _int32(data: bytearray, at: int) -> int:
     value = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
     return value if value < 1 << 31 else value - (1 << 32)
-
-
-def frame_size(data: bytearray) -> int:
-    """Size of the frame that `data` begins with, its length prefix included."""
-    return _int32(data, 0) + 4
 
 
 class CompiledConnection:
@@ -136,46 +131,21 @@ class CompiledConnection:
             self.quotas = self._listener.quotas.of_connection(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        from ottla.server.connections.ends import lost  # once for a connection
+
         self.closed = True
         self._transport = None
-        self.outbox.close()
-        for timer in (self._linger, self._unmuting):
-            if timer is not None:
-                timer.cancel()
-        for slot in self._pending:
-            self._abandon(slot)
-        self._pending.clear()
-        self.shortcuts.clear()
-        self._waiting = self.quotas = None  # like shortcuts, they refer to this connection
-        self._drop_own()
-        if self._lent is not None:
-            receiving.return_lent(self)
-        self._listener.buffers.over(self)
-        self._listener.remove(self)
+        lost(self)
 
     def when_lost(self, callback: Callable[[], None]) -> None:
         """Register the callback, instead of an earlier one, for when this connection is lost, or was already."""
         self._listener.call_when_lost(self, callback)
 
-    def _abandon(self, slot: Slot) -> None:
-        """Abandon a response. A request that has begun to change something still completes: records that were appended
-        must still be committed, a topic must not be half created."""
-        if slot.deferred is not None:
-            slot.deferred.cancel()
-        if slot.task is not None:
-            self._listener.let_finish(slot.task)
-
     def eof_received(self) -> bool:
         """A peer that only closed its sending side still gets the answers that are due."""
-        if self._queued or self._muted:
-            self._ended = True  # what has arrived is begun first
-        elif not self._pending and not self.outbox.queued:
-            return False
-        else:
-            self.closing = True
-        # Whoever went away altogether looks the same, and a long poll may be asked to last for days.
-        self._linger = self._listener.loop.call_later(receiving.HALF_CLOSED_SECONDS_MAX, self.abort)
-        return True
+        from ottla.server.connections.ends import half_close  # rare
+
+        return half_close(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         view = self._own_view
@@ -211,7 +181,7 @@ class CompiledConnection:
                     self._keep(listener.receive_buffer, listener.receive_view, 0, nbytes, 4)
                 return
             if self._scheduler.spent >= SLICE and self._scheduler.is_over():
-                self._queue(light=nbytes < RECEIVE_AHEAD_BYTES and frame_size(listener.receive_buffer) == nbytes)
+                self._queue(light=nbytes < RECEIVE_AHEAD_BYTES and _int32(listener.receive_buffer, 0) + 4 == nbytes)
                 self._keep(listener.receive_buffer, listener.receive_view, 0, nbytes, 4)
                 return
             self._consume(listener.receive_buffer, listener.receive_view, 0, nbytes)
@@ -422,11 +392,7 @@ class CompiledConnection:
             slot.ready = True
             self._answer_ready()
         except Exception as error:
-            if isinstance(error, MalformedRequest | CloseConnection):
-                while self._pending[-1] is not slot:  # what was asked for after it gets no answer
-                    self._abandon(self._pending.pop())
-                self._pending.pop()
-            self._end_by(error)
+            self._end_by(error, slot)
 
     def _answer_ready(self) -> None:
         pending = self._pending
@@ -469,20 +435,9 @@ class CompiledConnection:
 
     def mute(self, seconds: float) -> None:
         """Handle nothing more for so long. Answers that are due are sent."""
-        loop = self._listener.loop
-        until_s = loop.time() + seconds
-        if self._unmuting is not None:
-            if self._muted_until_s >= until_s:
-                return
-            self._unmuting.cancel()
-        self._muted = True
-        self._muted_until_s = until_s
-        self._unmuting = loop.call_at(until_s, self._unmute)
+        from ottla.server.connections.muting import mute  # few clients are beyond a quota
 
-    def _unmute(self) -> None:
-        self._unmuting = None
-        self._muted = False
-        self._go_on()
+        mute(self, seconds)
 
     def _advance(self) -> None:
         """Called when requests are no longer held back: handle what has arrived meanwhile, and receive again."""
@@ -513,33 +468,15 @@ class CompiledConnection:
             if own is not None and not KEEP_BYTES_MIN <= len(own) <= self._listener.buffers.keep_bytes_max:
                 self._drop_own()
             return
-        head_bytes_max = RECEIVE_AHEAD_BYTES if self._blocked() else HEAD_BYTES_MAX
+        is_blocked = self._blocked()
+        head_bytes_max = RECEIVE_AHEAD_BYTES if is_blocked else HEAD_BYTES_MAX
         if rest <= head_bytes_max and (own is None or len(own) < KEEP_BYTES_MIN):
             head = bytes(data[start:end])
             if own is not None:
                 self._drop_own()
             self._head = head
-            return
-        if own is None or (data is not own and len(own) < rest + RECEIVE_AHEAD_BYTES):
-            room = max(rest + RECEIVE_AHEAD_BYTES, min(need, 2 * rest))
-            fresh = bytearray(room)
-            fresh[:rest] = view[start:end]
-            self._drop_own()
-            self._own, self._own_view = fresh, memoryview(fresh)
-            self._listener.buffers.taken(room)
-            self._end = rest
-        elif data is own and len(own) - start >= need and len(own) > end:
-            self._start, self._end = start, end
         else:
-            assert self._own_view is not None
-            self._own_view[:rest] = view[start:end]
-            self._start, self._end = 0, rest
-        room = len(self._own or b"")
-        if self._blocked():
-            if room - self._end < RECEIVE_AHEAD_BYTES:
-                self._pause()
-        elif room == self._end and not self._growth and not self._starved:
-            receiving.ask_for_more(self, rest, need)
+            receiving.keep(self, data, view, start, end, need, is_blocked)
 
     def _drop_own(self) -> None:
         if self._own is not None:
@@ -562,13 +499,10 @@ class CompiledConnection:
 
     # Ends.
 
-    def _end_by(self, error: Exception) -> None:
-        from ottla.server.connections.ends import fail, refuse  # rare
+    def _end_by(self, error: Exception, slot: Slot | None = None) -> None:
+        from ottla.server.connections.ends import end_by  # rare
 
-        if isinstance(error, MalformedRequest | CloseConnection):
-            refuse(self, error)
-        else:
-            fail(self, error)
+        end_by(self, error, slot)
 
     @property
     def idle(self) -> bool:
@@ -577,12 +511,9 @@ class CompiledConnection:
 
     def finish(self) -> None:
         """Begin no further request, and close once the begun ones are answered."""
-        self.closing = True
-        self._drop_own()
-        if self.idle:
-            self.close()
-        else:
-            self._pause()
+        from ottla.server.connections.ends import finish  # once for a connection
+
+        finish(self)
 
     def close(self) -> None:
         if self._transport is not None:

@@ -98,6 +98,7 @@ class Receiver(Protocol):
     def _listener(self) -> Any: ...
     def trim(self) -> None: ...
     def abort(self) -> None: ...
+    def _drop_own(self) -> None: ...
     def _advance(self) -> None: ...
     def _pause(self) -> None: ...
 
@@ -291,6 +292,34 @@ def _is_receiving(connection: Receiver) -> bool:
     """Whether a frame has not wholly arrived, and nothing but its client keeps it from going on."""
     held_up = connection._waiting is not None or connection._starved or connection._muted
     return connection._own is not None and not held_up
+
+
+def keep(
+    connection: Receiver, data: bytearray, view: memoryview, start: int, end: int, need: int, is_blocked: bool
+) -> None:
+    """Keep `data[start:end]`, the head of a frame of `need` bytes (or frames that must wait), in the own buffer: it may
+    lie there already, or the buffer is made for it."""
+    rest = end - start
+    own = connection._own
+    if own is None or (data is not own and len(own) < rest + RECEIVE_AHEAD_BYTES):
+        room = max(rest + RECEIVE_AHEAD_BYTES, min(need, 2 * rest))
+        own = bytearray(room)
+        own[:rest] = view[start:end]
+        connection._drop_own()
+        connection._own, connection._own_view = own, memoryview(own)
+        connection._listener.buffers.taken(room)
+        connection._end = rest
+    elif data is own and len(own) - start >= need and len(own) > end:
+        connection._start, connection._end = start, end
+    else:
+        assert connection._own_view is not None
+        connection._own_view[:rest] = view[start:end]
+        connection._start, connection._end = 0, rest
+    if is_blocked:
+        if len(own) - connection._end < RECEIVE_AHEAD_BYTES:
+            connection._pause()
+    elif len(own) == connection._end and not connection._growth and not connection._starved:
+        ask_for_more(connection, rest, need)
 
 
 def ask_for_more(connection: Receiver, rest: int, need: int) -> None:
