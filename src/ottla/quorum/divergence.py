@@ -16,13 +16,6 @@ def needs_snapshot(start: Offset, oldest: SnapshotId | None, offset: Offset, las
     return offset < start or at_start or last_epoch < oldest.epoch
 
 
-def takes_place(snapshot: SnapshotId, log_end: Offset, epoch: LeaderEpoch) -> bool:
-    """Whether a log is to be dropped for a snapshot when it is opened (`KafkaMetadataLog.truncateToLatestSnapshot`): it
-    ends before the snapshot does, or has another record in the place of the last one that the snapshot has, which is of
-    an older `epoch` (-1: that is not known) and was never committed."""
-    return log_end < snapshot.end_offset or 0 <= epoch < snapshot.epoch
-
-
 def divergence(
     offset: Offset, last_epoch: LeaderEpoch, own: tuple[LeaderEpoch, Offset], log_end: LogEnd
 ) -> tuple[LeaderEpoch, Offset] | None:

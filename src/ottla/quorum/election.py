@@ -1,4 +1,4 @@
-"""Votes: who gives one to whom, what is counted, and how long a candidate that lost waits (KIP-595, KIP-996)."""
+"""Votes: who gives one to whom, what is counted, and how long replicas wait for it all (KIP-595, KIP-996)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from random import Random
 from typing import NamedTuple
 
 from ottla.model import LeaderEpoch, Millis, NodeId, Offset
-from ottla.quorum.state import Timing
 from ottla.quorum.voters import ReplicaKey, VoterSet
 
 BACKOFF_BASE_MS = 50
 """The first wait after a lost election is up to twice this."""
+
+
+class Timing(NamedTuple):
+    """Times in milliseconds."""
+
+    election_timeout_ms: Millis = 1_000
+    """`controller.quorum.election.timeout.ms`: one to two times this without a leader, then an election."""
+    fetch_timeout_ms: Millis = 2_000
+    """`controller.quorum.fetch.timeout.ms`: so long without an answer of the leader, then an election."""
+    election_backoff_ms_max: Millis = 1_000
+    """`controller.quorum.election.backoff.max.ms`"""
 
 
 class LogEnd(NamedTuple):

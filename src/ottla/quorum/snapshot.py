@@ -54,6 +54,13 @@ def parse_snapshot_name(name: str) -> SnapshotId | None:
     return None if match is None else SnapshotId(int(match[1]), int(match[2]))
 
 
+def takes_place(snapshot: SnapshotId, log_end: Offset, epoch: LeaderEpoch) -> bool:
+    """Whether a log is to be dropped for a snapshot when it is opened (`KafkaMetadataLog.truncateToLatestSnapshot`): it
+    ends before the snapshot does, or has another record in the place of the last one that the snapshot has, which is of
+    an older `epoch` (-1: that is not known) and was never committed."""
+    return log_end < snapshot.end_offset or 0 <= epoch < snapshot.epoch
+
+
 def control_batch(records: Iterable[Any], base_offset: Offset, epoch: LeaderEpoch, now: Millis) -> bytearray:
     """Control records as one batch."""
     simple = [SimpleRecord(now, *encode_control(record)) for record in records]

@@ -22,11 +22,11 @@ from ottla.errors import KafkaError
 from ottla.protocol.internal.quorum_records import QuorumStateFile
 from ottla.quorum import changes
 from ottla.quorum.core import QuorumCore
-from ottla.quorum.divergence import divergence, needs_snapshot, takes_place
-from ottla.quorum.election import Election, LogEnd
+from ottla.quorum.divergence import divergence, needs_snapshot
+from ottla.quorum.election import Election, LogEnd, Timing
 from ottla.quorum.leader import Leadership, Replica
-from ottla.quorum.snapshot import SnapshotId
-from ottla.quorum.state import BeginRequest, Ready, Role, Timing, VoteRequest
+from ottla.quorum.snapshot import SnapshotId, takes_place
+from ottla.quorum.state import BeginRequest, Ready, Role, VoteRequest
 from ottla.quorum.voters import Configuration, Configurations, ReplicaKey, VoterSet, voter
 from tests.unit.quorum.states import (
     IDS,

@@ -14,9 +14,9 @@ from ottla.protocol.internal.quorum_records import (
     VotersRecord,
 )
 from ottla.quorum.core import QuorumCore
-from ottla.quorum.election import LogEnd, backoff_ms, successor_backoff_ms
+from ottla.quorum.election import LogEnd, Timing, backoff_ms, successor_backoff_ms
 from ottla.quorum.leader import OBSERVER_EXPIRY_MS
-from ottla.quorum.state import NOTHING, BeginRequest, EndRequest, Ready, Role, Timing, VoteRequest
+from ottla.quorum.state import NOTHING, BeginRequest, EndRequest, Ready, Role, VoteRequest
 from ottla.quorum.voters import Configuration, Configurations, ReplicaKey, VoterSet, voter
 
 TIMING = Timing()

@@ -51,8 +51,8 @@ from ottla.model import LeaderEpoch, NodeId, random_uuid
 from ottla.network import Address
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.metadata_records import UserScramCredentialRecord, decode_record
+from ottla.quorum.election import Timing
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, read_snapshot
-from ottla.quorum.state import Timing
 from ottla.quorum.voters import ReplicaKey
 from ottla.storage.config import LogConfig
 

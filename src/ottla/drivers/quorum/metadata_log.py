@@ -29,8 +29,7 @@ from ottla.protocol.internal.quorum_records import (
     encode_quorum_state,
 )
 from ottla.protocol.records.record_batch import BatchHeader, iterate_batches
-from ottla.quorum.divergence import takes_place
-from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches, read_snapshot_pieces
+from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches, read_snapshot_pieces, takes_place
 from ottla.quorum.voters import Configuration, Configurations, VoterSet
 from ottla.storage.checkpoints.fsynced_end import FSYNCED_END_FILE, encode_fsynced_end, read_fsynced_end
 from ottla.storage.checkpoints.offset_checkpoint import CorruptFile

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ottla.model import LeaderEpoch, Millis, NodeId, Offset
 from ottla.network import Address
+from ottla.quorum.election import Timing
 from ottla.quorum.leader import Replica
-from ottla.quorum.state import Timing
 from ottla.storage.config import LogConfig
 
 
