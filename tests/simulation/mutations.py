@@ -169,7 +169,7 @@ MUTATIONS = (
              "each.end_offset for each in self.voters.values())",
              "each.end_offset for each in (*self.voters.values(), *self.observers.values()))"),
     Mutation("metadata-counted-before-its-fsync", "quorum", "ottla.drivers.quorum.quorum_disk",
-             "or the disk has failed.\"\"\"\n        await until_idle(lambda: self._task)\n\n\nclass MetadataCutter",
+             "or the disk has failed.\"\"\"\n        await _until_idle(lambda: self._task)\n\n\nclass MetadataCutter",
              "or the disk has failed.\"\"\"\n        return\n\n\nclass MetadataCutter", 20),
     Mutation("metadata-not-truncated", "quorum", "ottla.drivers.quorum.quorum_node",
              "        if log.log_end_offset <= end:\n            return\n",

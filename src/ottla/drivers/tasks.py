@@ -21,12 +21,6 @@ async def cancelled(task: asyncio.Task[Any] | None) -> None:
         await asyncio.wait([task])
 
 
-async def until_idle(current: Callable[[], asyncio.Task[Any] | None]) -> None:
-    """Return when the current task, and those that have followed it meanwhile, have ended."""
-    while (task := current()) is not None and not task.done():
-        await asyncio.wait([task])
-
-
 class Background:
     """Tasks that run until their node stops."""
 

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from ottla.clock import Clock
 from ottla.drivers.quorum.metadata_log import MetadataLog
 from ottla.drivers.quorum.quorum_settings import QuorumSettings
-from ottla.drivers.tasks import until_idle
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.logs import fields
@@ -102,7 +101,7 @@ class MetadataFlusher:
 
     async def idle(self) -> None:
         """Waits until all is on disk, or the disk has failed."""
-        await until_idle(lambda: self._task)
+        await _until_idle(lambda: self._task)
 
 
 class MetadataCutter:
@@ -167,7 +166,7 @@ class MetadataCutter:
 
     async def idle(self) -> None:
         """Waits while the files are being cut, when nothing of the log can be read."""
-        await until_idle(lambda: self._task)
+        await _until_idle(lambda: self._task)
 
 
 class QuorumStateWriter:
@@ -247,7 +246,7 @@ class QuorumStateWriter:
 
     async def idle(self) -> None:
         """Waits until the newest state is on disk, there was no room for it (`refused`), or the disk has failed."""
-        await until_idle(lambda: self._task)
+        await _until_idle(lambda: self._task)
 
     async def stop(self) -> None:
         """Wait for a running attempt; no other one follows if it finds no room."""
@@ -255,3 +254,9 @@ class QuorumStateWriter:
         if self._retry is not None:
             self._retry.cancel()
         await self.idle()
+
+
+async def _until_idle(current: Callable[[], asyncio.Task[None] | None]) -> None:
+    """Return when the current task, and those that have followed it meanwhile, have ended."""
+    while (task := current()) is not None and not task.done():
+        await asyncio.wait([task])

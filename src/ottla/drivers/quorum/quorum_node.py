@@ -3,7 +3,7 @@
 It knows nothing of what the records mean. As leader it appends records and counts the replicas that have them; as
 follower it takes what the leader sends; as voter it helps to choose the leader. Either way it says who leads and what
 is committed, and hands out committed records (`RaftClient` and `KafkaRaftClient` in Kafka). `quorum_network.py` has its
-requests to other nodes, `quorum_requests.py` its answers.
+requests to other nodes, `quorum_requests.py` its answers, `quorum_facts.py` what it says of itself.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 from ottla.clock import Clock
 from ottla.controller.decision import RECORDS_PER_DECISION_MAX
 from ottla.drivers.controller.controller_nodes import ControllerNodes
-from ottla.drivers.quorum.metadata_log import LoadedBatch, MetadataLog, SnapshotPart, control_items
+from ottla.drivers.quorum.metadata_log import MetadataLog, SnapshotPart, control_items
 from ottla.drivers.quorum.quorum_disk import MetadataCutter, MetadataFlusher, QuorumStateWriter, write_snapshot
+from ottla.drivers.quorum.quorum_facts import QuorumFacts, QuorumInfo
 from ottla.drivers.quorum.quorum_metrics import QuorumMetrics, step
-from ottla.drivers.quorum.quorum_settings import QuorumInfo, QuorumSettings
+from ottla.drivers.quorum.quorum_settings import QuorumSettings
 from ottla.errors import ErrorCode, KafkaError
 from ottla.filesystem import FileSystem
 from ottla.logs import fields
@@ -33,7 +34,7 @@ from ottla.quorum.election import LogEnd
 from ottla.quorum.epochs import are_doubtful
 from ottla.quorum.snapshot import SnapshotId, control_batch, data_batch
 from ottla.quorum.state import Ready, Request, Role
-from ottla.quorum.voters import Configuration, Configurations, ReplicaKey, VoterSet
+from ottla.quorum.voters import Configurations, ReplicaKey, VoterSet
 from ottla.storage.log.log_health import is_passing
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("ottla.controller")
 
 
-class QuorumNode:
+class QuorumNode(QuorumFacts):
     """Owns `__cluster_metadata-0`. All methods belong to the event loop's thread. The high watermark is moved in
     `_carry_out` alone."""
 
@@ -164,60 +165,9 @@ class QuorumNode:
     # State.
 
     @property
-    def is_leader(self) -> bool:
-        return self.core.is_leader
-
-    @property
     def serves(self) -> bool:
         """Whether this node leads and its log can be read and written."""
         return self.core.is_leader and not self._cutter.holds_back
-
-    @property
-    def is_active(self) -> bool:
-        """Whether this node leads and everything that its log had before is committed."""
-        return self.core.is_active
-
-    @property
-    def alone(self) -> bool:
-        """Whether this node is the only voter."""
-        return self.core.alone
-
-    @property
-    def leader_id(self) -> NodeId:
-        """-1 while there is none."""
-        return self.core.leader_id
-
-    @property
-    def epoch(self) -> LeaderEpoch:
-        return self.core.epoch
-
-    @property
-    def high_watermark(self) -> Offset:
-        """Everything below is committed; -1 while this is not known."""
-        return self.core.high_watermark
-
-    @property
-    def end_offset(self) -> Offset:
-        return self.core.end_offset
-
-    @property
-    def last_epoch(self) -> LeaderEpoch:
-        """Epoch of the last record; 0 for an empty log."""
-        newest = self.log.newest_snapshot
-        return max(self.log.log.latest_epoch or 0, 0 if newest is None else newest.epoch)
-
-    @property
-    def voters(self) -> list[ReplicaKey]:
-        return self.core.voters.keys
-
-    @property
-    def kraft_version(self) -> int:
-        return self.core.kraft_version
-
-    @property
-    def committed(self) -> Configuration:
-        """The committed voters: no truncation changes them."""
-        return self.core.configurations.entries[0]
 
     @property
     def refused(self) -> KafkaError | None:
@@ -232,22 +182,6 @@ class QuorumNode:
     def address_of(self, node_id: NodeId) -> Address | None:
         """Where another voter is reached."""
         return self.controllers.address_of(node_id)
-
-    # Reading what is committed.
-
-    def committed_snapshot(self) -> Iterator[LoadedBatch]:
-        """The newest snapshot, which is committed by its nature. Raises OttlaError."""
-        return self.log.load_snapshot()
-
-    def read_committed(self, position: Offset) -> Iterator[LoadedBatch]:
-        """The batches from `position` up to the high watermark. Raises OttlaError."""
-        return self.log.load_log(max(position, self.log.log.log_start_offset), self.core.high_watermark)
-
-    def read_to_be_committed(self, position: Offset) -> Iterator[LoadedBatch]:
-        """The batches from `position` that are committed, or will be as soon as this node leads, for nobody else votes.
-        Raises OttlaError."""
-        end = self.log.log.log_end_offset if self.core.alone else self.core.high_watermark
-        return self.log.load_log(max(position, self.log.log.log_start_offset), end)
 
     async def readable(self) -> None:
         """Waits while the files of the log are being cut, when nothing of it can be read."""
@@ -304,14 +238,6 @@ class QuorumNode:
         self.take(self.core.resign(self.now_ms()))
 
     # The follower's part, an observer's too. `MetadataFollower` calls it.
-
-    @property
-    def role(self) -> Role:
-        return self.core.role
-
-    def follows(self, leader_id: NodeId, epoch: LeaderEpoch) -> bool:
-        core = self.core
-        return core.role is Role.FOLLOWER and (core.leader_id, core.epoch) == (leader_id, epoch)
 
     def heard(
         self,

@@ -1,14 +1,13 @@
-"""What a replica of the metadata log is told at start, and what it says of the quorum."""
+"""What a replica of the metadata log is told at start."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.model import LeaderEpoch, Millis, NodeId, Offset
+from ottla.model import Millis, NodeId
 from ottla.network import Address
 from ottla.quorum.election import Timing
-from ottla.quorum.leader import Replica
 from ottla.storage.config import LogConfig
 
 
@@ -42,13 +41,3 @@ class QuorumSettings(NamedTuple):
     """`metrics.sample.window.ms`"""
     metrics_windows: int = 2
     """`metrics.num.samples`"""
-
-
-class QuorumInfo(NamedTuple):
-    """The state of the metadata quorum, for DescribeQuorum and metrics."""
-
-    leader_id: NodeId
-    leader_epoch: LeaderEpoch
-    high_watermark: Offset
-    voters: Sequence[Replica]
-    observers: Sequence[Replica]
