@@ -14,8 +14,9 @@ from datetime import UTC, datetime
 
 from ottla.tail.files import LogFile, Position, now_ms
 from ottla.tail.finder import Finder
-from ottla.tail.follow import STDIN, Follower
+from ottla.tail.follow import Follower
 from ottla.tail.lines import Line, Splitter
+from ottla.tail.positions import STDIN, Positions
 from ottla.tail.sinks import Batch, Message, Sink
 
 BATCH_BYTES = 4 << 20
@@ -57,7 +58,9 @@ class Agent:
     def __post_init__(self) -> None:
         options = self.options
         finder = Finder([each for each in options.patterns if each != STDIN], self.warn)
-        self._follower = Follower(finder, self.warn, options.line_bytes_max, options.start, options.flush_s, {})
+        self._follower = Follower(
+            finder, self.warn, options.line_bytes_max, options.start, options.flush_s, Positions({})
+        )
 
     @property
     def truncations(self) -> int:
@@ -73,10 +76,10 @@ class Agent:
         Raises TailError.
         """
         options, follower = self.options, self._follower
-        follower.stored.update(self.sink.load())
+        follower.positions.stored.update(self.sink.load())
         if STDIN in options.patterns:
             self._stdin = Splitter(options.line_bytes_max, options.start)
-        follower.scan(first=True, from_end=options.from_end and not follower.stored)
+        follower.scan(first=True, from_end=options.from_end and not follower.positions.stored)
         scanned_s, idle_s, shown_s = time.monotonic(), IDLE_MIN_S, 0.0
         while not stopping():
             batch = self._read()
@@ -135,8 +138,7 @@ class Agent:
         for path, lines in follower.rest:
             self._add(batch, lines, path)
         follower.rest = []
-        batch.changed, follower.changed = follower.changed, {}
-        batch.gone, follower.gone = follower.gone, set()
+        batch.changed, batch.gone = follower.positions.take()
         return batch
 
     def _read_file(self, file: LogFile, batch: Batch) -> None:
@@ -159,7 +161,7 @@ class Agent:
             if file.quiet_s() >= patience_s:
                 whole = file.is_past or self.options.once
                 self._add(batch, file.finish(unfinished=whole), file.position.path)
-        self._follower.note(file)
+        self._follower.positions.note(file.position)
 
     def _read_stdin(self, splitter: Splitter, batch: Batch) -> None:
         lines: list[Line] = []
@@ -176,7 +178,7 @@ class Agent:
         self._add(batch, lines, STDIN)
         if batch.messages:
             position = Position(STDIN, 0, 0, splitter.offset, time_ms=now_ms())
-            self._follower.changed[position.key] = position
+            self._follower.positions.changed[position.key] = position
 
     def _add(self, batch: Batch, lines: list[Line], path: str) -> None:
         options = self.options

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -28,18 +27,12 @@ from ottla.tail.finder import (
     siblings,
 )
 from ottla.tail.lines import Line
-from ottla.tail.relations import Relations, changed, is_beside, is_cut
+from ottla.tail.neighbours import Neighbours, newer
+from ottla.tail.positions import STDIN, Positions
+from ottla.tail.relations import Relations, is_beside, is_cut
 
 CLOSED_S = 300.0
 """A file that was renamed is closed when nothing was added for so long; one that was deleted after the flush time."""
-TICK_MS = 100
-"""How far the clock of files may be behind ours: it goes by ticks."""
-GONE_MS = 7 * 86_400_000
-"""Positions of files that are nowhere any more are kept for so long: their disk may not be mounted yet."""
-GONE_LOOKS = 4
-"""Positions of files that are not open, of which each scan looks whether their files are still there."""
-STDIN = "-"
-
 Seen = tuple[int, int, int]
 """A copy's size and time of its last change, and how many truncations there had been."""
 
@@ -51,17 +44,13 @@ class Follower:
     line_bytes_max: int
     start: re.Pattern[bytes] | None
     flush_s: float
-    stored: dict[str, Position]
-    """Positions as of the last batch, of files that are not open too."""
+    positions: Positions
     files: dict[FileId, LogFile] = field(default_factory=dict)
-    changed: dict[str, Position] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
     rest: list[tuple[str, list[Line]]] = field(default_factory=list)
-    """Paths, and what was held of files that were truncated or written over. These three are for the next batch."""
+    """Paths, and what was held of files that were truncated or written over, for the next batch."""
     truncations: int = 0
     files_seen: int = 0
-    _beside: dict[str, set[FileId]] = field(default_factory=dict)
-    """Rotated files beside each place when it was last checked."""
+    _neighbours: Neighbours = field(default_factory=Neighbours)
     _lay: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Real path of each path that a pattern found."""
     _copies: dict[FileId, Seen] = field(default_factory=dict)
@@ -69,16 +58,14 @@ class Follower:
     _later: dict[FileId, tuple[str, str]] = field(default_factory=dict)
     """Rotated files that could not be judged at the last scan: their paths, and what they were called."""
     _looked_ms: int = 0
-    _closed: deque[str] = field(default_factory=deque)
-    """Keys of positions, in the order in which it is looked whether their files are still there."""
 
     def __post_init__(self) -> None:
-        self._relations = Relations(self.finder, self.files, self.stored)
+        self._relations = Relations(self.finder, self.files, self.positions.stored)
 
     def scan(self, first: bool = False, from_end: bool = False) -> None:
         """Opens what is new, and notices what was renamed or deleted. `from_end`: files without a position are new."""
         now = now_ms()
-        before_ms, before = (now, dict(self.stored)) if first else (self._looked_ms, {})
+        before_ms, before = (now, dict(self.positions.stored)) if first else (self._looked_ms, {})
         found = self.finder.matches()
         if first:
             self._looked_ms = now
@@ -95,7 +82,7 @@ class Follower:
         opened = self._open_new(unknown, before, from_end)
         if first:
             for path in self.finder.patterns:
-                self._remember({place: siblings([place]) for place in places(path)})
+                self._neighbours.remember({place: siblings([place]) for place in places(path)})
             self._open_moved_meanwhile(before)
             self._open_rotated_meanwhile(before)
         else:
@@ -103,7 +90,8 @@ class Follower:
                 self._open_unseen(file.places, file.position.path, before_ms)
         self._follow_links(found, before_ms)
         self._copies = {at: seen for at, seen in self._copies.items() if at in found}
-        self._drop_gone()
+        open_keys = {file.position.key for file in self.files.values()}
+        self.positions.drop_gone(open_keys, self._looked_ms, self._relations.moved)
         if self._is_complete(found):
             self._looked_ms = now
             for file in self.files.values():
@@ -121,7 +109,7 @@ class Follower:
         if not self._take_copies(file):
             self._finish(file)
         file.restart(since_ms)
-        self.note(file)
+        self.positions.note(file.position)
 
     def begun(self, file: LogFile, since_ms: int) -> None:
         """Something was read, or it was touched, of a file of which nothing was read since the time `since_ms`.
@@ -131,16 +119,6 @@ class Follower:
         if not file.is_copy and not file.rotated:
             file.is_new &= not file.read_to
             self._open_unseen(file.places, file.position.path, since_ms)
-
-    def note(self, file: LogFile) -> None:
-        if self.stored.get(file.position.key) != file.position:
-            self.stored[file.position.key] = self.changed[file.position.key] = file.position
-            self.gone.discard(file.position.key)
-
-    def _drop_position(self, position: Position) -> None:
-        if self.stored.pop(position.key, None) is not None:
-            self.changed.pop(position.key, None)
-            self.gone.add(position.key)
 
     def drop(self, file: LogFile) -> None:
         for at in [at for at, each in self.files.items() if each is file]:
@@ -168,7 +146,7 @@ class Follower:
             if file.quiet_s() > quiet_s and at not in found:
                 self.drop(file)
                 if deleted:
-                    self._drop_position(file.position)
+                    self.positions.drop(file.position)
 
     def _open_unseen(
         self, originals: Sequence[str], name: str, since_ms: int, truncated: LogFile | None = None
@@ -176,20 +154,9 @@ class Follower:
         """Rotated files that were not there when these places were looked at, oldest first."""
         for _ in range(LISTINGS_MAX):
             beside = {place: siblings([place]) for place in originals}
-            if self._open_generations(self._unseen(beside, since_ms), name, truncated):
+            if self._open_generations(self._neighbours.unseen(beside, since_ms), name, truncated):
                 break
-        self._remember(beside)
-
-    def _unseen(self, beside: dict[str, list[Found]], since_ms: int) -> list[Found]:
-        found = {}
-        for place, files in beside.items():
-            before = self._beside.get(place)
-            for each in files:
-                is_new = before is not None and each.at not in before
-                # An inode may be used again, and a file may be written over.
-                if is_new or each.changed_ns >= (since_ms - TICK_MS) * 1_000_000:
-                    found[each.at] = each
-        return sorted(found.values(), key=changed)
+        self._neighbours.remember(beside)
 
     def _is_complete(self, found: dict[FileId, str]) -> bool:
         """Whether all that was found is open. What was renamed before it could be opened is looked for."""
@@ -221,21 +188,6 @@ class Follower:
             self._lay[path] = lies
         kept = {*self.finder.patterns, *found.values(), *(file.position.path for file in self.files.values())}
         self._lay = {path: lies for path, lies in self._lay.items() if path in kept}
-
-    def _remember(self, beside: dict[str, list[Found]]) -> None:
-        self._beside.update((place, {each.at for each in files}) for place, files in beside.items())
-
-    def _drop_gone(self) -> None:
-        """Drops positions whose files have been nowhere for long, some at a time."""
-        if not self._closed:
-            self._closed.extend(self.stored)
-        open_keys = {file.position.key for file in self.files.values()}
-        for _ in range(min(GONE_LOOKS, len(self._closed))):
-            position = self.stored.get(self._closed.popleft())
-            if position is None or position.path == STDIN or position.key in open_keys:
-                continue
-            if 0 < position.time_ms < self._looked_ms - GONE_MS and self._relations.moved(position) is None:
-                self._drop_position(position)
 
     # Found by a pattern.
 
@@ -299,14 +251,14 @@ class Follower:
         if (found.st_dev, found.st_ino) in self.files:  # another file has the path by now
             os.close(descriptor)
             return None
-        stale = self.stored.get(f"{found.st_dev}-{found.st_ino}")
+        stale = self.positions.stored.get(f"{found.st_dev}-{found.st_ino}")
         if stale is not None and stale.path == path and not stale.describes(descriptor):
             # Truncated while no agent ran, or an inode that is used again.
             since_ms = now_ms()
             file = self._follow(descriptor, path, stale, written_over=True)
             self._take_copies(file)
             file.restart(since_ms)
-            self.note(file)
+            self.positions.note(file.position)
             return file
         known = self._relations.known(descriptor, path)
         if known is not None:
@@ -437,7 +389,7 @@ class Follower:
             return False
         self._later[file.identity] = file.current, file.position.path
         self._let_go(file)
-        self._drop_position(file.position)  # else its inode is known, and what it holds now is read as its rest
+        self.positions.drop(file.position)  # else its inode is known, and what it holds now is read as its rest
         return True
 
     def _written_over(self, file: LogFile, owner: LogFile) -> None:
@@ -457,7 +409,7 @@ class Follower:
     def _let_go(self, file: LogFile) -> None:
         if not self._open_moved(file.position):
             self._finish(file)
-            self.note(file)
+            self.positions.note(file.position)
         self.drop(file)
 
     def _finish(self, file: LogFile) -> None:
@@ -540,8 +492,7 @@ class Follower:
             for _ in range(LISTINGS_MAX):
                 # What a link led to may have been made again before the link was moved.
                 found = [*siblings(there), *filter(None, map(look, there))]
-                newer = [each for each in found if each.changed_ns >= (time_ms - TICK_MS) * 1_000_000]
-                if self._open_generations(sorted(newer, key=changed), path):
+                if self._open_generations(newer(found, time_ms), path):
                     break
 
     def _open_moved(self, position: Position) -> bool:
@@ -575,7 +526,7 @@ class Follower:
         """`written_over`: the file is known not to hold what its position says. Raises OSError."""
         found = os.fstat(descriptor)
         at = (found.st_dev, found.st_ino)
-        stale = self.stored.get(f"{at[0]}-{at[1]}")
+        stale = self.positions.stored.get(f"{at[0]}-{at[1]}")
         if not written_over and stale is not None and not stale.describes(descriptor):
             self._open_moved(stale)  # an inode that is used again, or a rotated file that was written over
             if at in self.files:
@@ -590,8 +541,8 @@ class Follower:
         self.files_seen += 1
         if not is_copy:
             for place in file.places:
-                self._beside.setdefault(place, {each.at for each in siblings([place])})
-        self.note(file)
+                self._neighbours.begin(place)
+        self.positions.note(file.position)
         return file
 
     def _unreadable(self, descriptor: int, path: str, error: OSError) -> None:

@@ -19,7 +19,7 @@ class Looks:
     def __init__(self, pattern: Path, stored: dict[str, Position] | None = None) -> None:
         sink: AtLeastOnce = None  # type: ignore[assignment]  # `run` alone uses it
         agent = self._agent = Agent(Options([str(pattern)], "host"), sink, lambda sentence: None)
-        agent._follower.stored.update(stored or {})
+        agent._follower.positions.stored.update(stored or {})
         agent._follower.scan(first=True)
 
     def lines(self) -> list[bytes]:
@@ -35,7 +35,7 @@ class Looks:
 
     def stored(self) -> dict[str, Position]:
         """A moment later, so that what lies there is older than the last look."""
-        stored = self._agent._follower.stored
+        stored = self._agent._follower.positions.stored
         return {key: replace(each, time_ms=each.time_ms + 60_000) for key, each in stored.items()}
 
 

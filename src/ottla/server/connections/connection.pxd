@@ -7,6 +7,7 @@ from ottla.metrics.instruments cimport ApiStats, NodeMetrics
 from ottla.server.api cimport Call, Deferred, RequestContext, Slot
 from ottla.server.connections.listener_state cimport ListenerState
 from ottla.server.connections.outbox cimport EncodedResponse, Outbox
+from ottla.server.connections.receiving cimport keep
 
 cdef long long BYTES_COST_SHIFT
 cdef Py_ssize_t HEAD_BYTES_MAX

@@ -38,6 +38,7 @@ from ottla.server.connections.receiving import (
     REQUEST_COST,
     TURN_BYTES_MAX,
     TURN_COST_MAX,
+    keep,
 )
 
 if TYPE_CHECKING:
@@ -476,7 +477,7 @@ class CompiledConnection:
                 self._drop_own()
             self._head = head
         else:
-            receiving.keep(self, data, view, start, end, need, is_blocked)
+            keep(self, data, view, start, end, need, is_blocked)
 
     def _drop_own(self) -> None:
         if self._own is not None:
