@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from ottla.tail.copies import Copies
 from ottla.tail.files import LogFile, Position, ends_with_line, now_ms, position_at_end
 from ottla.tail.finder import (
     LISTINGS_MAX,
@@ -33,8 +34,6 @@ from ottla.tail.relations import Relations, is_beside, is_cut
 
 CLOSED_S = 300.0
 """A file that was renamed is closed when nothing was added for so long; one that was deleted after the flush time."""
-Seen = tuple[int, int, int]
-"""A copy's size and time of its last change, and how many truncations there had been."""
 
 
 @dataclass
@@ -53,14 +52,13 @@ class Follower:
     _neighbours: Neighbours = field(default_factory=Neighbours)
     _lay: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Real path of each path that a pattern found."""
-    _copies: dict[FileId, Seen] = field(default_factory=dict)
-    """Copies of files that hold all of it themselves: they are not read."""
     _later: dict[FileId, tuple[str, str]] = field(default_factory=dict)
     """Rotated files that could not be judged at the last scan: their paths, and what they were called."""
     _looked_ms: int = 0
 
     def __post_init__(self) -> None:
         self._relations = Relations(self.finder, self.files, self.positions.stored)
+        self._copies = Copies(self._relations)
 
     def scan(self, first: bool = False, from_end: bool = False) -> None:
         """Opens what is new, and notices what was renamed or deleted. `from_end`: files without a position are new."""
@@ -89,7 +87,7 @@ class Follower:
             for file in opened:
                 self._open_unseen(file.places, file.position.path, before_ms)
         self._follow_links(found, before_ms)
-        self._copies = {at: seen for at, seen in self._copies.items() if at in found}
+        self._copies.keep(found)
         open_keys = {file.position.key for file in self.files.values()}
         self.positions.drop_gone(open_keys, self._looked_ms, self._relations.moved)
         if self._is_complete(found):
@@ -275,7 +273,11 @@ class Follower:
         found = os.fstat(descriptor)
         at = (found.st_dev, found.st_ino)
         # An empty one may be a copy that begins; there is nothing to read in it either way.
-        if at in self.files or not found.st_size or self._is_read_elsewhere(descriptor, path, followed) is not False:
+        if (
+            at in self.files
+            or not found.st_size
+            or self._copies.is_read_elsewhere(descriptor, path, followed, self.truncations) is not False
+        ):
             os.close(descriptor)
             return
         # Another file may have the path by now, one that is known.
@@ -284,35 +286,6 @@ class Follower:
         if from_end or is_cut(descriptor, path, before):
             position = position_at_end(descriptor, path)
         self._follow(descriptor, path, position, is_copy=True)
-
-    def _is_read_elsewhere(
-        self, descriptor: int, path: str, followed: Originals[LogFile], truncated: LogFile | None = None
-    ) -> bool | None:
-        """Whether it is a copy of a followed file that holds all of it still, or of another rotated one.
-
-        None if it is too early to say: it is written just now, or what its original holds was not read yet. `truncated`
-        is an original that is read from its beginning next. Raises OSError.
-        """
-        found = os.fstat(descriptor)
-        at, seen = (found.st_dev, found.st_ino), (found.st_size, found.st_mtime_ns, self.truncations)
-        original = next((each for place in places(path) if (each := followed.of(place))), None)
-        if original is None:
-            return False
-        is_intact = original.is_intact()
-        if original.begins_like(descriptor) if original is truncated else not is_intact:
-            return None
-        if self._copies.get(at) == seen:
-            return True
-        if not self._relations.holds_copy(original, descriptor):
-            if not all(file.is_intact() for file in self._relations.rotated_of(original)):
-                return None
-            now = os.fstat(descriptor)
-            is_same = (now.st_size, now.st_mtime_ns) == seen[:2] and original.is_intact() is is_intact
-            return False if is_same else None
-        if is_intact and not original.read_to:
-            return None
-        self._copies[at] = seen
-        return True
 
     # Copies.
 
@@ -444,7 +417,9 @@ class Follower:
                 return (now.st_dev, now.st_ino) == at
             position = self._relations.known(descriptor, path)
             if position is None or position.offset < now.st_size:
-                elsewhere = self._is_read_elsewhere(descriptor, path, self._relations.originals(), truncated)
+                elsewhere = self._copies.is_read_elsewhere(
+                    descriptor, path, self._relations.originals(), self.truncations, truncated
+                )
                 if elsewhere is not False:
                     os.close(descriptor)
                     if elsewhere is None:

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ottla.tail import agent as agent_module
+from ottla.tail import copies as copies_module
 from ottla.tail import files as files_module
 from ottla.tail import finder as finder_module
 from ottla.tail import follow as follow_module
@@ -35,7 +36,7 @@ QUIET_S = 14.0
 """After which an agent has read what there is: the flush time and some looks."""
 TICK_S = 0.004
 LOST = (".gz", ".tmp")
-MODULES = (agent_module, files_module, follow_module, finder_module, relations_module)
+MODULES = (agent_module, copies_module, files_module, follow_module, finder_module, relations_module)
 
 
 class Killed(BaseException):
