@@ -9,24 +9,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.controller import brokers, configs, features, topics
+from ottla.controller import brokers, configs, features
 from ottla.controller.bootstrap import MIN_ISR
 from ottla.controller.decision import Decider, Decision, Inputs, Request, Steps
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.protocol.messages import ApiKey
 
+# No use for these at the start of a node that is alone.
+
+
+def _create_topics(image: MetadataImage, asked: Any, by: Inputs) -> Decision[Any] | Steps[Any]:
+    from ottla.controller import topics
+
+    return topics.create_topics(image, asked, by.config, by.random, by.permits)
+
+
+def _delete_topics(image: MetadataImage, asked: Any, by: Inputs) -> Decision[Any] | Steps[Any]:
+    from ottla.controller import topics
+
+    return topics.delete_topics(image, asked, by.config, by.permits)
+
+
+def _create_partitions(image: MetadataImage, asked: Any, by: Inputs) -> Decision[Any] | Steps[Any]:
+    from ottla.controller import topics
+
+    return topics.create_partitions(image, asked, by.random, by.permits)
+
 
 def _allocate_producer_ids(image: MetadataImage, asked: Any, by: Inputs) -> Decision[Any]:
-    from ottla.controller import producer_ids  # no use for them at the start of a node
+    from ottla.controller import producer_ids
 
     return producer_ids.allocate(image, asked)
 
 
 _DECIDERS: Mapping[int, Decider] = {
-    ApiKey.CREATE_TOPICS: lambda image, asked, by: topics.create_topics(image, asked, by.config, by.random, by.permits),
-    ApiKey.DELETE_TOPICS: lambda image, asked, by: topics.delete_topics(image, asked, by.config, by.permits),
-    ApiKey.CREATE_PARTITIONS: lambda image, asked, by: topics.create_partitions(image, asked, by.random, by.permits),
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.ALTER_CONFIGS: lambda image, asked, by: configs.alter_configs(image, asked, by.config),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: lambda image, asked, by: configs.incremental_alter_configs(
         image, asked, by.config

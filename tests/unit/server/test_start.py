@@ -164,6 +164,26 @@ def test_a_node_that_is_alone_loads_nothing_that_it_does_not_need(tmp_path: Path
     assert len([name for name in loaded if name.startswith("ottla") and name not in packages]) <= OTTLA_MODULES_MAX
 
 
+def test_a_stop_loads_nothing(tmp_path: Path) -> None:
+    """An upgrade replaces a node's files before it is stopped: what it needs to close its logs must be there already."""
+    code = """if True:
+        import sys
+        from ottla.config.server import ServerConfig
+        from ottla.server import main
+
+        loaded = set()
+
+        async def attend(node, stop):
+            loaded.update(sys.modules)
+            stop.set()
+
+        main.run(ServerConfig.load(None, {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"}, {}), attend)
+        print("later:", *sorted(sys.modules.keys() - loaded))
+    """
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines()[-1] == "later:", done.stderr
+
+
 def test_each_module_that_is_not_loaded_exists() -> None:
     """A renamed one would be loaded unseen."""
     assert not [name for name in NOT_AT_A_START if find_spec(name) is None]

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, get_args
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import Effect, Now, Token
-from ottla.coordinator.group import admin, offsets
+from ottla.coordinator.group import offsets
 from ottla.coordinator.group.classic import join as joining
 from ottla.coordinator.group.classic import membership as members
 from ottla.coordinator.group.classic.group import ClassicGroup
@@ -216,6 +216,12 @@ def _describe_topology(state: GroupState, token: Token, request: StreamsDescript
     update(state, token, request)
 
 
+def _delete_groups(state: GroupState, token: Token, request: DeleteGroups) -> None:
+    from ottla.coordinator.group.admin import delete_groups  # not for a node whose groups nobody deletes
+
+    delete_groups(state, token, request)
+
+
 def _about_shares(state: GroupState, token: Token, request: Any) -> None:
     from ottla.coordinator.group.share import offsets as shares  # for who has such groups
 
@@ -230,7 +236,7 @@ DECISIONS: Final[Mapping[type, Callable[[GroupState, Token, Any], None]]] = {
     TxnOffsetCommit: offsets.commit_in_transaction,
     OffsetsCommitted: offsets.wait_until_committed,
     OffsetDelete: offsets.delete,
-    DeleteGroups: admin.delete_groups,
+    DeleteGroups: _delete_groups,
     ConsumerHeartbeat: _heartbeat_of("consumer"),
     StreamsHeartbeat: _heartbeat_of("streams"),
     StreamsDescription: _describe_topology,

@@ -22,6 +22,7 @@ from ottla.protocol.records.record_batch import BatchHeader, unpack_header
 from ottla.storage.config import LONG_MAX, LogConfig
 from ottla.storage.limits import limits_and_policy
 from ottla.storage.log.append_info import AppendInfo, duplicate_info
+from ottla.storage.log.log_closer import LogCloser
 from ottla.storage.log.log_health import LogHealth
 from ottla.storage.log.log_parts import LogParts
 from ottla.storage.log.log_writer import LogWriter
@@ -36,7 +37,6 @@ from ottla.storage.segments.segment_list import Replacement
 from ottla.storage.segments.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
-    from ottla.storage.log.log_closer import LogCloser
     from ottla.storage.log.segment_deletion import SegmentDeletion
     from ottla.storage.recovery.damage import RecoveryResult
 
@@ -508,8 +508,6 @@ class Log:
     # The end
 
     def _closer(self) -> LogCloser:
-        from ottla.storage.log.log_closer import LogCloser  # not at a start
-
         return LogCloser(self.topic_partition, self._random, self._parts, self.recovery, self._writer, self.truncator)
 
     async def close_async(self) -> None:
