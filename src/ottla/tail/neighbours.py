@@ -25,7 +25,7 @@ class Neighbours:
         self._beside.update((place, {each.at for each in files}) for place, files in beside.items())
 
     def unseen(self, beside: Mapping[str, Iterable[Found]], since_ms: int) -> list[Found]:
-        """Those that were not there at the last look, or were changed since a time, oldest first: an inode may be used
+        """The files that were not there at the last look, or were changed since a time, oldest first: an inode may be used
         again, and a file may be written over."""
         found = {}
         for place, files in beside.items():
@@ -37,7 +37,7 @@ class Neighbours:
 
 
 def newer(found: Iterable[Found], since_ms: int) -> list[Found]:
-    """Those that were changed since a time, oldest first."""
+    """The files that were changed since a time, oldest first."""
     return sorted((each for each in found if _is_newer(each, since_ms)), key=changed)
 
 

@@ -49,7 +49,7 @@ class Positions:
                 self.drop(position)
 
     def take(self) -> tuple[dict[str, Position], set[str]]:
-        """What the next batch stores, and which keys it removes; both begin anew."""
+        """What the next batch stores, and which keys it removes; both are empty after that."""
         taken = self.changed, self.gone
         self.changed, self.gone = {}, set()
         return taken
