@@ -25,8 +25,8 @@ class Neighbours:
         self._beside.update((place, {each.at for each in files}) for place, files in beside.items())
 
     def unseen(self, beside: Mapping[str, Iterable[Found]], since_ms: int) -> list[Found]:
-        """The files that were not there at the last look, or were changed since a time, oldest first: an inode may be used
-        again, and a file may be written over."""
+        """The files that were not there at the last look, or were changed since a time, oldest first: an inode may be
+        used again, and a file may be written over."""
         found = {}
         for place, files in beside.items():
             before = self._beside.get(place)
