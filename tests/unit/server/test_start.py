@@ -165,7 +165,7 @@ def test_a_node_that_is_alone_loads_nothing_that_it_does_not_need(tmp_path: Path
 
 
 def test_a_stop_loads_nothing(tmp_path: Path) -> None:
-    """An upgrade replaces a node's files before it is stopped: what it needs to close its logs must be there already."""
+    """An upgrade replaces a node's files before it is stopped: what closes its logs must be there already."""
     code = """if True:
         import sys
         from ottla.config.server import ServerConfig
