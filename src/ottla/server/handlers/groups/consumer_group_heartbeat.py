@@ -120,6 +120,8 @@ class _BeatReply(Deferred):
 class _Beats:
     """The shortcut of one connection and version."""
 
+    __slots__ = ("_api", "_context", "known")
+
     def __init__(self, context: RequestContext, api: Api) -> None:
         self._context = context
         self._api = api
