@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ottla.protocol import fetch, fetch_plain, messages, produce, share_fetch
+from ottla.protocol import fetch, fetch_plain, fetch_responses, messages, produce, share_fetch
 from ottla.protocol.internal import metadata_records
 from ottla.protocol.internal.codec import decode, encode
 from ottla.protocol.messages import ApiKey
@@ -335,7 +335,7 @@ def _fetched_of_any_kind() -> Callable[[], Any]:
         for n in range(20)
     ]
     response = fetch.FetchResponse([fetch.FetchedTopic(None, TOPIC_ID, rows)], session_id=7)
-    return lambda: fetch.encode_response(fetch.VERSION_MAX, 1, response)
+    return lambda: fetch_responses.encode_response(fetch.VERSION_MAX, 1, response)
 
 
 ACQUIRED = tuple((n * 50, n * 50 + 49, 1) for n in range(10))

@@ -27,8 +27,9 @@ SLOW = {"ottla.log.slow.request.ms": "-1", "broker.session.timeout.ms": "3600000
 """Under Valgrind on a busy machine a request takes seconds: nothing is logged for it, and nobody is fenced."""
 
 
-REQUESTS = "*CompiledConnection*buffer_updated*"
-"""The compiled function in which requests are received, handled and, where nothing has to be waited for, answered."""
+REQUESTS = "__pyx_pw_*CompiledConnection*buffer_updated"
+"""The compiled function in which requests are received, handled and, where nothing has to be waited for, answered: as
+Python calls it. What it calls has nearly the same name, and would end the count."""
 
 
 class CountedOttla(Ottla):
