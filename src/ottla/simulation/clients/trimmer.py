@@ -31,9 +31,10 @@ class Trimmer(Client):
         self.number = 0
         self.times: dict[int, tuple[int, Mark]] = {}
         """The timestamp of each acknowledged offset, and when it was sent."""
-        self.deleted = 0, Mark()
-        """Everything below is deleted, as was acknowledged; a crash may bring some of it back, as in Kafka, which
-        writes down once a minute where a log starts."""
+        self.deleted = 0, Mark(), ""
+        """Everything below is deleted, as the host acknowledged; a crash may bring some of it back, as in Kafka, which
+        writes down once a minute where a log starts. Who led before, and has not heard of the next leader, does not
+        know of it."""
         self.tried = 0
         super().__init__(world, history, name, servers)
 
@@ -86,7 +87,7 @@ class Trimmer(Client):
         if trimming is not None:
             answer = (await wire.answer(trimming))["topics"][0]["partitions"][0]
             if answer["error_code"] == ErrorCode.none:
-                self.deleted = max(self.deleted, (answer["low_watermark"], mark))
+                self.deleted = max(self.deleted, (answer["low_watermark"], mark, wire.host))
                 self.history.counts["trimmed"] += 1
             elif answer["error_code"] != ErrorCode.offset_out_of_range or self.history.holds(TRIMMED, Mark()):
                 self.check_retriable(answer["error_code"], "delete records")
@@ -94,10 +95,10 @@ class Trimmer(Client):
         if answer["error_code"]:
             self.check_retriable(answer["error_code"], "look-up")
             return False
-        self._check(asked_ms, answer, before, mark)
+        self._check(asked_ms, answer, before if before[2] == wire.host else (0, mark, wire.host), mark)
         return True
 
-    def _check(self, asked_ms: int, answer: dict[str, Any], deleted: tuple[int, Mark], mark: Mark) -> None:
+    def _check(self, asked_ms: int, answer: dict[str, Any], deleted: tuple[int, Mark, str], mark: Mark) -> None:
         offset, found_ms = answer["offset"], answer["timestamp"]
         before = deleted[0] if deleted[1] == self.history.mark(TRIMMED) else 0
         self.history.counts["looked up by time"] += 1
