@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from ottla.coordinator.effects import Reply, Token
 from ottla.errors import KafkaError
@@ -74,3 +75,20 @@ class Answers:
             asyncio.get_running_loop().call_soon(self._send_some)
         self.due += some
         self.send()
+
+
+class AwaitedReply:
+    """For a coroutine: what the coordinator says is `result`, an error is raised there."""
+
+    __slots__ = ("result",)
+
+    def __init__(self) -> None:
+        self.result: asyncio.Future[Mapping[Any, Any]] = asyncio.get_running_loop().create_future()
+
+    def complete(self, result: Mapping[Any, Any] | BaseException) -> None:
+        if self.result.done():  # nobody waits any more
+            return
+        if isinstance(result, BaseException):
+            self.result.set_exception(result)
+        else:
+            self.result.set_result(result)

@@ -23,6 +23,7 @@ from ottla.coordinator.group.requests import (
 from ottla.coordinator.group.share import offsets
 from ottla.coordinator.share.requests import DeleteState, InitializeState, StateRequest, StateRow, SummarizeState
 from ottla.drivers.cooperative import scheduler_of
+from ottla.drivers.coordinators.coordinator_answers import AwaitedReply
 from ottla.drivers.coordinators.share_persister import Persister
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
@@ -64,7 +65,7 @@ class ShareGroups:
 
     async def _decided(self, request: ShareRequest) -> Any:
         """The reply of the group coordinator, once it is committed. Raises KafkaError."""
-        waiter = _Decided()
+        waiter = AwaitedReply()
         self._node.groups.ask(waiter, request)
         return await waiter.result
 
@@ -289,21 +290,6 @@ class ShareGroups:
             except KafkaError as error:  # its coordinator is another node, which will ask for the same
                 _LOG.debug("a share group has moved", extra=fields(group=group_id, error=str(error)))
         return answers
-
-
-class _Decided:
-    """What the group coordinator says, for a coroutine."""
-
-    def __init__(self) -> None:
-        self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def complete(self, result: Any) -> None:
-        if self.result.done():  # nobody waits any more
-            return
-        if isinstance(result, BaseException):
-            self.result.set_exception(result)
-        else:
-            self.result.set_result(result)
 
 
 class _Nobody:

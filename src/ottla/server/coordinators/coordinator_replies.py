@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -80,20 +79,3 @@ class EncodedReply(Deferred):
         except Exception as error:
             Deferred.complete(self, error)
         return self
-
-
-class AwaitedReply:
-    """For a coroutine: what the coordinator says is `result`, an error is raised there."""
-
-    __slots__ = ("result",)
-
-    def __init__(self) -> None:
-        self.result: asyncio.Future[Mapping[Any, Any]] = asyncio.get_running_loop().create_future()
-
-    def complete(self, result: Mapping[Any, Any] | BaseException) -> None:
-        if self.result.done():  # nobody waits any more
-            return
-        if isinstance(result, BaseException):
-            self.result.set_exception(result)
-        else:
-            self.result.set_result(result)

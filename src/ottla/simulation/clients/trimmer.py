@@ -33,7 +33,7 @@ class Trimmer(Client):
         """The timestamp of each acknowledged offset, and when it was sent."""
         self.deleted = 0, Mark(), ""
         """Everything below is deleted, as the host acknowledged; a crash may bring some of it back, as in Kafka, which
-        writes down once a minute where a log starts. Who led before, and has not heard of the next leader, does not
+        writes down once a minute where a log starts. A deposed leader that has not heard of its successor does not
         know of it."""
         self.tried = 0
         super().__init__(world, history, name, servers)

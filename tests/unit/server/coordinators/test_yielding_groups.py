@@ -11,13 +11,13 @@ import pytest
 
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.drivers.cooperative import SLICE
+from ottla.drivers.coordinators.coordinator_answers import AwaitedReply
 from ottla.errors import ErrorCode
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_batches
 from ottla.server.api import ROW_COST
 from ottla.server.connections.long_answers import ROWS_PER_STEP
-from ottla.server.coordinators.coordinator_replies import AwaitedReply
 from ottla.server.handlers.groups.leave_group import LEAVING_AT_ONCE
 from ottla.server.handlers.groups.offset_commit import COMMITTED_AT_ONCE
 from ottla.steps import at_once

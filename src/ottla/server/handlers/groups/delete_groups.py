@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.requests import DeleteGroups
 from ottla.drivers.cooperative import run_yielding
+from ottla.drivers.coordinators.coordinator_answers import AwaitedReply
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, api
 from ottla.server.connections.long_answers import RowsOf, in_steps
-from ottla.server.coordinators.coordinator_replies import AwaitedReply
 from ottla.server.security.authorization import authorize
 from ottla.server.security.permissions import of_groups
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.requests import LeaveGroup, Leaving
 from ottla.drivers.cooperative import scheduler_of
+from ottla.drivers.coordinators.coordinator_answers import AwaitedReply
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import Deferred, RequestContext, api
-from ottla.server.coordinators.coordinator_replies import AwaitedReply, DeferredReply
+from ottla.server.coordinators.coordinator_replies import DeferredReply
 from ottla.server.security.permissions import group
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit
+from ottla.drivers.coordinators.coordinator_answers import AwaitedReply
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
@@ -20,7 +21,6 @@ from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Deferred, Handling, RequestContext, api
 from ottla.server.connections.incremental_free import without_frames
 from ottla.server.connections.long_answers import RowsOf
-from ottla.server.coordinators.coordinator_replies import AwaitedReply
 from ottla.server.coordinators.repeated_commits import learn
 from ottla.server.security.authorization import allowed
 from ottla.server.security.permissions import group, of_topics

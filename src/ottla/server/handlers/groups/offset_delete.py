@@ -6,12 +6,12 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.group.requests import OffsetDelete
+from ottla.drivers.coordinators.coordinator_answers import AwaitedReply
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
 from ottla.server.connections.long_answers import RowsOf
-from ottla.server.coordinators.coordinator_replies import AwaitedReply
 from ottla.server.security.authorization import allowed
 from ottla.server.security.permissions import group, of_topics
 

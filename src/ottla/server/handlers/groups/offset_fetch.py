@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.coordinator.group import offsets
 from ottla.coordinator.group.offsets import WantedTopic
 from ottla.coordinator.group.requests import OffsetsCommitted
+from ottla.drivers.coordinators.coordinator_answers import AwaitedReply
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey, encode_response_in_steps
@@ -20,7 +21,6 @@ from ottla.protocol.wire import FetchedGroup, FetchedOffset, FetchedTopic
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import ROW_COST, EncodedResponse, Handling, RequestContext, api
 from ottla.server.connections.long_answers import RowsOf, count_failures
-from ottla.server.coordinators.coordinator_replies import AwaitedReply
 from ottla.server.coordinators.repeated_offset_fetches import learn, note
 from ottla.server.security.authorization import EVERYTHING, allowed, authorize
 from ottla.server.security.permissions import Refused, of_groups, of_topics

@@ -11,12 +11,12 @@ from collections.abc import Container, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from ottla.coordinator.transaction.requests import AddPartitions
+from ottla.drivers.coordinators.coordinator_answers import AwaitedReply
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS, TopicPartition
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
-from ottla.server.coordinators.coordinator_replies import AwaitedReply
 from ottla.server.coordinators.transactional import fenced_before
 from ottla.server.security.authorization import EVERYTHING, allowed
 from ottla.server.security.permissions import cluster, of_topics, transactional_id

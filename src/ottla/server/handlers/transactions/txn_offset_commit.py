@@ -13,6 +13,7 @@ from uuid import UUID
 
 from ottla.coordinator.effects import WRITE_ERRORS, InTransaction
 from ottla.coordinator.group.requests import OffsetCommit, OffsetToCommit, TxnOffsetCommit
+from ottla.drivers.coordinators.coordinator_answers import AwaitedReply
 from ottla.drivers.coordinators.transaction_verifier import Question
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD, OFFSETS_TOPIC, ZERO_UUID, TopicPartition
@@ -22,7 +23,7 @@ from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Deferred, Handling, RequestContext, api
 from ottla.server.connections.incremental_free import without_frames
 from ottla.server.connections.long_answers import RowsOf
-from ottla.server.coordinators.coordinator_replies import AwaitedReply, DeferredReply
+from ottla.server.coordinators.coordinator_replies import DeferredReply
 from ottla.server.security.authorization import allowed
 from ottla.server.security.permissions import group, of_topics, transactional_id
 from ottla.steps import at_once

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
+from ottla.drivers.coordinators.coordinator_answers import AwaitedReply
 from ottla.drivers.coordinators.transaction_markers import Errors, Marker, write_marker
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
@@ -16,7 +17,6 @@ from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Deferred, Handling, RequestContext, api
 from ottla.server.connections.long_answers import RowsOf
-from ottla.server.coordinators.coordinator_replies import AwaitedReply
 from ottla.server.security.permissions import cluster
 from ottla.steps import at_once
 
