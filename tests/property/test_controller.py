@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller import brokers, directories, isr, leaders, reassignments, topics
+from ottla.controller import brokers, directories, isr, leader_elections, reassignments, topics
 from ottla.controller.broker_sessions import BrokerSessions
 from ottla.controller.decision import Decision
 from ottla.controller.partition_change import is_online, topic_rules
@@ -168,10 +168,10 @@ class Walk:
         asked = [{"topic": name, "partitions": [number]}] if self.random.random() < 0.7 else None
         kind = 0 if name == "clean" or asked is None else self.random.randrange(2)
         request = {"election_type": kind, "topic_partitions": asked}
-        self.decide(leaders.elect_leaders(self.image, request, settings(self.image)))
+        self.decide(leader_elections.elect_leaders(self.image, request, settings(self.image)))
 
     def by_itself(self, node: NodeId) -> None:
-        for decide in (leaders.balance_leaders, leaders.elect_unclean_leaders):
+        for decide in (leader_elections.balance_leaders, leader_elections.elect_unclean_leaders):
             self.decide(decide(self.image, settings(self.image)))
 
     def assign_directory(self, node: NodeId) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.config.effective import EffectiveConfig
-from ottla.controller import elections
+from ottla.controller import broker_partitions
 from ottla.controller.broker_sessions import BrokerSessions
 from ottla.controller.decision import Decision, Steps
 from ottla.errors import ErrorCode, KafkaError
@@ -74,7 +74,9 @@ def register_broker(
     records: list[Any] = []
     if not is_same:
         is_clean = _was_clean(before, request)
-        gone = elections.leave if is_clean or not features.supports_elr(image.features) else elections.lose
+        gone = (
+            broker_partitions.leave if is_clean or not features.supports_elr(image.features) else broker_partitions.lose
+        )
         yield from gone(image, config, node_id, records)
     registration = BrokerRegistration(
         id=node_id,
@@ -157,7 +159,7 @@ def unregister_broker(
     if broker is None:
         raise KafkaError(ErrorCode.broker_id_not_registered, f"Broker ID {node_id} is not currently registered")
     records: list[Any] = []
-    yield from elections.leave(image, config, node_id, records)
+    yield from broker_partitions.leave(image, config, node_id, records)
     records.append(r.UnregisterBrokerRecord(node_id, broker.epoch))
     return Decision({"error_code": ErrorCode.none, "error_message": ""}, records, atomic=False)
 
@@ -234,7 +236,7 @@ def heartbeat(
         returns = caught_up and not (stops or request["want_fence"] or failed)  # else it asks again
         if returns:
             change.fenced = -1
-            yield from elections.come_back(image, config, broker.id, records)
+            yield from broker_partitions.come_back(image, config, broker.id, records)
         answer = _beat_answer(caught_up, fenced=not returns, shut_down=stops)
     elif (
         has_none
@@ -242,15 +244,15 @@ def heartbeat(
         or (stops and not (yield from _must_wait(image, broker, sessions)))
     ):
         change.fenced = 1
-        yield from elections.leave(image, config, broker.id, records)
+        yield from broker_partitions.leave(image, config, broker.id, records)
         if stops:
             sessions.drop(broker.id)  # the next process with its id need not wait
         answer = _beat_answer(caught_up, fenced=True, shut_down=stops)
     elif stops and not is_stopping:
         change.in_controlled_shutdown = 0 if broker.in_controlled_shutdown else 1
-        yield from elections.leave(image, config, broker.id, records)
+        yield from broker_partitions.leave(image, config, broker.id, records)
     elif failed:
-        yield from elections.lose_directories(image, config, broker.id, failed, records)
+        yield from broker_partitions.lose_directories(image, config, broker.id, failed, records)
     if change.fenced or change.in_controlled_shutdown or remaining or change.cordoned_log_dirs is not None:
         records.insert(0, change)
     if stops and not answer["is_fenced"]:
@@ -262,7 +264,7 @@ def _must_wait(
     image: MetadataImage, broker: BrokerRegistration, sessions: BrokerSessions
 ) -> Generator[None, None, bool]:
     """Whether a broker that wants to stop still leads something, or others have not heard yet who leads instead."""
-    if (yield from elections.has_leaderships(image, broker.id)):
+    if (yield from broker_partitions.has_leaderships(image, broker.id)):
         return True
     return not sessions.may_shut_down(broker.id, image.brokers)
 
@@ -307,6 +309,6 @@ def fence(image: MetadataImage, node_id: NodeId, config: EffectiveConfig) -> Ste
     if broker is None or broker.fenced:
         return Decision(None)
     records: list[Any] = []
-    yield from elections.leave(image, config, node_id, records)
+    yield from broker_partitions.leave(image, config, node_id, records)
     records.append(_changed(broker, fenced=1))
     return Decision(None, records, atomic=False)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from ottla.config.effective import EffectiveConfig
+from ottla.controller.broker_partitions import PartitionPlace, leave_partitions
 from ottla.controller.brokers import known
 from ottla.controller.decision import ITEMS_PER_STEP, Decision, Steps
-from ottla.controller.elections import PartitionPlace, leave_partitions
 from ottla.controller.partition_change import Changes, is_online
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features

@@ -69,7 +69,7 @@ def decide(api_key: int, image: MetadataImage, request: Request, inputs: Inputs)
     """The decision on one request. Raises KafkaError to refuse it as a whole; UNSUPPORTED_VERSION for other APIs."""
     decider = _DECIDERS.get(api_key)
     if decider is None:
-        from ottla.controller.replica_requests import DECIDERS  # no use for them at the start of a node that is alone
+        from ottla.controller.rare_requests import DECIDERS  # no use for them at the start of a node that is alone
 
         decider = DECIDERS.get(api_key)
     if decider is None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller import brokers, directories, elections, producer_ids
+from ottla.controller import broker_partitions, brokers, directories, producer_ids
 from ottla.controller.bootstrap import bootstrap
 from ottla.controller.broker_sessions import BrokerSessions
 from ottla.controller.decision import Decision
@@ -207,7 +207,7 @@ def test_an_image_of_elsewhere_is_made_good(known: dict[str, Any], after: tuple[
     """A new controller of a cluster in ZooKeeper reads who led; broker 1 has gone while nobody was the controller."""
     level = r.FeatureLevelRecord(features.ELR_VERSION, 0)  # as `znodes.state` gives it
     image = apply([r.UnregisterBrokerRecord(1, 1)], two_brokers(*shared(**known), level))
-    made_good = at_once(elections.made_good(image, settings(image)))
+    made_good = at_once(broker_partitions.made_good(image, settings(image)))
     assert (state(apply(made_good, image))[:2] if made_good else None) == after
 
 
@@ -345,7 +345,7 @@ def test_a_broker_with_thousands_of_partitions_comes_and_goes_in_steps() -> None
         brokers.heartbeat(image, {**asked, "want_shut_down": True}, config, sessions),
         brokers.heartbeat(gone, {**asked, "want_shut_down": False}, config, sessions),
     ):
-        assert sum(1 for _ in steps) >= 1001 // elections.CHANGES_PER_STEP
+        assert sum(1 for _ in steps) >= 1001 // broker_partitions.CHANGES_PER_STEP
 
 
 def test_a_failed_directory_is_as_a_broker_that_is_gone_for_what_is_in_it() -> None:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from ottla.controller import leaders, reassignments
+from ottla.controller import leader_elections, reassignments
 from ottla.controller.directories import assign_replicas_to_dirs, assignment_request
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import DIRECTORY_LOST, MetadataImage
@@ -111,7 +111,7 @@ def test_a_cancel_that_would_lose_records_needs_the_setting() -> None:
 def elect(image: MetadataImage, kind: int, partitions: Any) -> tuple[dict[tuple[str, int], int], MetadataImage]:
     """((topic, partition) to error, image after)."""
     request = {"election_type": kind, "topic_partitions": partitions}
-    decision = at_once(leaders.elect_leaders(image, request, settings(image)))
+    decision = at_once(leader_elections.elect_leaders(image, request, settings(image)))
     rows = {
         (topic["topic"], row["partition_id"]): int(row["error_code"])
         for topic in decision.response["replica_election_results"]
@@ -158,7 +158,7 @@ def test_a_replica_that_was_given_up_is_elected_by_request_where_nobody_else_liv
     image = apply(at_once(assign_replicas_to_dirs(image, request, settings(image))).records, image)
     partition = image.partition("t", number)
     assert partition is not None and partition.directory(1) == DIRECTORY_LOST and partition.leader == -1
-    by_settings = at_once(leaders.elect_unclean_leaders(apply([UNCLEAN], image), settings(image))).records
+    by_settings = at_once(leader_elections.elect_unclean_leaders(apply([UNCLEAN], image), settings(image))).records
     assert number not in {each.partition_id for each in by_settings}
     rows, after = elect(image, 1, [{"topic": "t", "partitions": [number]}])
     partition = after.partition("t", number)
@@ -173,20 +173,20 @@ def test_a_replica_that_was_given_up_is_elected_by_request_where_nobody_else_liv
 
 def test_the_controller_balances_leaders_by_itself_in_decisions_that_are_not_too_large() -> None:
     image = cluster(leader=2)
-    decision = at_once(leaders.balance_leaders(image, settings(image)))
+    decision = at_once(leader_elections.balance_leaders(image, settings(image)))
     assert (decision.response, len(decision.records)) == (False, 2)
     after = apply(decision.records, image)
     assert {each.leader for each in after.topics_by_name["t"].partitions.values()} == {1}
-    assert not at_once(leaders.balance_leaders(after, settings(after))).records
+    assert not at_once(leader_elections.balance_leaders(after, settings(after))).records
     directories = tuple(UUID(int=0xD0 + node) for node in (1, 2))
     many = topic_records("u", 6, 1500, replicas=(1, 2), isr=(1, 2), leader=2, directories=directories)
-    decision = at_once(leaders.balance_leaders(apply(many, after), settings(after)))
-    assert (decision.response, len(decision.records)) == (True, leaders.ELECTIONS_MAX)
+    decision = at_once(leader_elections.balance_leaders(apply(many, after), settings(after)))
+    assert (decision.response, len(decision.records)) == (True, leader_elections.ELECTIONS_MAX)
 
 
 def test_the_controller_elects_unclean_leaders_where_the_settings_allow_it() -> None:
     """Such as one that was changed while nobody led."""
     for more, leader in (((), -1), ((UNCLEAN,), 1)):
         image = cluster(*more, leader=-1, isr=())
-        after = apply(at_once(leaders.elect_unclean_leaders(image, settings(image))).records, image)
+        after = apply(at_once(leader_elections.elect_unclean_leaders(image, settings(image))).records, image)
         assert {each.leader for each in after.topics_by_name["t"].partitions.values()} == {leader}

@@ -104,7 +104,7 @@ OTTLA_MODULES_MAX = 185
 what is needed later, or by clusters only, is imported there."""
 NOT_AT_A_START = (
     "ottla.cli", "ottla.controller.directories", "ottla.controller.isr", "ottla.controller.reassignments",
-    "ottla.controller.replica_requests", "ottla.drivers.metadata.away_brokers", "ottla.drivers.controller.broker_watch",
+    "ottla.controller.rare_requests", "ottla.drivers.metadata.away_brokers", "ottla.drivers.controller.broker_watch",
     "ottla.drivers.controller.controller_link", "ottla.drivers.controller.controller_registration",
     "ottla.drivers.replication.isr_updater",
     "ottla.drivers.quorum.metadata_follower", "ottla.drivers.nodes.node_client", "ottla.drivers.nodes.node_connection",

@@ -1,5 +1,5 @@
-"""What the active controller does by itself, about leaders (`ottla.controller.leaders`) and delegation tokens that have
-ended (`ottla.controller.tokens`); Kafka's `PeriodicTask`s."""
+"""What the active controller does by itself, about leaders (`ottla.controller.leader_elections`) and delegation
+tokens that have ended (`ottla.controller.tokens`); Kafka's `PeriodicTask`s."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ottla.config.effective import EffectiveConfig
 from ottla.controller.decision import Decide, Steps
-from ottla.controller.leaders import balance_leaders, elect_unclean_leaders
+from ottla.controller.leader_elections import balance_leaders, elect_unclean_leaders
 from ottla.errors import KafkaError
 from ottla.metadata.image import MetadataImage
 

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from typing import Any
 
-from ottla.controller import elections
+from ottla.controller import broker_partitions
 from ottla.controller.decision import Decision
 from ottla.drivers.controller.active_controller import ActiveController
 from ottla.drivers.tasks import cancelled
@@ -80,7 +80,7 @@ class ControllerPart:
 
     def _made_good(self, image: MetadataImage) -> Generator[None, None, Decision[None]]:
         """Brokers that have gone lead nothing, and those that run lead what nobody else may."""
-        records = yield from elections.made_good(image, self._controller.config(image))
+        records = yield from broker_partitions.made_good(image, self._controller.config(image))
         return Decision(None, records, atomic=False)
 
     async def _follow_brokers(self, client: ZooKeeper) -> None:

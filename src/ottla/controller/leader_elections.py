@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ottla.config.effective import EffectiveConfig
+from ottla.controller.broker_partitions import CHANGES_PER_STEP
 from ottla.controller.decision import Decision, Steps
-from ottla.controller.elections import CHANGES_PER_STEP
 from ottla.controller.partition_change import Changes, Election
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import DIRECTORY_LOST, NO_LEADER, MetadataImage, PartitionRegistration, TopicImage

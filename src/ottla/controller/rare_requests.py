@@ -1,10 +1,11 @@
-"""Decisions about replicas, quotas, users, tokens and ACLs, by API: the part of `requests.py` that few ask for."""
+"""Decisions about replicas, quotas, users, tokens and ACLs, by API: the part of `requests.py` that is asked for
+rarely."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ottla.controller import acls, directories, isr, leaders, quotas, reassignments, scram, tokens
+from ottla.controller import acls, directories, isr, leader_elections, quotas, reassignments, scram, tokens
 from ottla.controller.decision import Decider
 from ottla.protocol.messages import ApiKey
 
@@ -13,7 +14,7 @@ DECIDERS: Mapping[int, Decider] = {
     ApiKey.ASSIGN_REPLICAS_TO_DIRS: lambda image, asked, by: directories.assign_replicas_to_dirs(
         image, asked, by.config
     ),
-    ApiKey.ELECT_LEADERS: lambda image, asked, by: leaders.elect_leaders(image, asked, by.config),
+    ApiKey.ELECT_LEADERS: lambda image, asked, by: leader_elections.elect_leaders(image, asked, by.config),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: lambda image, asked, by: reassignments.alter_reassignments(
         image, asked, by.config
     ),
