@@ -46,7 +46,7 @@ _LOG = logging.getLogger("ottla.controller")
 
 class QuorumNode(QuorumFacts):
     """Owns `__cluster_metadata-0`. All methods belong to the event loop's thread. The high watermark is moved in
-    `_carry_out` alone."""
+    `_carry_out`, and by a snapshot that takes the log's place."""
 
     CORE = QuorumCore
 
