@@ -151,8 +151,9 @@ class Group(CommittedOffsets):
     """What the members of a group know together, as nobody in it does."""
 
     partitions: int = 2
-    assigned: dict[int, dict[str, list[int]]] = field(default_factory=dict)
-    """What the leader of a generation gave to whom."""
+    assigned: dict[tuple[int, str], dict[str, list[int]]] = field(default_factory=dict)
+    """What the leader of a generation gave to whom, by both: a coordinator that does not know of its successor yet can
+    begin a generation of the same number."""
     settled: dict[int, Mark] = field(default_factory=dict)
     """Generations that a member was told an assignment of, and when."""
 
@@ -226,12 +227,12 @@ class Member(Client):
             answer = await wire.ask(ApiKey.JOIN_GROUP, 5, asked | {"member_id": self.member_id})
         if self._refused(answer["error_code"], "join"):
             return False
-        self.member_id, generation = answer["member_id"], answer["generation_id"]
+        self.member_id, generation, leader = answer["member_id"], answer["generation_id"], answer["leader"]
         given: dict[str, list[int]] = {}
-        if answer["leader"] == self.member_id:
+        if leader == self.member_id:
             members = sorted(each["member_id"] for each in answer["members"])
             given = {member: list(range(at, group.partitions, len(members))) for at, member in enumerate(members)}
-            group.assigned[generation] = given
+            group.assigned[generation, leader] = given
         assignments = [
             {"member_id": member, "assignment": json.dumps(parts).encode()} for member, parts in given.items()
         ]
@@ -241,8 +242,9 @@ class Member(Client):
         if self._refused(answer["error_code"], "sync"):
             return False
         mine = json.loads(answer["assignment"] or b"[]")
-        if mine != group.assigned.get(generation, {}).get(self.member_id):
-            text = f"{mine} in generation {generation}, its leader gave {group.assigned.get(generation)}"
+        by_leader = group.assigned.get((generation, leader), {})
+        if mine != by_leader.get(self.member_id):
+            text = f"{mine} in generation {generation}, its leader gave {by_leader}"
             self.world.violated(f"assignment: {self.name} got {text}")
         newest = max((each for each, at in group.settled.items() if self.history.holds(OFFSETS, at)), default=-1)
         if generation < newest and generation not in group.settled:
