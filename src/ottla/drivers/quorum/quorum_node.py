@@ -4,6 +4,9 @@ It knows nothing of what the records mean. As leader it appends records and coun
 follower it takes what the leader sends; as voter it helps to choose the leader. Either way it says who leads and what
 is committed, and hands out committed records (`RaftClient` and `KafkaRaftClient` in Kafka). `quorum_network.py` has its
 requests to other nodes, `quorum_requests.py` its answers, `quorum_facts.py` what it says of itself.
+
+Each step of the core gives a `Ready`: what is to be written, appended and told, in this order. `take` performs it
+(`_carry_out`), and then sends requests and sets the timer (`_settle`). `KafkaRaftClient.poll` does the same in one loop.
 """
 
 from __future__ import annotations
@@ -250,7 +253,7 @@ class QuorumNode(QuorumFacts):
     ) -> None:
         """Another node, or the leader itself, says who leads; `voter` answered so. Raises KafkaError."""
         self.controllers.know(endpoints)
-        self._heard(lambda: self.core.heard(leader_id, epoch, self.now_ms(), from_leader=from_leader, voter=voter))
+        self._take_claim(lambda: self.core.heard(leader_id, epoch, self.now_ms(), from_leader=from_leader, voter=voter))
         if not self.core.believes(epoch, self.now_ms()):
             from ottla.drivers.quorum.quorum_epochs import log_doubt  # a node that is alone hears of no epoch
 
@@ -260,13 +263,13 @@ class QuorumNode(QuorumFacts):
 
     def on_fetched(self, leader_id: NodeId, epoch: LeaderEpoch) -> None:
         """The leader answered a fetch. Raises KafkaError for what cannot be."""
-        self._heard(lambda: self.core.on_fetched(leader_id, epoch, self.now_ms()))
+        self._take_claim(lambda: self.core.on_fetched(leader_id, epoch, self.now_ms()))
 
     def on_leader_lost(self) -> None:
         """Called when nothing listens any more where the leader did."""
         self.take(self.core.on_leader_lost(self.now_ms()))
 
-    def _heard(self, claim: Callable[[], Ready]) -> None:
+    def _take_claim(self, claim: Callable[[], Ready]) -> None:
         try:
             self.take(claim())
         except ValueError as error:
