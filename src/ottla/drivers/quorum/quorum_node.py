@@ -6,7 +6,7 @@ is committed, and hands out committed records (`RaftClient` and `KafkaRaftClient
 requests to other nodes, `quorum_requests.py` its answers, `quorum_facts.py` what it says of itself.
 
 Each step of the core gives a `Ready`: what is to be written, appended and told, in this order. `take` performs it
-(`_carry_out`), and then sends requests and sets the timer (`_settle`). `KafkaRaftClient.poll` does the same in one loop.
+(`_carry_out`), and then sends requests and sets the timer (`_settle`). Kafka: `KafkaRaftClient.poll`.
 """
 
 from __future__ import annotations
