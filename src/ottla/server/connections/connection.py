@@ -218,13 +218,14 @@ class CompiledConnection:
     # Requests.
 
     def _blocked(self) -> bool:
+        """Whether the next request has to wait. `_advance` goes on once it need not."""
         return (
-            self._waiting is not None
-            or self._holding
-            or self._queued
-            or self._muted
-            or self.outbox.queued > OUTBOX_BYTES_MAX
-            or len(self._pending) >= PENDING_MAX
+            self._waiting is not None  # until `_completed`: a request that no other may pass
+            or self._holding  # until `_answer_ready` has sent all of `_pending`
+            or self._queued  # until `_resume`: the loop, or this connection, has had its share
+            or self._muted  # until `muting` ends it: a quota
+            or self.outbox.queued > OUTBOX_BYTES_MAX  # until the client reads
+            or len(self._pending) >= PENDING_MAX  # until the oldest is answered
         )
 
     def _consume(self, data: bytearray, view: memoryview, start: int, end: int) -> None:
