@@ -41,10 +41,6 @@ class Move:
         return tuple(each for each in self.after if each not in self.partition.replicas)
 
     @property
-    def removes(self) -> tuple[int, ...]:
-        return tuple(each for each in self.partition.replicas if each not in self.after)
-
-    @property
     def bytes(self) -> int:
         """Bytes to copy."""
         return self.partition.bytes * len(self.adds)

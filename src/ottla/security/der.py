@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 SEQUENCE = 0x30
 SET = 0x31
-OID = 0x06
 UTC_TIME = 0x17
 GENERALIZED_TIME = 0x18
 

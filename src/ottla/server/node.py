@@ -168,7 +168,6 @@ class Node:
             producers=self.log_settings.producers,
             producer_expiry_interval_ms=config.producer_id_expiration_check_interval_ms,
             retention_check_interval_ms=config.log_retention_check_interval_ms,
-            flush_scheduler_interval_ms=config.log_flush_scheduler_interval_ms,
             recovery_point_checkpoint_interval_ms=config.log_flush_offset_checkpoint_interval_ms,
             high_watermark_checkpoint_interval_ms=config.replica_high_watermark_checkpoint_interval_ms,
             log_start_checkpoint_interval_ms=config.log_flush_start_offset_checkpoint_interval_ms,

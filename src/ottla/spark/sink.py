@@ -34,7 +34,6 @@ from ottla.spark.sink_options import SinkOptions, sink_options
 logger = logging.getLogger("ottla.spark")
 
 QUERY_ID = "sql.streaming.queryId"
-BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
 """Local properties that Spark sets for the tasks of a micro-batch."""
 

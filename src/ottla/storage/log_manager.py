@@ -31,7 +31,7 @@ from ottla.storage.checkpoints.offset_checkpoint import (
     write_clean_shutdown,
 )
 from ottla.storage.checkpoints.partition_metadata import partition_metadata_path, write_partition_metadata
-from ottla.storage.config import LONG_MAX, LogConfig
+from ottla.storage.config import LogConfig
 from ottla.storage.flush_scheduler import FlushScheduler
 from ottla.storage.flush_timer import FlushTimer
 from ottla.storage.future_logs import FutureLogs
@@ -77,7 +77,6 @@ class LogManager:
         producers: ProducerSettings | None = None,
         producer_expiry_interval_ms: Millis = PRODUCER_EXPIRY_INTERVAL_MS,
         retention_check_interval_ms: Millis = 300_000,
-        flush_scheduler_interval_ms: Millis = LONG_MAX,
         recovery_point_checkpoint_interval_ms: Millis = 60_000,
         high_watermark_checkpoint_interval_ms: Millis = 5_000,
         log_start_checkpoint_interval_ms: Millis = 60_000,
@@ -86,8 +85,8 @@ class LogManager:
     ) -> None:
         """`topic_config` gives the configuration of a topic's logs while loading; `defaults` serves without it.
 
-        `flush.ms` of a topic is kept whatever `flush_scheduler_interval_ms` says: by timers after `start_flush_timer`,
-        before and without it at the pace of `background`.
+        `flush.ms` of a topic is kept whatever `log.flush.scheduler.interval.ms` says: by timers after
+        `start_flush_timer`, before and without it at the pace of `background`.
         """
         self._fs = fs
         self._clock = clock

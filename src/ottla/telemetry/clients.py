@@ -39,7 +39,7 @@ Key = tuple[str, Attributes]
 class Pushed:
     """The metrics of one client, as of its last push."""
 
-    __slots__ = ("client", "client_id", "counters", "expires_s", "id", "left_out", "points", "pushed_s", "size")
+    __slots__ = ("client", "client_id", "counters", "expires_s", "id", "left_out", "points", "size")
 
     def __init__(self, instance: Instance) -> None:
         self.id = instance.id
@@ -52,7 +52,7 @@ class Pushed:
         self.left_out = 0
         self.size = 0
         """Bytes of memory."""
-        self.pushed_s = self.expires_s = 0.0
+        self.expires_s = 0.0
 
     def take(self, metrics: Metrics, instance: Instance) -> None:
         about = ("client_software_name", "client_software_version", "client_source_address")
@@ -228,7 +228,6 @@ class Clients:
         self.pushed_bytes -= found.size
         found.take(metrics, instance)
         self.pushed_bytes += found.size
-        found.pushed_s = now_s
         found.expires_s = now_s + max(EXPIRY_SECONDS_MIN, INTERVALS_REMEMBERED * instance.interval_s)
         self.pushed.move_to_end(instance.id)
         while self.pushed_bytes > PUSHED_BYTES_MAX:

@@ -40,7 +40,6 @@ from ottla.zookeeper.messages import (
     GetChildren,
     GetData,
     Multi,
-    RemoveWatches,
     Request,
     SetACL,
     SetData,
@@ -296,9 +295,6 @@ class ZooKeeper:
         """Tell `watcher` of every event of the path from now on; see `WatchedEvent` for what it misses."""
         mode = AddWatchMode.PERSISTENT_RECURSIVE if recursive else AddWatchMode.PERSISTENT
         await self.request(AddWatch(path, mode), watcher)
-
-    async def remove_watches(self, path: str) -> None:
-        await self.request(RemoveWatches(path))
 
     async def request(self, request: Request, watcher: Watcher | None = None) -> Any:
         prepared = self._session.prepare(request, watcher)

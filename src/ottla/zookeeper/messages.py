@@ -41,7 +41,6 @@ class Op(IntEnum):
     CHECK = 13
     MULTI = 14
     CREATE2 = 15
-    REMOVE_WATCHES = 18
     AUTH = 100
     SASL = 102
     SET_WATCHES2 = 105
@@ -115,9 +114,6 @@ class Stat(NamedTuple):
     data_length: int
     num_children: int
     pzxid: int
-
-
-STAT_BYTES: Final = 68
 
 
 def read_stat(reader: JuteReader) -> Stat:
@@ -379,20 +375,6 @@ class AddWatch(Request):
     def write(self, writer: JuteWriter) -> None:
         writer.string(self.path)
         writer.i32(self.mode)
-
-    def read(self, reader: JuteReader, chroot: str) -> None:
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveWatches(Request):
-    """Removes every watch of this session on the path."""
-
-    op = Op.REMOVE_WATCHES
-
-    def write(self, writer: JuteWriter) -> None:
-        writer.string(self.path)
-        writer.i32(3)  # WatcherType.Any
 
     def read(self, reader: JuteReader, chroot: str) -> None:
         return None

@@ -14,7 +14,6 @@ from ottla.zookeeper.messages import (
     Exists,
     GetChildren,
     GetData,
-    RemoveWatches,
     Request,
 )
 
@@ -89,11 +88,8 @@ class Watches:
         return sum(map(len, self._kinds))
 
     def answered(self, request: Request, code: int, watcher: Watcher | None) -> None:
-        """Keep the watch that a request has set, or drop those that it removed."""
-        if isinstance(request, RemoveWatches) and code == Code.OK:
-            for paths in self._kinds:
-                paths.pop(request.path, None)
-        elif watcher is not None and (kind := kind_of(request, code)) is not None:
+        """Keep the watch that a request has set."""
+        if watcher is not None and (kind := kind_of(request, code)) is not None:
             self._kinds[kind].setdefault(request.path, {})[watcher] = None
 
     def take(self, kind: EventType, path: str) -> list[Watcher]:

@@ -11,7 +11,7 @@ from ottla.cli.cluster.reassign import under_way
 from ottla.cli.exits import CommandFailed
 from ottla.cli.migrate.survey import KAFKA, OTTLA, Entry, Node, Partition, Quorum, Survey, Voter
 from ottla.errors import ErrorCode
-from ottla.metadata.features import KRAFT_VERSION, METADATA_VERSION
+from ottla.metadata.features import KRAFT_VERSION
 from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey
 
@@ -127,8 +127,6 @@ def _asked(node: Node, secured: Security | None) -> Node:
         return node
     try:
         entries = _configs(link, BROKER, [str(node.id)], None)[str(node.id)]
-        known = link.ask(ApiKey.API_VERSIONS, wire.WHO_ASKS)
-        levels = {each["name"]: each["max_version"] for each in known.get("supported_features") or ()}
         directories = link.ask(ApiKey.DESCRIBE_LOG_DIRS, {"topics": []})["results"] if node.is_broker else ()
     except (OSError, CommandFailed, LookupError, ValueError):
         return node
@@ -137,7 +135,6 @@ def _asked(node: Node, secured: Security | None) -> Node:
     return replace(
         node,
         kind=OTTLA if any(each["name"] == OWN_SETTING for each in entries) else KAFKA,
-        metadata_version_max=levels.get(METADATA_VERSION),
         settings={
             each["name"]: Entry(each["value"], each["config_source"] == STATIC_BROKER, bool(each["is_sensitive"]))
             for each in entries

@@ -38,8 +38,6 @@ class Node:
     fenced: bool = False
     kind: str | None = None
     """KAFKA or OTTLA; None where the node did not answer."""
-    metadata_version_max: int | None = None
-    """The newest `metadata.version` that its software supports."""
     settings: Mapping[str, Entry] | None = None
     """None where the node did not answer."""
     offline_directories: tuple[str, ...] = ()

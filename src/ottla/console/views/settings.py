@@ -12,7 +12,6 @@ from ottla.config.setting import Setting
 from ottla.console.brokers import ensure_none
 from ottla.protocol.messages import ApiKey
 
-STARTUP_SOURCE: Final = 4
 _TABLES: Final[Mapping[int, Mapping[str, Setting]]] = {TOPIC: definitions.TOPIC, BROKER: definitions.BROKER}
 
 

@@ -282,7 +282,3 @@ def _producer(at: Written, row: Mapping[str, Any], client: Client | None, pace: 
         address,
         None if pace is None else round(pace, 1),
     )
-
-
-def place_name(at: TopicPartition) -> str:
-    return f"{at.topic}-{at.partition}"

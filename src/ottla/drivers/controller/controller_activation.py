@@ -49,7 +49,6 @@ class ControllerActivation:
         """The epoch that this node leads; -1 while it leads none."""
         self._tasks: dict[asyncio.Task[None], None] = {}
         """One for each epoch that was led and is not yet done with; all but the last end by themselves."""
-        self.activations = 0
 
     def begin(self) -> None:
         """Follow the quorum's leadership from now on, when what is committed so far is published."""
@@ -87,7 +86,6 @@ class ControllerActivation:
             return
         controller = self._controller
         controller.activate()
-        self.activations += 1
         try:
             decisions = self._first_decisions(controller.image)
             await asyncio.gather(*(controller.submit(decide) for decide in decisions))

@@ -63,8 +63,6 @@ class MetadataFollower:
     ) -> None:
         self.refused: KafkaError | None = None
         """Why no controller lets this node follow (another cluster's id); None while one does or none was reached."""
-        self.fetches = 0
-        """Answers without an error, since the start."""
         self._node = node
         self._controllers = controllers
         settings = node.settings
@@ -227,7 +225,6 @@ class MetadataFollower:
     ) -> None:
         """An answer of the leader that is followed."""
         node = self._node
-        self.fetches += 1
         diverging, snapshot = answered.diverging_epoch, answered.snapshot_id
         if diverging.epoch >= 0:
             if diverging.end_offset < node.high_watermark:

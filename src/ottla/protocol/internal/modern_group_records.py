@@ -123,11 +123,3 @@ def epoch_of(value: bytes) -> int:
     if len(value) < 6:
         raise MalformedRecord(f"an epoch in {len(value)} bytes")
     return int(_INT.unpack_from(value, 2)[0])
-
-
-def member_state(value: bytes) -> tuple[int, int]:
-    """(epoch, state) of a member, from its current assignment. Raises MalformedRecord."""
-    epoch = epoch_of(value)
-    if len(value) < 11:
-        raise MalformedRecord(f"a current assignment of {len(value)} bytes")
-    return epoch, value[10]

@@ -20,7 +20,6 @@ from ottla.zookeeper.messages import (
     GetData,
     Multi,
     Op,
-    RemoveWatches,
     Request,
     SetACL,
     SetData,
@@ -103,8 +102,6 @@ def read_request(op: int, reader: JuteReader) -> Request:
         return SetACL(reader.string(), read_acls(reader), reader.i32())
     if op == Op.ADD_WATCH:
         return AddWatch(reader.string(), AddWatchMode(reader.i32()))
-    if op == Op.REMOVE_WATCHES:
-        return RemoveWatches(reader.string())
     if op != Op.MULTI:
         return _read_write(op, reader)
     ops: list[Write] = []
@@ -135,7 +132,7 @@ def read_answer(request: Request, tree: Tree) -> tuple[Code, bytes]:
     """What a server's copy says to a request that changes nothing."""
     node = tree.nodes.get(request.path)
     writer = JuteWriter()
-    if isinstance(request, AddWatch | RemoveWatches):
+    if isinstance(request, AddWatch):
         writer.i32(0)
         return Code.OK, bytes(writer.data)
     if node is None:

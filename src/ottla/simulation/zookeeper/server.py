@@ -37,7 +37,6 @@ from ottla.zookeeper.messages import (
     GetData,
     Multi,
     Op,
-    RemoveWatches,
     Request,
     SetACL,
     SetData,
@@ -337,10 +336,7 @@ def _for_each(request: Request, stats: list[Stat | None]) -> list[Stat | None]:
 def _watch(watched: _Watched, request: Request, code: Code) -> None:
     """Set the watch that a request asks for."""
     path = request.path
-    if isinstance(request, RemoveWatches):
-        for each in (watched.data, watched.child, watched.persistent, watched.recursive):
-            each.pop(path, None)
-    elif isinstance(request, AddWatch):
+    if isinstance(request, AddWatch):
         is_recursive = request.mode is AddWatchMode.PERSISTENT_RECURSIVE
         (watched.recursive if is_recursive else watched.persistent)[path] = None
     elif isinstance(request, GetChildren):

@@ -9,7 +9,7 @@ ProducerStateManager and ProducerAppendInfo. Snapshot files are in `producer_sna
 from __future__ import annotations
 
 import posixpath
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -536,10 +536,6 @@ class ProducerStateManager:
             strays.pop()
         for offset in strays:
             self._delete_snapshot(offset)
-
-    def delete_snapshots_before(self, offset: Offset) -> None:
-        for snapshot in self._snapshots[: bisect_left(self._snapshots, offset)]:
-            self._delete_snapshot(snapshot)
 
     def mark_snapshot_for_deletion(self, offset: Offset) -> str | None:
         """Rename the snapshot at `offset` to `.deleted`, as its segment is. Returns the path to remove later."""

@@ -52,7 +52,6 @@ class Damaged:
     next_offset: int
     """The offset that should begin here."""
     batches_behind: int = 0
-    records_behind: int = 0
     first_offset_behind: int = -1
     last_offset_behind: int = -1
 
@@ -60,7 +59,6 @@ class Damaged:
         if not self.batches_behind:
             self.first_offset_behind = header.base_offset
         self.batches_behind += 1
-        self.records_behind += header.count
         self.last_offset_behind = header.last_offset
 
     @property

@@ -26,7 +26,7 @@ PLAIN = {
 
 
 def node(number: int, **more: Any) -> Node:
-    values = {"kind": KAFKA, "metadata_version_max": 33, "settings": PLAIN, **more}
+    values = {"kind": KAFKA, "settings": PLAIN, **more}
     return Node(number, True, True, f"127.0.0.1:{number}", **values)
 
 
