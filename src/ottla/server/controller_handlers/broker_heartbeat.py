@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import run_yielding
-from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.decided import decided
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 @api(ApiKey.BROKER_HEARTBEAT, versions=(0, 2), needs=(cluster(Operation.CLUSTER_ACTION),))
 async def handle(context: RequestContext, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-    response: BrokerHeartbeatResponse = await decided(context, await run_yielding(plain_in_steps(request)))
+    response: BrokerHeartbeatResponse = await decided(context, request)
     watch = context.node.metadata.watch
     if watch is not None and context.session is not None:
         watch.heard(request.broker_id, request.broker_epoch, context.session)

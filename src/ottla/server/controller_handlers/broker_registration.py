@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import run_yielding
-from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.decided import decided
@@ -17,6 +17,5 @@ if TYPE_CHECKING:
 
 
 @api(ApiKey.BROKER_REGISTRATION, versions=(0, 4), needs=(cluster(Operation.CLUSTER_ACTION),))
-async def handle(context: RequestContext, request: BrokerRegistrationRequest) -> BrokerRegistrationResponse:
-    answer: BrokerRegistrationResponse = await decided(context, await run_yielding(plain_in_steps(request)))
-    return answer
+def handle(context: RequestContext, request: BrokerRegistrationRequest) -> Awaitable[BrokerRegistrationResponse]:
+    return decided(context, request)

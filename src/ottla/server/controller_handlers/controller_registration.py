@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import run_yielding
-from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.decided import decided
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 @api(ApiKey.CONTROLLER_REGISTRATION, versions=(0, 0), needs=(cluster(Operation.CLUSTER_ACTION),))
-async def handle(context: RequestContext, request: ControllerRegistrationRequest) -> ControllerRegistrationResponse:
-    answer: ControllerRegistrationResponse = await decided(context, await run_yielding(plain_in_steps(request)))
-    return answer
+def handle(
+    context: RequestContext, request: ControllerRegistrationRequest
+) -> Awaitable[ControllerRegistrationResponse]:
+    return decided(context, request)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla.drivers.controller.controller_channel import LocalControllerChannel, Requester
 from ottla.drivers.cooperative import run_yielding
-from ottla.protocol.messages import ApiKey
+from ottla.protocol.messages import ApiKey, plain_in_steps
 
 if TYPE_CHECKING:
     from ottla.server.api import RequestContext
@@ -53,6 +53,11 @@ async def to_controller(context: RequestContext, asked: Mapping[str, Any]) -> An
     if delay_ms and context.session is not None and context.session.quotas is not None:
         context.session.quotas.delayed_by_controller(context, delay_ms)
     return answer
+
+
+async def forwarded(context: RequestContext, request: Any) -> Any:
+    """The active controller's answer to a client's request as it came. Raises KafkaError."""
+    return await to_controller(context, await run_yielding(plain_in_steps(request)))
 
 
 def _requester(context: RequestContext) -> Requester:

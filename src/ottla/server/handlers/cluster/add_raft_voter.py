@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import run_yielding
 from ottla.drivers.quorum import quorum_changes
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.protocol.internal.quorum_records import VoterEndpoint
-from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.quorum.voters import ReplicaKey, voter
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
-from ottla.server.metadata.forwarding import forwards_quorum_request, has_other_cluster, to_controller
+from ottla.server.metadata.forwarding import forwarded, forwards_quorum_request, has_other_cluster
 from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
@@ -43,13 +42,8 @@ def asked_voter(node: Member, request: AddRaftVoterRequest | RemoveRaftVoterRequ
 @api(ApiKey.ADD_RAFT_VOTER, versions=(0, 1), needs=(cluster(Operation.ALTER, at_controller=True),), on_error=on_error)
 def handle(context: RequestContext, request: AddRaftVoterRequest) -> Awaitable[AddRaftVoterResponse]:
     if forwards_quorum_request(context):
-        return _forwarded(context, request)
+        return forwarded(context, request)
     return _change(context, request)
-
-
-async def _forwarded(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:
-    answer: AddRaftVoterResponse = await to_controller(context, await run_yielding(plain_in_steps(request)))
-    return answer
 
 
 async def _change(context: RequestContext, request: AddRaftVoterRequest) -> AddRaftVoterResponse:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import METADATA_TOPIC
-from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.quorum.leader import Replica
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
-from ottla.server.metadata.forwarding import forwards_quorum_request, to_controller
+from ottla.server.metadata.forwarding import forwarded, forwards_quorum_request
 from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def handle(
 
 async def _asked_of_leader(context: RequestContext, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
     try:
-        answer: DescribeQuorumResponse = await to_controller(context, await run_yielding(plain_in_steps(request)))
+        answer: DescribeQuorumResponse = await forwarded(context, request)
         return answer
     except KafkaError:
         if not context.node.metadata.quorum.is_leader:  # it has become that meanwhile

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from ottla.drivers.quorum import quorum_changes
 from ottla.errors import ErrorCode
-from ottla.protocol.messages import ApiKey, plain
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.handlers.cluster.add_raft_voter import asked_voter, on_error
-from ottla.server.metadata.forwarding import forwards_quorum_request, to_controller
+from ottla.server.metadata.forwarding import forwarded, forwards_quorum_request
 from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
@@ -27,13 +27,8 @@ if TYPE_CHECKING:
 )
 def handle(context: RequestContext, request: RemoveRaftVoterRequest) -> Awaitable[RemoveRaftVoterResponse]:
     if forwards_quorum_request(context):
-        return _forwarded(context, request)
+        return forwarded(context, request)
     return _change(context, request)
-
-
-async def _forwarded(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:
-    answer: RemoveRaftVoterResponse = await to_controller(context, plain(request))
-    return answer
 
 
 async def _change(context: RequestContext, request: RemoveRaftVoterRequest) -> RemoveRaftVoterResponse:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import run_yielding
-from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
-from ottla.server.metadata.forwarding import to_controller
+from ottla.server.metadata.forwarding import forwarded
 from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 @api(ApiKey.UPDATE_FEATURES, versions=(0, 2), needs=(cluster(Operation.ALTER, at_controller=True),))
 async def handle(context: RequestContext, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    answer: UpdateFeaturesResponse = await to_controller(context, await run_yielding(plain_in_steps(request)))
+    answer: UpdateFeaturesResponse = await forwarded(context, request)
     if context.api_version >= 2:
         answer.pop("results", None)
     if not answer.get("error_code"):  # a remote one may say why

@@ -5,15 +5,15 @@ Rows of the answer stand for themselves, one for each entity.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
-from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.connections.long_answers import RowsOf
-from ottla.server.metadata.forwarding import to_controller
+from ottla.server.metadata.forwarding import forwarded
 from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
@@ -39,6 +39,5 @@ def _on_error(
     needs=(cluster(Operation.ALTER_CONFIGS, at_controller=True),),
     on_error=_on_error,
 )
-async def handle(context: RequestContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    answer: AlterClientQuotasResponse = await to_controller(context, await run_yielding(plain_in_steps(request)))
-    return answer
+def handle(context: RequestContext, request: AlterClientQuotasRequest) -> Awaitable[AlterClientQuotasResponse]:
+    return forwarded(context, request)

@@ -6,15 +6,15 @@ each user.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
-from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.connections.long_answers import RowsOf
-from ottla.server.metadata.forwarding import to_controller
+from ottla.server.metadata.forwarding import forwarded
 from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ def _on_error(
     needs=(cluster(Operation.ALTER, at_controller=True),),
     on_error=_on_error,
 )
-async def handle(
+def handle(
     context: RequestContext, request: AlterUserScramCredentialsRequest
-) -> AlterUserScramCredentialsResponse:
-    answer: AlterUserScramCredentialsResponse = await to_controller(
-        context, await run_yielding(plain_in_steps(request))
-    )
-    return answer
+) -> Awaitable[AlterUserScramCredentialsResponse]:
+    return forwarded(context, request)

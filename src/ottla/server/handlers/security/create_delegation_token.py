@@ -6,15 +6,15 @@ here, once, and else only by DescribeDelegationToken.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from ottla.controller.tokens import not_created, principals_of
-from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, api
-from ottla.server.metadata.forwarding import to_controller
+from ottla.server.metadata.forwarding import forwarded
 from ottla.server.security.delegation_tokens import check_may_ask, may_create_for
 from ottla.server.security.permissions import Need
 
@@ -49,16 +49,13 @@ def _on_error(
     ),
     on_error=_on_error,
 )
-async def handle(
+def handle(
     context: RequestContext, request: received.CreateDelegationTokenRequest
-) -> sent.CreateDelegationTokenResponse:
+) -> Awaitable[sent.CreateDelegationTokenResponse]:
     check_may_ask(context)
     owner, _ = principals_of(_asked(request), context.principal)
     if not may_create_for(context, owner):
         raise KafkaError(ErrorCode.delegation_token_authorization_failed)
     if any(each.principal_type != "User" for each in request.renewers):
         raise KafkaError(ErrorCode.invalid_principal_type)
-    answer: sent.CreateDelegationTokenResponse = await to_controller(
-        context, await run_yielding(plain_in_steps(request))
-    )
-    return answer
+    return forwarded(context, request)

@@ -5,15 +5,15 @@ Needs ALTER on the cluster, which the node that decides checks. The answer has t
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import run_yielding
 from ottla.errors import KafkaError
-from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.connections.long_answers import RowsOf
-from ottla.server.metadata.forwarding import to_controller
+from ottla.server.metadata.forwarding import forwarded
 from ottla.server.security.acls import check_enabled
 from ottla.server.security.authorization import decides_here
 from ottla.server.security.permissions import cluster
@@ -29,8 +29,7 @@ def _on_error(context: RequestContext, request: DeleteAclsRequest, error: KafkaE
 
 
 @api(ApiKey.DELETE_ACLS, versions=(1, 3), needs=(cluster(Operation.ALTER, at_controller=True),), on_error=_on_error)
-async def handle(context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+def handle(context: RequestContext, request: DeleteAclsRequest) -> Awaitable[DeleteAclsResponse]:
     if decides_here(context.node):
         check_enabled(context)
-    answer: DeleteAclsResponse = await to_controller(context, await run_yielding(plain_in_steps(request)))
-    return answer
+    return forwarded(context, request)

@@ -6,13 +6,14 @@ with the token stay open until their sessions end.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from ottla.controller.tokens import NO_TIMESTAMP
 from ottla.errors import KafkaError
-from ottla.protocol.messages import ApiKey, plain
+from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, api
-from ottla.server.metadata.forwarding import to_controller
+from ottla.server.metadata.forwarding import forwarded
 from ottla.server.security.delegation_tokens import check_may_ask
 from ottla.server.security.permissions import Open
 
@@ -33,7 +34,6 @@ def _on_error(
     needs=Open("a token's owner and renewers may, and nobody else"),
     on_error=_on_error,
 )
-async def handle(context: RequestContext, request: ExpireDelegationTokenRequest) -> ExpireDelegationTokenResponse:
+def handle(context: RequestContext, request: ExpireDelegationTokenRequest) -> Awaitable[ExpireDelegationTokenResponse]:
     check_may_ask(context)
-    answer: ExpireDelegationTokenResponse = await to_controller(context, plain(request))
-    return answer
+    return forwarded(context, request)

@@ -5,13 +5,14 @@ No ACL is asked for: its owner and those who were named as renewers may, and nob
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from ottla.controller.tokens import NO_TIMESTAMP
 from ottla.errors import KafkaError
-from ottla.protocol.messages import ApiKey, plain
+from ottla.protocol.messages import ApiKey
 from ottla.server.api import RequestContext, api
-from ottla.server.metadata.forwarding import to_controller
+from ottla.server.metadata.forwarding import forwarded
 from ottla.server.security.delegation_tokens import check_may_ask
 from ottla.server.security.permissions import Open
 
@@ -32,7 +33,6 @@ def _on_error(
     needs=Open("a token's owner and renewers may, and nobody else"),
     on_error=_on_error,
 )
-async def handle(context: RequestContext, request: RenewDelegationTokenRequest) -> RenewDelegationTokenResponse:
+def handle(context: RequestContext, request: RenewDelegationTokenRequest) -> Awaitable[RenewDelegationTokenResponse]:
     check_may_ask(context)
-    answer: RenewDelegationTokenResponse = await to_controller(context, plain(request))
-    return answer
+    return forwarded(context, request)

@@ -8,15 +8,15 @@ showed a delegation token.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
-from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.connections.long_answers import RowsOf
-from ottla.server.metadata.forwarding import to_controller
+from ottla.server.metadata.forwarding import forwarded
 from ottla.server.security.delegation_tokens import may_ask
 from ottla.server.security.permissions import cluster
 
@@ -50,15 +50,12 @@ def _on_error(
     needs=(cluster(Operation.ALTER, at_controller=True),),
     on_error=_on_error,
 )
-async def handle(
+def handle(
     context: RequestContext, request: StoreUserScramCredentialsRequest
-) -> StoreUserScramCredentialsResponse:
+) -> Awaitable[StoreUserScramCredentialsResponse]:
     if not may_ask(context):
         raise KafkaError(ErrorCode.security_disabled, NOT_HERE)
     elsewhere = context.node.metadata.controller_versions
     if elsewhere and context.api_key not in elsewhere:
         raise KafkaError(ErrorCode.unsupported_version, "The active controller does not take stored credentials")
-    answer: StoreUserScramCredentialsResponse = await to_controller(
-        context, await run_yielding(plain_in_steps(request))
-    )
-    return answer
+    return forwarded(context, request)
