@@ -190,7 +190,7 @@ def test_a_handler_that_fails_shows_nothing_of_its_request(
         async with secured(tmp_path) as node:
             admin = await connect(node)
             await log_in(admin, "admin", "admin-secret")
-            monkeypatch.setattr(alter_user_scram_credentials, "to_controller", fails)
+            monkeypatch.setattr(alter_user_scram_credentials, "forwarded", fails)
             upsertion = {
                 "name": "ann",
                 "mechanism": 1,

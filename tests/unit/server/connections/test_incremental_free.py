@@ -249,7 +249,7 @@ def test_an_answer_that_a_handler_made_is_freed_in_steps(
         assert worst <= BLOCKS_MAX and rounds > 10, (worst, rounds)
 
     api.load(ApiKey.ALTER_CLIENT_QUOTAS)
-    monkeypatch.setattr("ottla.server.handlers.configs.alter_client_quotas.to_controller", controller)
+    monkeypatch.setattr("ottla.server.handlers.configs.alter_client_quotas.forwarded", controller)
     counted(tmp_path, test)
     assert not made
 
