@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ottla.simulation import guarantees
+from tools import guarantees
 from tools.pages import write_page
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from ottla.simulation import guarantees
 from ottla.simulation.checks.history import ACKS_ALL
-from ottla.simulation.guarantees import Configuration
+from tools import guarantees
+from tools.guarantees import Configuration
 from tools.guarantees_page import RESULTS
 
 SAFE = Configuration(ACKS_ALL, 2, is_unclean=False, is_flushed=True)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from ottla.config.topic_explained import Facts, explanation
-from ottla.simulation import guarantees
 from ottla.simulation.checks.history import ACKS_ALL
+from tools import guarantees
 from tools import guarantees_page as render
 
 ROOT = Path(__file__).resolve().parents[3]
