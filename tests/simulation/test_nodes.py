@@ -103,9 +103,9 @@ def play(kind: str, seeds: range, monkeypatch: Any) -> None:
     monkeypatch.setattr(quorum, "LONG_SECONDS", (60.0, 80.0))
     monkeypatch.setattr(cluster_faults, "TAKEN_OVER", 1.0)
     monkeypatch.setattr(cluster_faults, "ROTTEN", 1.0)
-    monkeypatch.setattr(transactions, "SECONDS", (8.0, 10.0))
-    monkeypatch.setattr(group_protocols, "SECONDS", (6.0, 8.0))
-    monkeypatch.setattr(security_run, "SECONDS", (6.0, 8.0))
+    monkeypatch.setattr(transactions.TransactionRun, "lasts_s", (8.0, 10.0))
+    monkeypatch.setattr(group_protocols.GroupRun, "lasts_s", (6.0, 8.0))
+    monkeypatch.setattr(security_run.SecurityRun, "lasts_s", (6.0, 8.0))
     counts: Counter[str] = Counter()
     traces = set()
     for seed in seeds:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ottla.simulation.checks.history import Key
 from ottla.simulation.clients.clients import Client
 from ottla.simulation.faults.cluster_faults import ClusterNemesis
-from ottla.simulation.world import World
+from ottla.simulation.world import Machine, World
 
 
 class AimedNemesis(ClusterNemesis):
@@ -33,8 +33,11 @@ class AimedNemesis(ClusterNemesis):
         leader = self._leader_of(key)
         if leader is None:
             return
-        self.machine = leader
-        self._says(f"of {self.what}: {leader.name}, which leads {key}")
+        await self._lose(leader, f"which leads {key}")
+
+    async def _lose(self, machine: Machine, which: str) -> None:
+        self.machine = machine
+        self._says(f"of {self.what}: {machine.name}, {which}")
         what = self.random.choice(
             (
                 self._kill,

@@ -48,6 +48,8 @@ ALWAYS = (
 
 
 class ApplicationRun(streams.StreamsRun):
+    always = ALWAYS
+
     def __init__(self, seed: int, kind: str = APPLICATIONS, plan: Plan | None = None) -> None:
         super().__init__(seed, kind, plan)
         random = self.random
@@ -302,10 +304,3 @@ class ApplicationRun(streams.StreamsRun):
         self._silence(member)
         member.process.members.remove(member)
         return others
-
-    def missed(self) -> list[str]:
-        counts = self.counts()
-        missed = [f"the run met no {each}" for each in ALWAYS if not counts[each]]
-        if self.plan.replicas > 1 and not counts["leaders elected"]:
-            missed.append("the run met no change of leader")
-        return missed

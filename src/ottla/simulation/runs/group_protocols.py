@@ -18,7 +18,7 @@ from ottla.coordinator.partitioning import partition_for
 from ottla.errors import ErrorCode
 from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 from ottla.protocol.messages import ApiKey
-from ottla.simulation.checks.history import ACKS_ALL, Key
+from ottla.simulation.checks.history import Key
 from ottla.simulation.clients import consumer_members, share_members
 from ottla.simulation.clients.clients import Client, Consumer, Producer
 from ottla.simulation.clients.consumer_members import SESSION_MS, WORK, ConsumerGroup, ConsumerMember
@@ -26,12 +26,9 @@ from ottla.simulation.clients.dead_letters import DeadReader
 from ottla.simulation.clients.share_members import DEAD, JOBS, Jobs, ShareMember
 from ottla.simulation.clients.wire import Disconnected, Wire
 from ottla.simulation.faults.aimed_faults import AimedNemesis
-from ottla.simulation.faults.faults import Nemesis
-from ottla.simulation.runs.quorum import Plan, QuorumRun
+from ottla.simulation.runs.quorum import AimedRun, Plan
 
 GROUPS = "groups"
-
-SECONDS = 8.0, 16.0
 
 WORKERS, SHARERS = "workers", "sharers"
 """The groups."""
@@ -57,7 +54,26 @@ ALWAYS = (
 )  # fmt: skip
 
 
-class GroupRun(QuorumRun):
+class GroupNemesis(AimedNemesis):
+    """Aims at the coordinator of a group, the keeper of share state or the holder of the records."""
+
+    what = "groups"
+
+    def aim(self) -> Key:
+        number = self.random.randrange(LOG_PARTITIONS)
+        keys = [
+            (OFFSETS_TOPIC, partition_for(WORKERS, LOG_PARTITIONS)),
+            (OFFSETS_TOPIC, partition_for(SHARERS, LOG_PARTITIONS)),
+            (SHARE_STATE_TOPIC, number),
+            (SHARE_STATE_TOPIC, number),
+            (JOBS, self.random.randrange(PARTITIONS)),
+        ]
+        return self.random.choice(keys)
+
+
+class GroupRun(AimedRun):
+    nemesis = GroupNemesis
+    always: tuple[str, ...] = ALWAYS
     topics: tuple[str, ...] = (WORK, JOBS, DEAD)
     watched: tuple[str, ...] = (JOBS,)
     sharer = ShareMember
@@ -74,22 +90,6 @@ class GroupRun(QuorumRun):
         super().__init__(seed, kind, plan, fsynced=True)
         self.group = ConsumerGroup(WORKERS)
         self.jobs = Jobs(SHARERS, self._leads)
-
-    def make_plan(self) -> Plan:
-        random = self.random
-        brokers = random.choice((1, 2, 3, 3, 3))
-        controllers = min(brokers - 1 + brokers % 2, random.choice((1, 3)))
-        replicas = min(brokers, random.choice((2, 3, 3)))
-        return Plan(
-            controllers,
-            brokers,
-            random.random() < 0.7,
-            replicas,
-            random.choice((1, 2)) if replicas > 1 else 1,
-            ACKS_ALL,
-            is_unclean=False,
-            seconds=random.uniform(*SECONDS),
-        )
 
     def more_settings(self) -> dict[str, str]:
         found = {
@@ -154,11 +154,6 @@ class GroupRun(QuorumRun):
 
     def _member(self, name: str) -> ConsumerMember:
         return ConsumerMember(self.world, self.history, name, self.servers, self.group)
-
-    def make_nemesis(self) -> Nemesis:
-        nemesis = GroupNemesis(self.world, self.clients, self.plan.seconds, self.voters, self.servers)
-        nemesis.must_elect = self.plan.replicas > 1
-        return nemesis
 
     def _leads(self, host: str, key: Key) -> bool:
         topic = None if self.invariants.image is None else self.invariants.image.topic(key[0])
@@ -257,33 +252,9 @@ class GroupRun(QuorumRun):
             await asyncio.sleep(0.2)
         last.stopping = True
 
-    def missed(self) -> list[str]:
-        counts = self.counts()
-        missed = [f"the run met no {each}" for each in ALWAYS if not counts[each]]
-        if self.plan.replicas > 1 and not counts["leaders elected"]:
-            missed.append("the run met no change of leader")
-        return missed
-
 
 class Employer(Producer):
     """Writes no faster than jobs are done."""
 
     async def pause(self, seconds: float) -> None:
         await super().pause(8 * seconds)
-
-
-class GroupNemesis(AimedNemesis):
-    """Aims at the coordinator of a group, the keeper of share state or the holder of the records."""
-
-    what = "groups"
-
-    def aim(self) -> Key:
-        number = self.random.randrange(LOG_PARTITIONS)
-        keys = [
-            (OFFSETS_TOPIC, partition_for(WORKERS, LOG_PARTITIONS)),
-            (OFFSETS_TOPIC, partition_for(SHARERS, LOG_PARTITIONS)),
-            (SHARE_STATE_TOPIC, number),
-            (SHARE_STATE_TOPIC, number),
-            (JOBS, self.random.randrange(PARTITIONS)),
-        ]
-        return self.random.choice(keys)

@@ -21,6 +21,7 @@ from ottla.simulation.clients.bumping import BumpingProducer
 from ottla.simulation.clients.clients import Client, Consumer, Producer
 from ottla.simulation.clients.groups import COMMITTER, TOPIC, Committer, Group, Member
 from ottla.simulation.clients.trimmer import TRIMMED, Trimmer
+from ottla.simulation.faults.aimed_faults import AimedNemesis
 from ottla.simulation.faults.cluster_faults import ClusterNemesis
 from ottla.simulation.faults.faults import Nemesis
 from ottla.simulation.runs.single import QUIET_SECONDS_MAX, Run
@@ -267,4 +268,42 @@ class QuorumRun(Run):
             missed.append("the run met no change of voters")
         if self.plan.has_two_disks and self.plan.replicas > 1 and not counts["in the second directory"]:
             missed.append("the run met no log in the second directory")
+        return missed
+
+
+class AimedRun(QuorumRun):
+    """A run of a small cluster, whose faults are aimed at the nodes that it is about."""
+
+    nemesis: type[AimedNemesis]
+    always: tuple[str, ...]
+    """What has to have happened in every run."""
+    lasts_s = 8.0, 16.0
+    """For how long things break."""
+
+    def make_plan(self) -> Plan:
+        random = self.random
+        brokers = random.choice((1, 2, 3, 3, 3))
+        controllers = min(brokers - 1 + brokers % 2, random.choice((1, 3)))
+        replicas = min(brokers, random.choice((2, 3, 3)))
+        return Plan(
+            controllers,
+            brokers,
+            random.random() < 0.7,
+            replicas,
+            random.choice((1, 2)) if replicas > 1 else 1,
+            ACKS_ALL,
+            is_unclean=False,
+            seconds=random.uniform(*self.lasts_s),
+        )
+
+    def make_nemesis(self) -> Nemesis:
+        nemesis = self.nemesis(self.world, self.clients, self.plan.seconds, self.voters, self.servers)
+        nemesis.must_elect = self.plan.replicas > 1
+        return nemesis
+
+    def missed(self) -> list[str]:
+        counts = self.counts()
+        missed = [f"the run met no {each}" for each in self.always if not counts[each]]
+        if self.plan.replicas > 1 and not counts["leaders elected"]:
+            missed.append("the run met no change of leader")
         return missed

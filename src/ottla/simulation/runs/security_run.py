@@ -29,13 +29,10 @@ from ottla.simulation.clients.security_clients import (
 )
 from ottla.simulation.clients.wire import Wire
 from ottla.simulation.faults.aimed_faults import AimedNemesis
-from ottla.simulation.faults.faults import Nemesis
-from ottla.simulation.runs.quorum import Plan, QuorumRun
+from ottla.simulation.runs.quorum import AimedRun, Plan
 from ottla.simulation.world import Machine
 
 SECURITY = "security"
-
-SECONDS = 8.0, 16.0
 
 SEEN_SECONDS_MAX = 20.0
 """With all faults healed every broker has every change within this."""
@@ -47,7 +44,30 @@ ALWAYS = ("security changes", "logins", "logins refused", "logins by tokens", "a
           "fault")  # fmt: skip
 
 
-class SecurityRun(QuorumRun):
+class SecurityNemesis(AimedNemesis):
+    """Aims at the active controller, and at brokers that then are far behind."""
+
+    what = "security"
+
+    def aim(self) -> Key:
+        return PROBED, 0
+
+    async def _of_leader(self) -> None:
+        leaders = [each for each in self.voters if each.node is not None and each.node.metadata.quorum.is_leader]
+        if not leaders or self.random.random() < 0.3:
+            await self._left_behind()
+            return
+        await self._lose(leaders[-1], "which is the active controller")
+
+    async def _left_behind(self) -> None:
+        """A broker that hears nothing of the controllers, but of clients."""
+        self.machine = self.random.choice(self.brokers)
+        self._says(f"of {self.what}: {self.machine.name} is left behind")
+        await self._isolated()
+
+
+class SecurityRun(AimedRun):
+    nemesis = SecurityNemesis
     topics = (TOPIC, PROBED)
 
     def __init__(self, seed: int, kind: str = SECURITY, plan: Plan | None = None) -> None:
@@ -70,7 +90,7 @@ class SecurityRun(QuorumRun):
             1,
             ACKS_ALL,
             is_unclean=False,
-            seconds=random.uniform(*SECONDS),
+            seconds=random.uniform(*self.lasts_s),
         )
 
     def more_settings(self) -> dict[str, str]:
@@ -117,11 +137,6 @@ class SecurityRun(QuorumRun):
             ),
             Producer(world, history, "p-idem", servers, (TOPIC, 0), idempotent=True, in_flight=2),
         ]
-
-    def make_nemesis(self) -> Nemesis:
-        nemesis = SecurityNemesis(self.world, self.clients, self.plan.seconds, self.voters, self.servers)
-        nemesis.must_elect = self.plan.replicas > 1
-        return nemesis
 
     async def main(self) -> None:
         before = sasl_listeners.random_bytes
@@ -189,39 +204,3 @@ def _is_password(image: MetadataImage, user: str, number: int) -> bool:
     if number:
         return has_password(image, user, number)
     return not any(name == user for name, _ in image.scram_credentials)
-
-
-class SecurityNemesis(AimedNemesis):
-    """Aims at the active controller, and at brokers that then are far behind."""
-
-    what = "security"
-
-    def aim(self) -> Key:
-        return PROBED, 0
-
-    async def _of_leader(self) -> None:
-        leaders = [each for each in self.voters if each.node is not None and each.node.metadata.quorum.is_leader]
-        if not leaders or self.random.random() < 0.3:
-            await self._left_behind()
-            return
-        self.machine = leaders[-1]
-        self._says(f"of {self.what}: {self.machine.name}, which is the active controller")
-        what = self.random.choice(
-            (
-                self._kill,
-                self._kill_at_await,
-                self._kill_at_await,
-                self._power_at_await,
-                self._kill_at_disk,
-                self._pause,
-                self._isolated,
-                self._between_leaders,
-            )
-        )
-        await what()
-
-    async def _left_behind(self) -> None:
-        """A broker that hears nothing of the controllers, but of clients."""
-        self.machine = self.random.choice(self.brokers)
-        self._says(f"of {self.what}: {self.machine.name} is left behind")
-        await self._isolated()

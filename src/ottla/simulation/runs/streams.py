@@ -23,7 +23,6 @@ from ottla.simulation.clients.clients import Client
 from ottla.simulation.clients.consumer_members import HEARTBEAT_MS, PARTITIONS, SESSION_MS, WORK
 from ottla.simulation.clients.streams_members import StreamsMember, topology
 from ottla.simulation.clients.wire import Disconnected, Wire
-from ottla.simulation.faults.faults import Nemesis
 from ottla.simulation.runs.group_protocols import (
     BALANCED_SECONDS_MAX,
     LOG_PARTITIONS,
@@ -44,7 +43,16 @@ ALWAYS = (
 )  # fmt: skip
 
 
+class StreamsNemesis(GroupNemesis):
+    """Aims at the coordinator."""
+
+    def aim(self) -> Key:
+        return OFFSETS_TOPIC, partition_for(WORKERS, LOG_PARTITIONS)
+
+
 class StreamsRun(GroupRun):
+    nemesis = StreamsNemesis
+    always: tuple[str, ...] = ALWAYS
     topics = (WORK,)
     watched = ()
 
@@ -73,11 +81,6 @@ class StreamsRun(GroupRun):
 
     def _member(self, name: str) -> StreamsMember:
         return StreamsMember(self.world, self.history, name, self.servers, self.group)
-
-    def make_nemesis(self) -> Nemesis:
-        nemesis = StreamsNemesis(self.world, self.clients, self.plan.seconds, self.voters, self.servers)
-        nemesis.must_elect = self.plan.replicas > 1
-        return nemesis
 
     async def check(self) -> None:
         await self.settle()
@@ -230,20 +233,6 @@ class StreamsRun(GroupRun):
         for each in group["members"]:
             del each["task_offsets"], each["task_end_offsets"]
         return {name: group[name] for name in ("group_epoch", "assignment_epoch", "members")}
-
-    def missed(self) -> list[str]:
-        counts = self.counts()
-        missed = [f"the run met no {each}" for each in ALWAYS if not counts[each]]
-        if self.plan.replicas > 1 and not counts["leaders elected"]:
-            missed.append("the run met no change of leader")
-        return missed
-
-
-class StreamsNemesis(GroupNemesis):
-    """Aims at the coordinator."""
-
-    def aim(self) -> Key:
-        return OFFSETS_TOPIC, partition_for(WORKERS, LOG_PARTITIONS)
 
 
 def _passing(error: int) -> ErrorCode:

@@ -15,20 +15,17 @@ from typing import TypeVar
 
 from ottla.coordinator.partitioning import partition_for
 from ottla.model import OFFSETS_TOPIC, TRANSACTION_TOPIC
-from ottla.simulation.checks.history import ACKS_ALL, Key
+from ottla.simulation.checks.history import Key
 from ottla.simulation.checks.transaction_history import TransactionHistory
 from ottla.simulation.clients.clients import Client
 from ottla.simulation.clients.copiers import COPIERS, COPIES, LISTS, PARTITIONS, CommittedReader, Copier, Writer
 from ottla.simulation.clients.transactional import LOG_PARTITIONS, TIMEOUT_MS, Transactional
 from ottla.simulation.faults.aimed_faults import AimedNemesis
-from ottla.simulation.faults.faults import Nemesis
-from ottla.simulation.runs.quorum import Plan, QuorumRun
+from ottla.simulation.runs.quorum import AimedRun, Plan
 
 TRANSACTIONS = "transactions"
 
 T = TypeVar("T", bound=Transactional)
-
-SECONDS = 8.0, 16.0
 
 STABLE_SECONDS_MAX = 20.0
 """After the last client is done, every partition is stable within this: a transaction that nobody ends is aborted
@@ -43,29 +40,31 @@ ALWAYS = (
 )  # fmt: skip
 
 
-class TransactionRun(QuorumRun):
+class TransactionNemesis(AimedNemesis):
+    """Aims at nodes that coordinate a transaction or hold its records more often than at others."""
+
+    what = "transactions"
+
+    def aim(self) -> Key:
+        owner = self.random.choice(("writer-1", "writer-2", "copier-0", "copier-1"))
+        keys = [
+            (TRANSACTION_TOPIC, partition_for(owner, LOG_PARTITIONS)),
+            (TRANSACTION_TOPIC, partition_for(owner, LOG_PARTITIONS)),
+            (OFFSETS_TOPIC, partition_for(COPIERS, LOG_PARTITIONS)),
+            (LISTS, self.random.randrange(PARTITIONS)),
+        ]
+        return self.random.choice(keys)
+
+
+class TransactionRun(AimedRun):
+    nemesis = TransactionNemesis
+    always = ALWAYS
     topics = (LISTS, COPIES)
     watched = (LISTS, COPIES)
 
     def __init__(self, seed: int, kind: str = TRANSACTIONS, plan: Plan | None = None) -> None:
         super().__init__(seed, kind, plan, fsynced=True)
         self.transaction_history = TransactionHistory(self.world)
-
-    def make_plan(self) -> Plan:
-        random = self.random
-        brokers = random.choice((1, 2, 3, 3, 3))
-        controllers = min(brokers - 1 + brokers % 2, random.choice((1, 3)))
-        replicas = min(brokers, random.choice((2, 3, 3)))
-        return Plan(
-            controllers,
-            brokers,
-            random.random() < 0.7,
-            replicas,
-            random.choice((1, 2)) if replicas > 1 else 1,
-            ACKS_ALL,
-            is_unclean=False,
-            seconds=random.uniform(*SECONDS),
-        )
 
     def more_settings(self) -> dict[str, str]:
         return {
@@ -103,11 +102,6 @@ class TransactionRun(QuorumRun):
 
     def reader(self, name: str, key: Key) -> CommittedReader:
         return CommittedReader(self.world, self.history, name, self.servers, self.transaction_history, key)
-
-    def make_nemesis(self) -> Nemesis:
-        nemesis = TransactionNemesis(self.world, self.clients, self.plan.seconds, self.voters, self.servers)
-        nemesis.must_elect = self.plan.replicas > 1
-        return nemesis
 
     async def check(self) -> None:
         world = self.world
@@ -152,26 +146,3 @@ class TransactionRun(QuorumRun):
 
     def counts(self) -> Counter[str]:
         return super().counts() + self.transaction_history.counts
-
-    def missed(self) -> list[str]:
-        counts = self.counts()
-        missed = [f"the run met no {each}" for each in ALWAYS if not counts[each]]
-        if self.plan.replicas > 1 and not counts["leaders elected"]:
-            missed.append("the run met no change of leader")
-        return missed
-
-
-class TransactionNemesis(AimedNemesis):
-    """Aims at nodes that coordinate a transaction or hold its records more often than at others."""
-
-    what = "transactions"
-
-    def aim(self) -> Key:
-        owner = self.random.choice(("writer-1", "writer-2", "copier-0", "copier-1"))
-        keys = [
-            (TRANSACTION_TOPIC, partition_for(owner, LOG_PARTITIONS)),
-            (TRANSACTION_TOPIC, partition_for(owner, LOG_PARTITIONS)),
-            (OFFSETS_TOPIC, partition_for(COPIERS, LOG_PARTITIONS)),
-            (LISTS, self.random.randrange(PARTITIONS)),
-        ]
-        return self.random.choice(keys)
