@@ -192,7 +192,7 @@ class Request:
         writer.string(self.path)
 
     def read(self, reader: JuteReader, chroot: str) -> Any:
-        """The result, from the answer's bytes."""
+        """The result, from the answer's bytes; None where the answer has none."""
 
 
 def add_chroot(chroot: str, path: str) -> str:
@@ -253,16 +253,19 @@ class Create(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class Delete(Request):
+class Versioned(Request):
+    """A request for a node that must have this version."""
+
     version: int = ANY_VERSION
-    op = Op.DELETE
 
     def write(self, writer: JuteWriter) -> None:
         writer.string(self.path)
         writer.i32(self.version)
 
-    def read(self, reader: JuteReader, chroot: str) -> None:
-        return None
+
+@dataclass(frozen=True, slots=True)
+class Delete(Versioned):
+    op = Op.DELETE
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,54 +284,42 @@ class SetData(Request):
 
 
 @dataclass(frozen=True, slots=True)
-class Check(Request):
+class Check(Versioned):
     """Part of a `multi`: the node must exist and have this version."""
 
-    version: int = ANY_VERSION
     op = Op.CHECK
-
-    def write(self, writer: JuteWriter) -> None:
-        writer.string(self.path)
-        writer.i32(self.version)
-
-    def read(self, reader: JuteReader, chroot: str) -> None:
-        return None
 
 
 @dataclass(frozen=True, slots=True)
-class GetData(Request):
+class Watching(Request):
+    """A request that may leave a watch."""
+
     watch: bool = False
-    op = Op.GET_DATA
 
     def write(self, writer: JuteWriter) -> None:
         writer.string(self.path)
         writer.flag(self.watch)
+
+
+@dataclass(frozen=True, slots=True)
+class GetData(Watching):
+    op = Op.GET_DATA
 
     def read(self, reader: JuteReader, chroot: str) -> Data:
         return Data(reader.buffer() or b"", read_stat(reader))
 
 
 @dataclass(frozen=True, slots=True)
-class Exists(Request):
-    watch: bool = False
+class Exists(Watching):
     op = Op.EXISTS
-
-    def write(self, writer: JuteWriter) -> None:
-        writer.string(self.path)
-        writer.flag(self.watch)
 
     def read(self, reader: JuteReader, chroot: str) -> Stat:
         return read_stat(reader)
 
 
 @dataclass(frozen=True, slots=True)
-class GetChildren(Request):
-    watch: bool = False
+class GetChildren(Watching):
     op = Op.GET_CHILDREN2
-
-    def write(self, writer: JuteWriter) -> None:
-        writer.string(self.path)
-        writer.flag(self.watch)
 
     def read(self, reader: JuteReader, chroot: str) -> Children:
         return Children(reader.vector(reader.string, 4), read_stat(reader))
@@ -375,9 +366,6 @@ class AddWatch(Request):
     def write(self, writer: JuteWriter) -> None:
         writer.string(self.path)
         writer.i32(self.mode)
-
-    def read(self, reader: JuteReader, chroot: str) -> None:
-        return None
 
 
 Write = Create | Delete | SetData | Check

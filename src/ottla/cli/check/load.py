@@ -100,14 +100,14 @@ class Load:
     def end_writing(self) -> None:
         """Stop sending, and wait for the records sent, at most as long as records wait for an acknowledgement."""
         self._stop_writing.set()
-        _join(self._writing, DELIVERY_MS_MAX / 1000 + 5)
+        join(self._writing, DELIVERY_MS_MAX / 1000 + 5)
         with self._lock:
             for number in self._last_ack_s:
                 self._note_gap(number, time.monotonic())
 
     def end_reading(self) -> None:
         self._stop_reading.set()
-        _join(self._reading, REQUEST_MS_MAX / 1000 + 5)
+        join(self._reading, REQUEST_MS_MAX / 1000 + 5)
 
     # Producers
 
@@ -327,7 +327,8 @@ def record_of(run: str, offset: int, value: bytes | None) -> Record:
     return Record(offset, -1, -1)
 
 
-def _join(threads: list[threading.Thread], limit_s: float) -> None:
+def join(threads: list[threading.Thread], limit_s: float) -> None:
+    """Wait for all of them, so long at most."""
     deadline = time.monotonic() + limit_s
     for each in threads:
         each.join(max(0.0, deadline - time.monotonic()))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ottla.cli.check.load import REQUEST_MS_MAX, RETRY_S, quiet
+from ottla.cli.check.load import REQUEST_MS_MAX, RETRY_S, join, quiet
 from ottla.histories.transactions import History, Seen, Transaction, Value
 
 if TYPE_CHECKING:
@@ -94,11 +94,11 @@ class Load:
     def end_writing(self, limit_s: float) -> None:
         """No transaction begins any more; those that are open are ended, or left to the coordinator after `limit_s`."""
         self.stop_writing.set()
-        _join(self._writing, limit_s)
+        join(self._writing, limit_s)
 
     def end_reading(self) -> None:
         self.stop_reading.set()
-        _join(self._reading, REQUEST_MS_MAX / 1000 + 5)
+        join(self._reading, REQUEST_MS_MAX / 1000 + 5)
 
     # What is written down
 
@@ -367,9 +367,3 @@ def value_of(run: str, message: Any) -> Value:
         with suppress(ValueError):
             return Value(*place, int(parts[2]), int(parts[3]))
     return Value(*place, -1, -1)
-
-
-def _join(threads: list[threading.Thread], limit_s: float) -> None:
-    deadline = time.monotonic() + limit_s
-    for each in threads:
-        each.join(max(0.0, deadline - time.monotonic()))
