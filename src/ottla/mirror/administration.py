@@ -12,7 +12,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.mirror.carrying import ACLS, BROKER_CONFIGS, QUOTAS, READ_ACLS, USERS, Belongings, Change, Entity
 from ottla.mirror.credentials import number_of
 from ottla.protocol.messages import ApiKey
-from ottla.security.acls import Binding
+from ottla.security.acls import AclFilter, Binding, described
 
 BROKER: Final = 4
 DYNAMIC_DEFAULT: Final = 3
@@ -20,11 +20,6 @@ DYNAMIC_DEFAULT: Final = 3
 SET, DELETE = 0, 1
 TYPES: Final = ("user", "client-id", "ip")
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-ANY: Final = 1
-_ANY_ACL: Final = {
-    "resource_type_filter": ANY, "resource_name_filter": None, "pattern_type_filter": ANY, "principal_filter": None,
-    "host_filter": None, "operation": ANY, "permission_type": ANY,
-}  # fmt: skip
 AT_ONCE: Final = 500
 """ACLs, or users, of one request."""
 SOFTWARE: Final = "ottla-mirror"
@@ -82,23 +77,11 @@ class Administration:
 
     def _acls(self) -> frozenset[Binding] | None:
         """None where there is no authorizer."""
-        answer = self._client.ask_any(ApiKey.DESCRIBE_ACLS, _ANY_ACL)
+        answer = self._client.ask_any(ApiKey.DESCRIBE_ACLS, AclFilter().asked())
         if answer["error_code"] == ErrorCode.security_disabled:
             return None
         _ensure_none(answer, "ACLs")
-        return frozenset(
-            Binding(
-                resource["resource_type"],
-                resource["resource_name"],
-                resource["pattern_type"],
-                acl["principal"],
-                acl["host"],
-                acl["operation"],
-                acl["permission_type"],
-            )
-            for resource in answer["resources"]
-            for acl in resource["acls"]
-        )
+        return frozenset(described(answer))
 
     def _quotas(self) -> dict[Entity, dict[str, float]]:
         answer = self._client.ask_any(ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False})
@@ -151,7 +134,8 @@ class Administration:
             failures += _refused(part, answer["results"])
         for begin in range(0, len(old), AT_ONCE):
             part = old[begin : begin + AT_ONCE]
-            answer = self._client.ask_any(ApiKey.DELETE_ACLS, {"filters": [_filter(each.subject) for each in part]})
+            filters = [AclFilter(*each.subject).asked() for each in part]  # each matches this ACL only
+            answer = self._client.ask_any(ApiKey.DELETE_ACLS, {"filters": filters})
             failures += _refused(part, answer["filter_results"])
         if quotas := [each for each in todo if each.kind == "quota"]:
             entries = [_quota(each) for each in quotas]
@@ -216,19 +200,6 @@ def _creation(acl: Binding) -> dict[str, Any]:
         "resource_pattern_type": acl.pattern_type,
         "principal": acl.principal,
         "host": acl.host,
-        "operation": acl.operation,
-        "permission_type": acl.permission_type,
-    }
-
-
-def _filter(acl: Binding) -> dict[str, Any]:
-    """A filter that matches this ACL only."""
-    return {
-        "resource_type_filter": acl.resource_type,
-        "resource_name_filter": acl.resource_name,
-        "pattern_type_filter": acl.pattern_type,
-        "principal_filter": acl.principal,
-        "host_filter": acl.host,
         "operation": acl.operation,
         "permission_type": acl.permission_type,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from ottla.client.cluster import Cluster
@@ -15,7 +15,7 @@ from ottla.config.server import ServerConfig
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.logs import fields
 from ottla.protocol.messages import ApiKey
-from ottla.security.acls import Acl, AclFilter, Binding, ResourceType
+from ottla.security.acls import Acl, AclFilter, Binding, ResourceType, described
 from ottla.security.authorizer import Authorizer
 from ottla.server.security.acls import DecisionLog
 
@@ -68,19 +68,7 @@ class Rules:
         """None where the cluster has no authorizer."""
         found: set[Binding] = set()
         for kind in _KINDS:
-            wanted = AclFilter(resource_type=kind)
-            answer = self._cluster.ask_any(
-                ApiKey.DESCRIBE_ACLS,
-                {
-                    "resource_type_filter": wanted.resource_type,
-                    "resource_name_filter": None,
-                    "pattern_type_filter": wanted.pattern_type,
-                    "principal_filter": None,
-                    "host_filter": None,
-                    "operation": wanted.operation,
-                    "permission_type": wanted.permission_type,
-                },
-            )
+            answer = self._cluster.ask_any(ApiKey.DESCRIBE_ACLS, AclFilter(resource_type=kind).asked())
             code = ErrorCode(answer["error_code"])
             if code is ErrorCode.security_disabled:
                 return None
@@ -91,7 +79,7 @@ class Rules:
                 )
             if code is not ErrorCode.none:
                 raise OttlaError(f"the cluster does not tell its ACLs: {code.name.upper()}")
-            found.update(_bindings(answer))
+            found.update(described(answer))
         return frozenset(found)
 
     def _take(self, found: frozenset[Binding] | None) -> None:
@@ -107,19 +95,3 @@ class Rules:
         made.apply(acls, {})
         made.ready = True
         self.authorizer, self._known = made, found
-
-
-def _bindings(answer: Any) -> set[Binding]:
-    return {
-        Binding(
-            resource["resource_type"],
-            resource["resource_name"],
-            resource["pattern_type"],
-            acl["principal"],
-            acl["host"],
-            acl["operation"],
-            acl["permission_type"],
-        )
-        for resource in answer["resources"]
-        for acl in resource["acls"]
-    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 CLUSTER_NAME: Final = "kafka-cluster"
 """The only name of a resource of type CLUSTER."""
@@ -135,6 +135,23 @@ def binding(acl: Acl) -> Binding:
     )
 
 
+def described(answer: Mapping[str, Any]) -> list[Binding]:
+    """The ACLs in an answer to DescribeAcls."""
+    return [
+        Binding(
+            resource["resource_type"],
+            resource["resource_name"],
+            resource["pattern_type"],
+            acl["principal"],
+            acl["host"],
+            acl["operation"],
+            acl["permission_type"],
+        )
+        for resource in answer["resources"]
+        for acl in resource["acls"]
+    ]
+
+
 def shown(acl: Acl) -> str:
     """An ACL as Kafka's `StandardAcl.toString` writes it."""
     return (
@@ -172,6 +189,18 @@ class AclFilter(NamedTuple):
             and self.pattern_type in (PatternType.LITERAL, PatternType.PREFIXED)
             and ResourceType.ANY not in (self.resource_type, self.operation, self.permission_type)
         )
+
+    def asked(self) -> dict[str, Any]:
+        """The filter as DescribeAcls and DeleteAcls have it."""
+        return {
+            "resource_type_filter": self.resource_type,
+            "resource_name_filter": self.resource_name,
+            "pattern_type_filter": self.pattern_type,
+            "principal_filter": self.principal,
+            "host_filter": self.host,
+            "operation": self.operation,
+            "permission_type": self.permission_type,
+        }
 
     def matches(self, acl: Acl) -> bool:
         return (

@@ -6,9 +6,9 @@ A name may hold a `/`: it is all that follows the type, and its parts are znodes
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from ottla.security.acls import Operation, PatternType, Permission, ResourceType
+from ottla.security.acls import Binding, Operation, PatternType, Permission, ResourceType
 from ottla.znodes.tree import BadZnode, Children, Tree, Znode, fields_of, to_json
 
 LITERAL_ACLS: Final = "/kafka-acl"
@@ -31,37 +31,12 @@ _OPERATION_NAMES = {number: name for name, number in _OPERATIONS.items()}
 _PERMISSION_NAMES = {number: name for name, number in _PERMISSIONS.items()}
 
 
-class Acl(NamedTuple):
-    """All of an ACL but an id, in the order of `acl_content`."""
-
-    resource_type: int
-    resource_name: str
-    pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
-
-
-def acl_of(record: Any) -> Acl:
-    """The ACL of a record."""
-    return Acl(
-        record.resource_type,
-        record.resource_name,
-        record.pattern_type,
-        record.principal,
-        record.host,
-        record.operation,
-        record.permission_type,
-    )
-
-
 def acl_path(resource_type: int, pattern_type: int, name: str) -> str:
     root = LITERAL_ACLS if pattern_type == PatternType.LITERAL else PREFIXED_ACLS
     return f"{root}/{_RESOURCE_NAMES[resource_type]}/{name}"
 
 
-def decode_acls(path: str, data: bytes, resource_type: int, pattern_type: int, name: str) -> list[Acl]:
+def decode_acls(path: str, data: bytes, resource_type: int, pattern_type: int, name: str) -> list[Binding]:
     """Raises BadZnode."""
     fields = fields_of(path, data)
     fields.version(1)
@@ -73,11 +48,11 @@ def decode_acls(path: str, data: bytes, resource_type: int, pattern_type: int, n
         principal = each.text("principal")
         if ":" not in principal:
             raise BadZnode(path, f"has an ACL whose principal is {principal!r}")
-        found.append(Acl(resource_type, name, pattern_type, principal, each.text("host"), operation, permission))
+        found.append(Binding(resource_type, name, pattern_type, principal, each.text("host"), operation, permission))
     return found
 
 
-def encode_acls(acls: Iterable[Acl]) -> bytes:
+def encode_acls(acls: Iterable[Binding]) -> bytes:
     return to_json(
         {
             "version": 1,

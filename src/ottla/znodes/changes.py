@@ -23,7 +23,7 @@ from ottla.metadata.image import (
     PartitionRegistration,
     TopicImage,
 )
-from ottla.security.acls import Operation
+from ottla.security.acls import Binding, Operation, binding
 from ottla.znodes import acls, cluster, configs, topics
 from ottla.znodes.tree import DEFAULT_NAME, sanitized
 
@@ -227,7 +227,7 @@ def _entities(delta: MetadataDelta, image: MetadataImage) -> Iterator[Change]:
 
 def _acls(delta: MetadataDelta, image: MetadataImage) -> Iterator[Change | None]:
     """A None for each ACL that is looked at."""
-    wanted: dict[str, list[acls.Acl]] = {}
+    wanted: dict[str, list[Binding]] = {}
     parents: dict[str, None] = {}
     for acl_id, acl in delta.acls.items():
         record = delta.base.acls.get(acl_id) if acl is None else acl
@@ -236,7 +236,7 @@ def _acls(delta: MetadataDelta, image: MetadataImage) -> Iterator[Change | None]
     for record in image.acls.values() if wanted else ():
         path = acls.acl_path(record.resource_type, record.pattern_type, record.resource_name)
         if path in wanted:
-            wanted[path].append(acls.acl_of(record))
+            wanted[path].append(binding(record))
         for at in range(len(path)):
             if path[at] == "/" and path[:at] in wanted:
                 parents[path[:at]] = None

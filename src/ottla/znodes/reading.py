@@ -14,8 +14,9 @@ from ottla.metadata.image import NO_LEADER, ConfigResourceType, MetadataImage
 from ottla.metadata.replay import replay
 from ottla.model import TopicId, uuid_to_base64
 from ottla.protocol.internal import metadata_records as r
+from ottla.security.acls import Binding
 from ottla.znodes import cluster, configs
-from ottla.znodes.acls import Acl, decode_acls, read_acls
+from ottla.znodes.acls import decode_acls, read_acls
 from ottla.znodes.findings import Findings
 from ottla.znodes.passwords import WrongSecret, decrypted, is_encrypted
 from ottla.znodes.topics import TOPICS, PartitionState, TopicZnode, decode_state, decode_topic, state_path, topic_path
@@ -55,7 +56,7 @@ class ZnodeCluster:
     """By broker id, `` for all brokers; passwords are decrypted."""
     quotas: dict[configs.Entity, dict[str, float]] = field(default_factory=dict)
     credentials: list[r.UserScramCredentialRecord] = field(default_factory=list)
-    acls: list[Acl] = field(default_factory=list)
+    acls: list[Binding] = field(default_factory=list)
     tokens: list[r.DelegationTokenRecord] = field(default_factory=list)
     features: dict[str, int] = field(default_factory=dict)
     next_producer_id: int = 0

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.protocol.internal import metadata_records as r
-from ottla.security.acls import PatternType
+from ottla.security.acls import Binding, PatternType, binding
 from ottla.znodes import acls, configs
 from ottla.znodes.passwords import WrongSecret, decrypted, is_encrypted
 from ottla.znodes.reading import made_up_id
@@ -113,10 +113,10 @@ def _acls(image: MetadataImage, path: str, data: bytes, seed: bytes) -> Iterator
     root = acls.LITERAL_ACLS if pattern == PatternType.LITERAL else acls.PREFIXED_ACLS
     kind, _, name = path[len(root) + 1 :].partition("/")
     wanted = set(acls.decode_acls(path, data, acls.RESOURCES[kind], pattern, name)) if data else set()
-    known: dict[acls.Acl, UUID] = {}
+    known: dict[Binding, UUID] = {}
     for acl_id, record in image.acls.items():
         if acls.acl_path(record.resource_type, record.pattern_type, record.resource_name) == path:
-            known[acls.acl_of(record)] = acl_id
+            known[binding(record)] = acl_id
     for acl in sorted(wanted - known.keys()):
         yield r.AccessControlEntryRecord(made_up_id(seed, "acl", *acl), *acl)
     for acl in sorted(known.keys() - wanted):

@@ -9,7 +9,7 @@ from typing import Any
 from ottla.config.definitions import is_sensitive
 from ottla.metadata import features
 from ottla.metadata.image import ConfigResourceType, MetadataImage
-from ottla.security.acls import Operation
+from ottla.security.acls import Binding, Operation, binding
 from ottla.znodes import acls, cluster, configs, topics
 from ottla.znodes.findings import Findings
 from ottla.znodes.tree import DEFAULT_NAME, Znode, is_path
@@ -116,7 +116,7 @@ class Writer:
             yield configs.entity_path(entity), znode
 
     def _acls(self) -> Iterator[tuple[str, Znode]]:
-        by_path: dict[str, list[acls.Acl]] = {}
+        by_path: dict[str, list[Binding]] = {}
         for record in self.image.acls.values():
             path = acls.acl_path(record.resource_type, record.pattern_type, record.resource_name)
             if record.operation == Operation.TWO_PHASE_COMMIT:
@@ -125,7 +125,7 @@ class Writer:
             if "/" in record.host:
                 self.findings.lose(path, f"an ACL of {record.principal} for the network {record.host}")
                 continue
-            by_path.setdefault(path, []).append(acls.acl_of(record))
+            by_path.setdefault(path, []).append(binding(record))
         for path, found in sorted(by_path.items()):
             yield path, Znode(acls.encode_acls(found))
 

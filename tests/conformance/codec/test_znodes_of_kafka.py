@@ -17,7 +17,7 @@ import pytest
 
 from ottla.model import uuid_from_base64, uuid_to_base64
 from ottla.protocol.internal import metadata_records as r
-from ottla.security.acls import Operation, PatternType, Permission, ResourceType
+from ottla.security.acls import Binding, Operation, PatternType, Permission, ResourceType
 from ottla.znodes import acls, cluster, configs, passwords, topics
 from ottla.znodes.checking import decode_migration
 from ottla.znodes.reading import made_up_id
@@ -179,7 +179,7 @@ def _acls(random: Random) -> Row:
     operations = [each for each in Operation if Operation.ANY < each <= Operation.DESCRIBE_TOKENS]
     found = sorted(
         {
-            acls.Acl(
+            Binding(
                 ResourceType.TOPIC,
                 "t",
                 PatternType.LITERAL,
@@ -192,7 +192,7 @@ def _acls(random: Random) -> Row:
         }
     )
 
-    def shown(rows: list[acls.Acl]) -> Any:
+    def shown(rows: list[Binding]) -> Any:
         return sorted(
             [each.principal, each.host, Operation(each.operation).name, Permission(each.permission_type).name]
             for each in rows

@@ -34,6 +34,7 @@ from ottla.security.acls import (
     PatternType,
     Permission,
     ResourceType,
+    described,
 )
 from ottla.security.explained import Resource, as_json, explained, sentence, word_of
 
@@ -225,19 +226,7 @@ def _matching(bootstrap: str, filters: Sequence[AclFilter]) -> list[Binding]:
 
 
 def _removed(bootstrap: str, filters: Sequence[AclFilter]) -> list[Binding]:
-    rows = [
-        {
-            "resource_type_filter": each.resource_type,
-            "resource_name_filter": each.resource_name,
-            "pattern_type_filter": each.pattern_type,
-            "principal_filter": each.principal,
-            "host_filter": each.host,
-            "operation": each.operation,
-            "permission_type": each.permission_type,
-        }
-        for each in filters
-    ]
-    results = wire.ask(bootstrap, ApiKey.DELETE_ACLS, {"filters": rows})["filter_results"]
+    results = wire.ask(bootstrap, ApiKey.DELETE_ACLS, {"filters": [each.asked() for each in filters]})["filter_results"]
     for result in results:
         if result["error_code"]:
             raise CommandFailed(f"the ACLs could not be removed: {_why(result)}", FAILED)
@@ -295,31 +284,10 @@ def explain(
 
 def acls(bootstrap: str, wanted: AclFilter) -> list[Binding]:
     """The cluster's ACLs that a filter matches. Raises CommandFailed."""
-    values: dict[str, Any] = {
-        "resource_type_filter": wanted.resource_type,
-        "resource_name_filter": wanted.resource_name,
-        "pattern_type_filter": wanted.pattern_type,
-        "principal_filter": wanted.principal,
-        "host_filter": wanted.host,
-        "operation": wanted.operation,
-        "permission_type": wanted.permission_type,
-    }
-    answer = wire.ask(bootstrap, ApiKey.DESCRIBE_ACLS, values)
+    answer = wire.ask(bootstrap, ApiKey.DESCRIBE_ACLS, wanted.asked())
     if answer["error_code"]:
         raise CommandFailed(f"the ACLs are not shown: {_why(answer)}", FAILED)
-    return [
-        Binding(
-            resource["resource_type"],
-            resource["resource_name"],
-            resource["pattern_type"],
-            acl["principal"],
-            acl["host"],
-            acl["operation"],
-            acl["permission_type"],
-        )
-        for resource in answer["resources"]
-        for acl in resource["acls"]
-    ]
+    return described(answer)
 
 
 def _why(row: Any) -> str:

@@ -11,20 +11,22 @@ from ottla.config.authorizer import is_principal
 from ottla.config.explained import BROKER
 from ottla.console.asking import Asking, Invalid
 from ottla.console.brokers import NodeAway, ensure_none
+from ottla.console.views.security import NoAuthorizer, asked_acls
 from ottla.console.views.settings import resource
-from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,
     WILDCARD,
     Acl,
+    AclFilter,
     Binding,
     Operation,
     PatternType,
     Permission,
     ResourceType,
     binding,
+    described,
 )
 from ottla.security.denials import denial_of
 from ottla.security.explained import KINDS, SETTINGS, WORDS, Resource, explained, sentence, word_of
@@ -32,7 +34,6 @@ from ottla.security.explained import KINDS, SETTINGS, WORDS, Resource, explained
 OPERATIONS: Final[Mapping[str, Operation]] = {
     each.name.lower().replace("_", "-"): each for each in Operation if each > Operation.ANY
 }
-_ANY: Final = 1
 _OTHERS_MAX: Final = 20
 
 
@@ -91,7 +92,7 @@ def rights(asking: Asking) -> RightsPage:
     place = Resource(kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else name)
     try:
         covering = _covering(asking, place)
-    except _NoAuthorizer:
+    except NoAuthorizer:
         because = "the cluster has no authorizer: every user may do everything"
         return replace(blank, is_asked=True, may=True, sentence=f"{principal} may {word} {place}", because=because)
     unknown: dict[str, str | None] = {"super.users": None}
@@ -172,38 +173,9 @@ def _decider(acl: Acl) -> DecidingAcl:
     return DecidingAcl(acl.principal, permission, word_of(acl.operation), kind, acl.resource_name, pattern, acl.host)
 
 
-class _NoAuthorizer(Exception):
-    """The cluster has none, so that there are no ACLs."""
-
-
 def _covering(asking: Asking, place: Resource) -> list[Binding]:
     """The ACLs that match the resource. Raises KafkaError, OSError."""
-    values = {
-        "resource_type_filter": place.kind,
-        "resource_name_filter": place.name,
-        "pattern_type_filter": PatternType.MATCH,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": _ANY,
-        "permission_type": _ANY,
-    }
-    answer = asking.brokers.ask_any(ApiKey.DESCRIBE_ACLS, values)
-    if answer["error_code"] == ErrorCode.security_disabled:
-        raise _NoAuthorizer
-    ensure_none(ApiKey.DESCRIBE_ACLS, answer)
-    return [
-        Binding(
-            row["resource_type"],
-            row["resource_name"],
-            row["pattern_type"],
-            acl["principal"],
-            acl["host"],
-            acl["operation"],
-            acl["permission_type"],
-        )
-        for row in answer["resources"]
-        for acl in row["acls"]
-    ]
+    return described(asked_acls(asking, AclFilter(place.kind, place.name, PatternType.MATCH)))
 
 
 def _settings(asking: Asking) -> dict[str, str | None]:

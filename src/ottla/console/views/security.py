@@ -11,10 +11,9 @@ from ottla.console.brokers import ensure_none
 from ottla.console.views.paging import Paging, paged
 from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
-from ottla.security.acls import Operation, PatternType, ResourceType
+from ottla.security.acls import AclFilter, Operation, PatternType, ResourceType
 
 _MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-_ANY: Final = 1
 DEFAULT: Final = "(default)"
 """In place of a name: all that have no quota of their own."""
 
@@ -63,7 +62,7 @@ def security(asking: Asking) -> SecurityPage:
     acls: list[AclRow] | None
     try:
         acls = asking.attempt("acls", lambda: _acls(asking), None)
-    except _NoAuthorizer:
+    except NoAuthorizer:
         has_authorizer, acls = False, []
     found = [each for each in acls or () if wanted in f"{each.principal} {each.name} {each.resource}".lower()]
     page, paging = paged(found, asking.number("page"), len(acls or ()))
@@ -76,7 +75,7 @@ def security(asking: Asking) -> SecurityPage:
     )
 
 
-class _NoAuthorizer(Exception):
+class NoAuthorizer(Exception):
     """The cluster has none, so that there are no ACLs."""
 
 
@@ -94,20 +93,17 @@ def _users(asking: Asking) -> list[UserRow]:
     return sorted(rows, key=lambda each: each.name)
 
 
-def _acls(asking: Asking) -> list[AclRow]:
-    values = {
-        "resource_type_filter": _ANY,
-        "resource_name_filter": None,
-        "pattern_type_filter": _ANY,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": _ANY,
-        "permission_type": _ANY,
-    }
-    answer = asking.brokers.ask_any(ApiKey.DESCRIBE_ACLS, values)
+def asked_acls(asking: Asking, wanted: AclFilter) -> dict[str, Any]:
+    """The answer to DescribeAcls. Raises NoAuthorizer, KafkaError, OSError."""
+    answer = asking.brokers.ask_any(ApiKey.DESCRIBE_ACLS, wanted.asked())
     if answer["error_code"] == ErrorCode.security_disabled:
-        raise _NoAuthorizer
+        raise NoAuthorizer
     ensure_none(ApiKey.DESCRIBE_ACLS, answer)
+    return answer
+
+
+def _acls(asking: Asking) -> list[AclRow]:
+    answer = asked_acls(asking, AclFilter())
     rows = [acl_of(resource, each) for resource in answer["resources"] for each in resource["acls"]]
     return sorted(rows, key=lambda each: (each.principal, each.resource, each.name, each.operation, each.permission))
 
