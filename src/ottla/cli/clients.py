@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -166,13 +167,10 @@ def _brokers(bootstrap: str, node: int | None) -> list[Member]:
 def _ask(broker: Member, key: ApiKey, values: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of one broker. Raises CommandFailed, MISUSED for one that has no such API."""
     try:
-        link = wire.Link(broker.address)
-        try:
+        with closing(wire.Link(broker.address)) as link:
             if link.version_max(key) < 0:
                 raise CommandFailed(f"broker {broker.id} is not Ottla, or an older one", MISUSED)
             answer = link.ask(key, values)
-        finally:
-            link.close()
     except OSError as error:
         raise wire.no_answer(f"broker {broker.id} at {broker.address}", broker.address, error) from error
     wire.ensure_none(answer, f"broker {broker.id}")

@@ -8,6 +8,7 @@ of all brokers, and its Python client keeps only one value of a name that is set
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli import client_security
@@ -168,11 +169,8 @@ def ask(
     failure: str | None = None
     for address in [bootstrap] if isinstance(bootstrap, NodeAddress) else addresses(bootstrap):
         try:
-            link = Link(address, timeout_s, secured)
-            try:
+            with closing(Link(address, timeout_s, secured)) as link:
                 return link.ask(key, values)
-            finally:
-                link.close()
         except OtherNode as error:
             raise no_answer(address, address, error) from error
         except OSError as error:

@@ -72,11 +72,10 @@ class Remote:
 
     @contextlib.contextmanager
     def _client(self) -> Iterator[Client]:
-        cluster = Client(ClientConfig(parse_addresses(self.bootstrap), "ottla-mirror", security=self.security))
-        try:
+        with contextlib.closing(
+            Client(ClientConfig(parse_addresses(self.bootstrap), "ottla-mirror", security=self.security))
+        ) as cluster:
             yield cluster
-        finally:
-            cluster.close()
 
     def configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
         """Settings of each topic itself, without defaults."""

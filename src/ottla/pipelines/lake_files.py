@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,18 +63,12 @@ class Files:
             raise OSError(f"{path} cannot be renamed to {target}")
 
     def read(self, path: str) -> str:
-        stream = self._system.open(self._path(path))
-        try:
+        with closing(self._system.open(self._path(path))) as stream:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
 
     def create(self, path: str, text: str) -> None:
         """There in whole or not at all. Raises FileExistsError, OSError."""
         draft = f"{path}.draft"
-        stream = self._system.create(self._path(draft), True)
-        try:
+        with closing(self._system.create(self._path(draft), True)) as stream:
             stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
         self.move(draft, path)

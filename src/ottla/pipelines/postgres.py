@@ -16,6 +16,7 @@ value; of a record without a value the record's key, as In writes it.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import cast
 
 import psycopg
@@ -111,8 +112,5 @@ def _bury(job: Job, upserts: Upserts, batch: DataFrame) -> None:
 
 
 def _topic_id(job: Job, topic: str) -> str:
-    topics = job.topics()
-    try:
+    with closing(job.topics()) as topics:
         return topics.id(topic)
-    finally:
-        topics.close()

@@ -14,6 +14,7 @@ this creates it; else keys say where records go.
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
@@ -55,15 +56,12 @@ def build(job: Job) -> None:
 
 def _partitions(job: Job, setting: str = "input") -> int:
     """How many the topic has; `output` is made like `input` where it is missing."""
-    topics = job.topics()
-    try:
+    with closing(job.topics()) as topics:
         count = topics.partitions(job.topic("input"))
         if setting == "input":
             return count
         job.ensure_topic(job["output"], count)
         return topics.partitions(job["output"])
-    finally:
-        topics.close()
 
 
 def _moment(job: Job, setting: str) -> datetime | None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ottla.client.security import Security
@@ -144,11 +144,8 @@ def flag(options: Mapping[str, str], name: str, default: bool) -> bool:
 
 @contextmanager
 def _registry(options: Mapping[str, str]) -> Iterator[Registry]:
-    registry = Registry.of_options(options)
-    try:
+    with closing(Registry.of_options(options)) as registry:
         yield registry
-    finally:
-        registry.close()
 
 
 def _register(registry: Registry, subject: str, schema: Schema) -> int:

@@ -170,11 +170,8 @@ def _slice(query: Query, cluster: Cluster, topic: str, read: Read) -> Slice:
 
     def since(numbers: list[int], timestamp_ms: int) -> Mapping[int, int]:
         wanted = {TopicPartition(topic, number): timestamp_ms for number in numbers}
-        own = Cluster(cluster.config)  # DuckDB asks from a thread of its own
-        try:
+        with contextlib.closing(Cluster(cluster.config)) as own:
             return {at.partition: known.offset for at, known in own.offsets(wanted).items()}
-        finally:
-            own.close()
 
     if query.start == "last":
         starts = {number: max(first, ends[number] - query.last) for number, first in starts.items()}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from threading import Event
 
@@ -331,8 +331,7 @@ class _Reading:
         wanted = self._count
         left = {at: start for at, start in self.starts.items() if wanted is not None or start < self.ends[at]}
         found: list[Record] = []
-        fetcher = AssignedFetcher(self._cluster, left, read_committed=self._read_committed)
-        try:
+        with closing(AssignedFetcher(self._cluster, left, read_committed=self._read_committed)) as fetcher:
             while fetcher.positions and (wanted is None or len(found) < wanted):
                 fetcher.send()
                 seconds = self._patience.seconds()
@@ -346,8 +345,6 @@ class _Reading:
                     raise error
                 if wanted is None:
                     self._drop_read(fetcher)
-        finally:
-            fetcher.close()
         found.sort(key=lambda record: (record.partition, record.offset))
         return found if wanted is None else found[:wanted]
 

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 from cyclopts import Parameter
@@ -209,8 +210,7 @@ def _commit_ends(plan: Plan, history: History, group: str) -> Any:
     """Again while the coordinator is only just being found. Raises KafkaException."""
     from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-    consumer = Consumer({**quiet(plan.client), "group.id": group, "enable.auto.commit": False})
-    try:
+    with closing(Consumer({**quiet(plan.client), "group.id": group, "enable.auto.commit": False})) as consumer:
         if not history.starts:
             history.starts = {
                 number: end_offset(consumer, plan.topic, number, NO_PROGRESS_S) for number in range(plan.partitions)
@@ -225,8 +225,6 @@ def _commit_ends(plan: Plan, history: History, group: str) -> Any:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(RETRY_S)
-    finally:
-        consumer.close()
 
 
 def _read_log(plan: Plan, history: History) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -125,11 +126,8 @@ def check(plan: Plan, seconds: float, *, fresh: bool) -> Outcome:
 def _ends(plan: Plan) -> dict[int, int]:
     from confluent_kafka import Consumer
 
-    consumer: Consumer = Consumer(consumer_settings(plan, f"{plan.topic}-{plan.run}"))
-    try:
+    with closing(Consumer(consumer_settings(plan, f"{plan.topic}-{plan.run}"))) as consumer:
         return {number: end_offset(consumer, plan.topic, number, STABLE_S) for number in range(plan.partitions)}
-    finally:
-        consumer.close()
 
 
 def _read_log(plan: Plan, history: History) -> None:

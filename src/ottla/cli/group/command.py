@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -79,11 +80,8 @@ def describe(
         return _print_topologies(list(dict.fromkeys(names)), bootstrap, json=json)
     client = admin_client(bootstrap)
     found = groups(bootstrap, client, list(dict.fromkeys(names)))
-    ages = Ages(bootstrap)
-    try:
+    with closing(Ages(bootstrap)) as ages:
         ages.add(found)
-    finally:
-        ages.close()
     if json:
         print_json([group.as_json() for group in found])
         return OK

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any, NamedTuple
 
 from ottla.cli import wire
@@ -140,8 +141,7 @@ def _coordinators(bootstrap: str, names: Sequence[str], failures: list[CommandFa
 def _answers(address: str, names: Sequence[str], failures: list[CommandFailed]) -> dict[str, Answer]:
     """The answers of one coordinator about its groups. Raises OSError and CommandFailed."""
     wanted = [{"group_id": name, "topics": None} for name in names]
-    link = wire.Link(address)
-    try:
+    with closing(wire.Link(address)) as link:
         described = _by_group(
             link.ask(ApiKey.DESCRIBE_GROUPS, {"groups": names, "include_authorized_operations": False}), names
         )
@@ -149,8 +149,6 @@ def _answers(address: str, names: Sequence[str], failures: list[CommandFailed]) 
         newer = _newer_groups(link, [name for name in names if described[name]["group_state"] == DEAD])
         of_share_groups = [name for name, (kind, _) in newer.items() if kind == SHARE]
         shared = group_shares.offsets(link, of_share_groups) if of_share_groups else {}
-    finally:
-        link.close()
     found = {}
     for name in names:
         group_type, row = newer.get(name, (CLASSIC, described[name]))

@@ -6,6 +6,7 @@ of Ottla have one of their own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ottla.cli import client_security, wire
@@ -120,15 +121,12 @@ def in_flight(bootstrap: str, groups: Sequence[str]) -> dict[tuple[str, str, int
 def _led(address: str, groups: Sequence[str], known: Security) -> Sequence[Mapping[str, Any]]:
     """What a broker leads; nothing of one that does not answer, or is none of Ottla."""
     try:
-        link = wire.Link(address, ASK_TIMEOUT_S, known)
-        try:
+        with closing(wire.Link(address, ASK_TIMEOUT_S, known)) as link:
             if link.version_max(ApiKey.DESCRIBE_SHARE_PARTITIONS) < 0:
                 return ()
             found: Sequence[Mapping[str, Any]] = link.ask(ApiKey.DESCRIBE_SHARE_PARTITIONS, {"groups": groups})[
                 "partitions"
             ]
             return found
-        finally:
-            link.close()
     except (OSError, CommandFailed):
         return ()

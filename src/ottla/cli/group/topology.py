@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any, Final
 
 from ottla.cli import wire
@@ -25,8 +26,7 @@ def descriptions(bootstrap: str, names: Sequence[str]) -> dict[str, Row]:
     """By group; `subtopologies` and `global_stores` as in the message. Raises CommandFailed for a group without one."""
     found: dict[str, Row] = {}
     for address, theirs in coordinators_of(bootstrap, names).items():
-        link = wire.Link(address)
-        try:
+        with closing(wire.Link(address)) as link:
             if link.version_max(ApiKey.STREAMS_GROUP_DESCRIBE) < 1:
                 raise CommandFailed(f"{address} is older than topology descriptions, which came with Kafka 4.4", FAILED)
             asked = {
@@ -36,8 +36,6 @@ def descriptions(bootstrap: str, names: Sequence[str]) -> dict[str, Row]:
             }
             for row in link.ask(ApiKey.STREAMS_GROUP_DESCRIBE, asked, 1)["groups"]:
                 found[row["group_id"]] = _description(row)
-        finally:
-            link.close()
     return {name: found[name] for name in names}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from contextlib import closing
 from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
@@ -136,13 +137,10 @@ def _dump_batches(
 
 def _walk_snapshot(fs: FileSystem, path: str, show: OnBatch) -> Scan:
     """A snapshot's offsets count from 0, whatever offset its name ends at."""
-    file = fs.open(path, read_only=True)
-    try:
+    with closing(fs.open(path, read_only=True)) as file:
         scan = Scan(file.size())
         for batch in walk(file, scan, 0, deep=True):
             show(batch)
-    finally:
-        file.close()
     return scan
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -50,16 +51,13 @@ class IndexFile(NamedTuple):
 
 def read_index(fs: FileSystem, path: str) -> IndexFile:
     """Read up to the first stretch of zeros: a broker keeps 10 MB files for a handful of entries."""
-    file = fs.open(path, read_only=True)
-    try:
+    with closing(fs.open(path, read_only=True)) as file:
         size = file.size()
         parts: list[bytes] = []
         while chunk := file.pread(_CHUNK_BYTES, len(parts) * _CHUNK_BYTES):
             if chunk.count(0) == len(chunk):
                 break
             parts.append(chunk)
-    finally:
-        file.close()
     return IndexFile(b"".join(parts), size)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from ottla.cli.log import indexes
@@ -53,8 +54,7 @@ def check_segment(
     fs: FileSystem, path: str, base_offset: int, *, deep: bool, on_batch: OnBatch | None = None
 ) -> Segment:
     """Walk the log at `path` and hold its indexes against it. Raises OSError where a file cannot be read."""
-    file = fs.open(path, read_only=True)
-    try:
+    with closing(fs.open(path, read_only=True)) as file:
         scan = Scan(file.size())
         segment = Segment(base_offset, path, scan)
         checks = _index_checks(fs, segment)
@@ -63,8 +63,6 @@ def check_segment(
                 check.feed(batch)
             if on_batch is not None:
                 on_batch(batch)
-    finally:
-        file.close()
     segment.problems += [Problem(path, text + _behind(scan, text)) for text in scan.problems]
     for index_path, check in checks.items():
         segment.problems += [Problem(index_path, text) for text in check.finish()]

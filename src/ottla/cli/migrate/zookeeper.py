@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -102,11 +103,8 @@ def zookeeper(
         work = partial(_verify, nodes=nodes, secrets=secrets, json=json)
     else:
         work = partial(_rollback, nodes=nodes, secrets=secrets, accept_loss=accept_loss, json=json)
-    access = _access(zookeeper_config)
-    try:
+    with closing(_access(zookeeper_config)) as access:
         return asyncio.run(_connected(connect, access, work))
-    finally:
-        access.close()
 
 
 def _load(path: str) -> ServerConfig:

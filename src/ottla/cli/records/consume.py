@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -128,8 +129,7 @@ def _read(reader: Reader, starts: dict[int, int], stops: dict[int, int] | None, 
         total = count if total is None else min(count, total)
     if total == 0:
         return
-    batches = reader.read(starts, stops)
-    try:
+    with closing(reader.read(starts, stops)) as batches:
         for records in shown(batches, "consuming", total, len) if output_leaves_the_terminal() else batches:
             if not records:
                 _flush()  # nothing at hand: let the reader see what there is
@@ -140,8 +140,6 @@ def _read(reader: Reader, starts: dict[int, int], stops: dict[int, int] | None, 
                 count -= len(part)
                 if not count:
                     return
-    finally:
-        batches.close()
 
 
 def _form(form: str | None, as_json: bool, values_only: bool) -> str | None:

@@ -54,12 +54,9 @@ def connected(url: str) -> Iterator[Registry]:
         from ottla.schemas.client import Registry
     except ImportError as error:
         raise CommandFailed(f"{error.name} is not installed: pip install 'ottla[registry]'") from error
-    with complaints():
-        registry = Registry.of_options(carried(of_client(url), client_security.current()), RETRY_S)
-        try:
-            yield registry
-        finally:
-            registry.close()
+    options = carried(of_client(url), client_security.current())
+    with complaints(), contextlib.closing(Registry.of_options(options, RETRY_S)) as registry:
+        yield registry
 
 
 def of_client(url: str) -> dict[str, str]:

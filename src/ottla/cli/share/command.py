@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
@@ -77,11 +78,8 @@ def describe(
     """
     found = _shared(bootstrap, list(dict.fromkeys(names)))
     dead = dead_topics(bootstrap, [each.name for each in found])
-    ages = Ages(bootstrap)
-    try:
+    with closing(Ages(bootstrap)) as ages:
         ages.add(found)
-    finally:
-        ages.close()
     if json:
         print_json([each.as_json() | {"dead_letters": dead[each.name].as_json()} for each in found])
         return OK

@@ -96,17 +96,13 @@ def _lost_letters(bootstrap: str, metadata: Mapping[str, Any], groups: Sequence[
     CommandFailed where security forbids a connection."""
     found: dict[str, list[Lost]] = {}
     for node, address in sorted(wire.broker_addresses(metadata).items()):
-        with contextlib.suppress(OSError):
-            link = wire.Link(address)
-            try:
-                if link.version_max(ApiKey.DESCRIBE_LOST_LETTERS) < 0:
-                    continue
-                for row in link.ask(ApiKey.DESCRIBE_LOST_LETTERS, {"groups": groups})["groups"]:
-                    place = f"{row['topic']}-{row['partition']}@{row['first_offset']}"
-                    lost = Lost(node, place, row["timestamp_ms"], row["message"])
-                    found.setdefault(row["group_id"], []).append(lost)
-            finally:
-                link.close()
+        with contextlib.suppress(OSError), contextlib.closing(wire.Link(address)) as link:
+            if link.version_max(ApiKey.DESCRIBE_LOST_LETTERS) < 0:
+                continue
+            for row in link.ask(ApiKey.DESCRIBE_LOST_LETTERS, {"groups": groups})["groups"]:
+                place = f"{row['topic']}-{row['partition']}@{row['first_offset']}"
+                lost = Lost(node, place, row["timestamp_ms"], row["message"])
+                found.setdefault(row["group_id"], []).append(lost)
     for each in found.values():
         each.sort(key=lambda lost: -lost.timestamp_ms)
     return found

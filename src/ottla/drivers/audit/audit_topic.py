@@ -12,6 +12,7 @@ import asyncio
 import logging
 import posixpath
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ottla.drivers.audit.audit_log import FILE_NAME, first_of
@@ -106,11 +107,8 @@ class AuditTopic:
         return found if found.lines else None
 
     def _lines_of(self, name: str, position: int) -> _Lines:
-        file = self._node.fs.open(posixpath.join(self._directory, name), read_only=True)
-        try:
+        with closing(self._node.fs.open(posixpath.join(self._directory, name), read_only=True)) as file:
             data = file.pread(min(READ_BYTES, max(0, file.size() - position)), position)
-        finally:
-            file.close()
         end = data.rfind(b"\n") + 1
         return _Lines(name, position + end, data[:end].splitlines())
 

@@ -7,6 +7,7 @@ everything.
 from __future__ import annotations
 
 import posixpath
+from contextlib import closing
 from itertools import zip_longest
 
 from ottla.errors import OttlaError
@@ -116,11 +117,8 @@ class _Check:
 
 
 def _scan(fs: FileSystem, path: str, base: Offset) -> Scan:
-    file = fs.open(path, read_only=True)
-    try:
+    with closing(fs.open(path, read_only=True)) as file:
         scan = Scan(file.size())
         for _ in walk(file, scan, base, deep=False):
             pass
         return scan
-    finally:
-        file.close()

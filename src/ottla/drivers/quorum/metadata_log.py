@@ -276,14 +276,11 @@ class MetadataLog:
     def read_snapshot(self, snapshot: SnapshotId, position: int, max_bytes: int) -> tuple[bytes, int]:
         """(a part of a snapshot from `position` on, the size of all of it). Raises KafkaError POSITION_OUT_OF_RANGE,
         FileNotFoundError."""
-        file = self._fs.open(self.snapshot_path(snapshot), read_only=True)
-        try:
+        with contextlib.closing(self._fs.open(self.snapshot_path(snapshot), read_only=True)) as file:
             size = file.size()
             if not 0 <= position < size:
                 raise KafkaError(ErrorCode.position_out_of_range)
             return file.pread(min(max_bytes, size - position), position), size
-        finally:
-            file.close()
 
     def load_snapshot(self) -> Iterator[LoadedBatch]:
         """The batches of the newest snapshot, none without one. Raises OttlaError."""
@@ -301,8 +298,7 @@ class MetadataLog:
 
     def pieces(self, path: str) -> Iterator[memoryview]:
         """A file's whole batches, some at a time."""
-        file = self._fs.open(path, read_only=True)
-        try:
+        with contextlib.closing(self._fs.open(path, read_only=True)) as file:
             size, position, length = file.size(), 0, SNAPSHOT_READ_BYTES
             while position < size:
                 piece = memoryview(file.pread(length, position))
@@ -315,8 +311,6 @@ class MetadataLog:
                 yield piece[: whole or len(piece)]
                 position += whole or len(piece)
                 length = SNAPSHOT_READ_BYTES
-        finally:
-            file.close()
 
     def load_log(self, position: Offset, end: Offset) -> Iterator[LoadedBatch]:
         """The batches of the log from `position` up to `end`. Raises OttlaError."""

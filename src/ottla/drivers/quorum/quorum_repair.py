@@ -11,6 +11,7 @@ from __future__ import annotations
 import posixpath
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -120,8 +121,7 @@ def _state(fs: FileSystem, directory: str) -> QuorumStateFile | None:
 
 def _epochs(fs: FileSystem, path: str) -> Iterator[tuple[int, LeaderEpoch]]:
     """(position, epoch) of each whole batch of a file."""
-    file = fs.open(path, read_only=True)
-    try:
+    with closing(fs.open(path, read_only=True)) as file:
         size, position = file.size(), 0
         while position + _HEAD.size <= size:
             _, length, epoch = _HEAD.unpack(file.pread(_HEAD.size, position))
@@ -130,19 +130,14 @@ def _epochs(fs: FileSystem, path: str) -> Iterator[tuple[int, LeaderEpoch]]:
                 return  # a start looks at what this is
             yield position, epoch
             position = following
-    finally:
-        file.close()
 
 
 def _renumber_batches(fs: FileSystem, path: str) -> None:
     positions = [(position, epoch) for position, epoch in _epochs(fs, path) if is_among_the_last(epoch)]
-    file = fs.open(path)
-    try:
+    with closing(fs.open(path)) as file:
         for position, epoch in positions:
             file.pwrite((_EPOCH.pack(renumbered(epoch))[:1],), position + _LENGTH_END)  # no other byte changes
         file.fsync()
-    finally:
-        file.close()
 
 
 def _rename(fs: FileSystem, directory: str, path: str, target: str) -> None:

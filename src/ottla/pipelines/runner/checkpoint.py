@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,10 +22,7 @@ def sources(spark: SparkSession, checkpoint: str) -> int | None:
     batches = [int(name) for name in names if name.isdecimal()]
     if not batches:
         return None
-    file = files.open(jvm.org.apache.hadoop.fs.Path(offsets, str(max(batches))))
-    try:
+    with closing(files.open(jvm.org.apache.hadoop.fs.Path(offsets, str(max(batches))))) as file:
         text = jvm.org.apache.commons.io.IOUtils.toString(file, "UTF-8")
-    finally:
-        file.close()
     # As Spark's OffsetSeqLog writes it: its version, metadata, and a line for each source.
     return len(text.split("\n")) - 2

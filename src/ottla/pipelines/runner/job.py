@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -126,12 +127,9 @@ class Job:
         """The same for a topic by its own name."""
         if name in self._ensured:
             return
-        topics = self.topics()
-        try:
+        with closing(self.topics()) as topics:
             given = {config.replace("_", "."): value for config, value in configs.items()}
             topics.ensure(name, partitions or self.options.partitions, given)
-        finally:
-            topics.close()
         self._ensured.add(name)
 
     def read(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from ottla.errors import ErrorCode
@@ -82,11 +83,8 @@ class BumpingProducer(Client):
                 host = self.random.choice(self.servers)
             else:
                 host = await leader_of(self.network, self.servers, self.random, lane.key)
-            wire = await Wire.connect(self.network, host)
-            try:
+            with closing(await Wire.connect(self.network, host)) as wire:
                 await (talk(wire) if lane is None else talk(wire, lane))
-            finally:
-                wire.close()
         except Disconnected as error:
             self.world.counts["bumping producer disconnected"] += 1
             self.note(f"disconnected: {error}")

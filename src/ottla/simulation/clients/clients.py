@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import closing
 from random import Random
 from typing import Any
 
@@ -78,11 +79,8 @@ class Client:
         while not self.finished():
             try:
                 self.host = await self.where() if len(self.servers) > 1 else self.servers[0]
-                wire = await Wire.connect(self.network, self.host, self.port)
-                try:
+                with closing(await Wire.connect(self.network, self.host, self.port)) as wire:
                     await self.session(wire)
-                finally:
-                    wire.close()
             except Disconnected as error:
                 self.world.counts[f"{type(self).__name__.lower()} disconnected"] += 1
                 self.world.trace(self.name, f"disconnected: {error}")

@@ -8,6 +8,7 @@ is of a time or later, and no promise is kept if it does.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 from ottla.errors import ErrorCode
@@ -29,11 +30,8 @@ class _FollowsEpochs(Client):
         """Raises Disconnected where the broker that was asked knows an older epoch only, or no leader."""
         topic, number = self.key
         asked = {"topics": ({"name": topic, "topic_id": None},), "allow_auto_topic_creation": False}
-        wire = await Wire.connect(self.network, self.random.choice(self.servers))
-        try:
+        with closing(await Wire.connect(self.network, self.random.choice(self.servers))) as wire:
             response = await wire.ask(ApiKey.METADATA, 9, asked)
-        finally:
-            wire.close()
         hosts = {broker["node_id"]: str(broker["host"]) for broker in response["brokers"]}
         for each in response["topics"][0]["partitions"]:
             if each["partition_index"] == number and each["leader_id"] in hosts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from ottla.coordinator.partitioning import partition_for
@@ -348,11 +349,8 @@ class Transactional(Client):
         values = {**self.me(), "producer_id": producer_id, "producer_epoch": epoch}
         values["committed"] = commit if self.random.random() < 0.5 else not commit
         try:
-            wire = await Wire.connect(self.network, await self._find((1, self.owner)))
-            try:
+            with closing(await Wire.connect(self.network, await self._find((1, self.owner)))) as wire:
                 answer = await wire.ask(ApiKey.END_TXN, _VERSIONS[self.version][ApiKey.END_TXN], values)
-            finally:
-                wire.close()
         except Disconnected:
             return
         self.world.counts["EndTxn replayed"] += 1

@@ -6,6 +6,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from random import Random
 from typing import Any
 
@@ -117,11 +118,8 @@ async def leader_of(network: HostNetwork, servers: Sequence[str], random: Random
     """The host of a partition's leader, as one of the brokers knows. Raises Disconnected."""
     topic, number = key
     asked = {"topics": ({"name": topic, "topic_id": None},), "allow_auto_topic_creation": False}
-    wire = await Wire.connect(network, random.choice(servers))
-    try:
+    with closing(await Wire.connect(network, random.choice(servers))) as wire:
         response = await wire.ask(ApiKey.METADATA, 9, asked)
-    finally:
-        wire.close()
     hosts = {broker["node_id"]: str(broker["host"]) for broker in response["brokers"]}
     (found,) = response["topics"]
     leaders = {each["partition_index"]: each["leader_id"] for each in found["partitions"]}
@@ -133,11 +131,8 @@ async def leader_of(network: HostNetwork, servers: Sequence[str], random: Random
 
 async def coordinator_of(network: HostNetwork, servers: Sequence[str], random: Random, name: str, kind: int = 0) -> str:
     """The host that coordinates a group (`kind` 1: a transactional id), as a broker knows. Raises Disconnected."""
-    wire = await Wire.connect(network, random.choice(servers))
-    try:
+    with closing(await Wire.connect(network, random.choice(servers))) as wire:
         response = await wire.ask(ApiKey.FIND_COORDINATOR, 4, {"key_type": kind, "coordinator_keys": [name]})
-    finally:
-        wire.close()
     (found,) = response["coordinators"]
     if found["error_code"]:
         raise Disconnected(f"no coordinator: {ErrorCode(found['error_code']).name}")

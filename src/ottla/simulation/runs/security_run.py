@@ -7,6 +7,7 @@ change; nothing that was acknowledged is lost, and what was removed does not com
 from __future__ import annotations
 
 import asyncio
+from contextlib import closing
 from functools import partial
 
 from ottla.metadata.image import MetadataImage
@@ -186,11 +187,8 @@ class SecurityRun(AimedRun):
         """Whether a token logs in at the broker that `wire` leads to."""
         user = User(self.world, self.history, "asker", self.servers, self.secrets, USERS[0])
         user.stopping = True
-        opened = await Wire.connect(self._network("asker"), wire.host, LOGIN_PORT)
-        try:
+        with closing(await Wire.connect(self._network("asker"), wire.host, LOGIN_PORT)) as opened:
             return await user.by_token(opened, token) is not None
-        finally:
-            opened.close()
 
     def missed(self) -> list[str]:
         counts = self.counts()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from typing import Any, TypeVar
 
 from ottla.errors import ErrorCode
@@ -200,11 +201,8 @@ class Run:
                     host = await coordinator_of(network, servers, self.random, where)
                 elif len(servers) > 1 and isinstance(where, tuple):
                     host = await leader_of(network, servers, self.random, where)
-                wire = await Wire.connect(network, host)
-                try:
+                with closing(await Wire.connect(network, host)) as wire:
                     return await ask(wire)
-                finally:
-                    wire.close()
             except Disconnected:
                 await asyncio.sleep(0.2)
         raise self.world.violated("liveness: no broker can be reached in the end")

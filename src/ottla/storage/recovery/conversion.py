@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from ottla.filesystem import File, FileSystem
@@ -79,16 +80,13 @@ def formats_of(fs: FileSystem, directory: str) -> list[SegmentFormat]:
     bases = base_offsets(fs, directory)
     for base in bases:
         path = _path(directory, base, LOG)
-        file = fs.open(path, read_only=True)
-        try:
+        with closing(fs.open(path, read_only=True)) as file:
             old = new = end = 0
             for position, size, magic in _heads(file, path, last=base == bases[-1]):
                 old += magic != MAGIC
                 new += magic == MAGIC
                 end = position + size
             found.append(SegmentFormat(base, file.size(), old, new, file.size() - end))
-        finally:
-            file.close()
     return found
 
 

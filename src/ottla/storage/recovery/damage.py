@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import shlex
 from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from ottla.errors import ErrorCode, KafkaError
@@ -147,8 +148,7 @@ def keep_aside(fs: FileSystem, path: str, start: int, end: int) -> Generator[Non
     if fs.exists(target):
         return target
     temporary = target + ".tmp"
-    source = fs.open(path, read_only=True)
-    try:
+    with closing(fs.open(path, read_only=True)) as source:
         file = fs.open(temporary, create=True)
         try:
             file.truncate(0)
@@ -161,8 +161,6 @@ def keep_aside(fs: FileSystem, path: str, start: int, end: int) -> Generator[Non
             raise
         finally:
             file.close()
-    finally:
-        source.close()
     fs.rename(temporary, target)
     fs.fsync_dir(posixpath.dirname(target))
     return target

@@ -10,6 +10,7 @@ from __future__ import annotations
 import posixpath
 import struct
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import zip_longest
 from typing import NamedTuple
@@ -197,15 +198,12 @@ def _known_gaps(fs: FileSystem, directory: str) -> list[tuple[Offset, Offset]]:
 
 def is_snapshot_damaged(fs: FileSystem, path: str) -> bool:
     """Whether a snapshot of the metadata log cannot be read to its end."""
-    file = fs.open(path, read_only=True)
-    try:
+    with closing(fs.open(path, read_only=True)) as file:
         scan = Scan(file.size())
         ends_well = False
         for batch in walk(file, scan, 0, deep=True):
             ends_well = batch.header.is_control
         return bool(scan.problems or scan.preallocated_bytes) or not ends_well
-    finally:
-        file.close()
 
 
 def _stale_indexes(fs: FileSystem, directory: str) -> list[str]:
@@ -222,11 +220,8 @@ def _stale_indexes(fs: FileSystem, directory: str) -> list[str]:
 
 def _is_written(fs: FileSystem, path: str) -> bool:
     """Whether an index has an entry; Kafka fills the file of an open segment with zeros."""
-    file = fs.open(path, read_only=True)
-    try:
+    with closing(fs.open(path, read_only=True)) as file:
         return any(file.pread(COPY_BYTES, 0))
-    finally:
-        file.close()
 
 
 def _joined(gaps: list[tuple[Offset, Offset]]) -> list[tuple[Offset, Offset]]:
@@ -274,13 +269,10 @@ class _Planner:
     def _take(self, segment: SegmentPlan, limit: Offset | None) -> None:
         """Plan one segment; nothing in it may reach beyond `limit`, where the next one begins. None for the last: more
         may be whole there than anybody noted."""
-        file = self._fs.open(segment.path, read_only=True)
-        try:
+        with closing(self._fs.open(segment.path, read_only=True)) as file:
             scan = Scan(segment.size)
             found = walk(file, scan, segment.base_offset, deep=False)
             entries = [_Entry(batch.position, batch.header) for batch in found if batch.is_whole]
-        finally:
-            file.close()
         segment.cuts += [Range(damaged.start, damaged.end, damaged.why) for damaged in scan.damaged]
         if scan.preallocated_bytes:
             segment.cuts.append(Range(segment.size - scan.preallocated_bytes, segment.size, "zeros"))

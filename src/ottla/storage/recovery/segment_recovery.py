@@ -12,6 +12,7 @@ import posixpath
 import shlex
 import struct
 from collections.abc import Callable, Generator
+from contextlib import closing
 from dataclasses import dataclass, field
 
 from ottla.errors import ErrorCode, KafkaError
@@ -237,11 +238,8 @@ class _Loading:
             file = segment.open().file
             return self._walk_tail(file, segment, entry)
         entry = _last_index_entry(self._fs, segment)
-        file = self._fs.open(segment.path(LOG), read_only=True)
-        try:
+        with closing(self._fs.open(segment.path(LOG), read_only=True)) as file:
             end = self._walk_tail(file, segment, entry)
-        finally:
-            file.close()
         return None if end is not None and end > following else end
 
     def _walk_tail(self, file: File, segment: Segment, entry: tuple[int, int]) -> Offset | None:
@@ -478,11 +476,8 @@ class _Loading:
         for base in reversed(bases):
             path = posixpath.join(self._directory, f"{base:020d}{LOG}")
             size = fs.size(path)
-            file = fs.open(path, read_only=True)
-            try:
+            with closing(fs.open(path, read_only=True)) as file:
                 scan = yield from look_behind(file, 0, size, 0)
-            finally:
-                file.close()
             recovery.truncated_bytes += size
             if scan.batches:
                 target = free_name(fs, f"{path}.0", path, 0, size)
@@ -510,16 +505,13 @@ def look_behind(file: File, start: int, size: int, offset_min: Offset) -> Genera
 
 def _last_entry(fs: FileSystem, path: str) -> tuple[int, int] | None:
     """(relative offset, position) of the last entry of an offset index, None without any; no more of it is read."""
-    file = fs.open(path, read_only=True)
-    try:
+    with closing(fs.open(path, read_only=True)) as file:
         count = file.size() // OffsetIndex.ENTRY_SIZE
         if not count:
             return None
         data = file.pread(OffsetIndex.ENTRY_SIZE, (count - 1) * OffsetIndex.ENTRY_SIZE)
         relative, position = _INDEX_ENTRY.unpack(data)
         return relative, position
-    finally:
-        file.close()
 
 
 def _last_index_entry(fs: FileSystem, segment: Segment) -> tuple[int, int]:

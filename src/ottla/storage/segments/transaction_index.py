@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left
+from contextlib import closing
 from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple
@@ -80,12 +81,9 @@ class TransactionIndex:
         """Put the pending entries into the file. Raises `OSError`; they stay pending then."""
         if self._written == len(self.entries):
             return
-        file = self._fs.open(self.path, create=True)
-        try:
+        with closing(self._fs.open(self.path, create=True)) as file:
             data = b"".join(ENTRY.pack(_VERSION, *entry) for entry in self.entries[self._written :])
             file.pwrite((data,), self._written * ENTRY.size)
-        finally:
-            file.close()
         self._written = len(self.entries)
 
     def truncate_to(self, offset: Offset) -> None:
@@ -95,11 +93,8 @@ class TransactionIndex:
         self._written = min(self._written, len(self.entries))
         if not self._fs.exists(self.path):
             return
-        file = self._fs.open(self.path)
-        try:
+        with closing(self._fs.open(self.path)) as file:
             file.truncate(self._written * ENTRY.size)
-        finally:
-            file.close()
 
     def overlapping(self, start: Offset, end: Offset) -> tuple[list[AbortedTransaction], bool]:
         """The transactions that overlap [start, end), and whether later segments cannot have more of them."""
