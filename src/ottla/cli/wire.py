@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ottla.cli import client_security
 from ottla.cli.client import CLIENT_ID, REQUEST_TIMEOUT_S, addresses, connection, explain, nobody_answers, reason_of
 from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
+from ottla.client.requests import asked_settings
 from ottla.model import MeantNode
 from ottla.protocol.messages import ApiKey
 from ottla.version import VERSION
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S = 10.0
 """For commands that would wait for long afterwards."""
 
-_BROKER = 4
+_TOPIC, _BROKER = 2, 4
 """The type of resource, to DescribeConfigs."""
 _VERSIONS = {
     ApiKey.API_VERSIONS: 3,
@@ -228,9 +229,7 @@ def topic_setting(bootstrap: str, topic: str, name: str) -> str | None:
 
 def topic_settings(bootstrap: str, topics: Sequence[str], name: str) -> dict[str, str | None]:
     """One setting of several topics, without those that are not there or may not be seen."""
-    resources = [{"resource_type": 2, "resource_name": each, "configuration_keys": [name]} for each in topics]
-    values = {"resources": resources, "include_synonyms": False, "include_documentation": False}
-    results = ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, values)["results"]
+    results = ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, asked_settings(_TOPIC, topics, [name]))["results"]
     return {
         topic["resource_name"]: each["value"] for topic in results for each in topic["configs"] if each["name"] == name
     }
@@ -238,13 +237,20 @@ def topic_settings(bootstrap: str, topics: Sequence[str], name: str) -> dict[str
 
 def broker_setting(address: str, broker: int, name: str, timeout_s: float = REQUEST_TIMEOUT_S) -> str | None:
     """One setting of the broker at an address, None where it is not known there, may not be seen, or nobody answers."""
-    resource = {"resource_type": _BROKER, "resource_name": str(broker), "configuration_keys": [name]}
-    values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+    values = asked_settings(_BROKER, [str(broker)], [name])
     try:
         results = ask(address, ApiKey.DESCRIBE_CONFIGS, values, timeout_s)["results"]
     except CommandFailed:
         return None
     return next((each["value"] for row in results for each in row["configs"] or () if each["name"] == name), None)
+
+
+def leaders_of(bootstrap: str, topic: str) -> list[str]:
+    """The addresses of the brokers that lead partitions of a topic; none where there is no such topic."""
+    asked = [{"topic_id": None, "name": topic}]
+    metadata = ask(bootstrap, ApiKey.METADATA, {"topics": asked, "allow_auto_topic_creation": False})
+    leaders = {part["leader_id"] for row in metadata["topics"] for part in row["partitions"]}
+    return [address for node_id, address in broker_addresses(metadata).items() if node_id in leaders]
 
 
 def finalized_features(bootstrap: str) -> dict[str, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ottla.client.requests import OpenAt, asked_producers, open_transactions
 from ottla.console.asking import Asking
 from ottla.console.brokers import ensure_none
 from ottla.console.cluster import Cluster, Topic, on_every_node
@@ -20,20 +21,8 @@ from ottla.protocol.messages import ApiKey
 PARTITIONS_PER_REQUEST: Final = 1_000
 
 
-class Writer(NamedTuple):
-    """A producer's transaction that is open in a partition, as the partition's leader sees it."""
-
-    topic: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
-    last_ms: int
-
-
 class Hanging(NamedTuple):
-    writer: Writer
+    writer: OpenAt
     transactional_id: str | None
     """Owner of the producer id now; None for an id that no coordinator knows."""
 
@@ -48,7 +37,7 @@ def search(asking: Asking, topics: Sequence[Topic], late_ms: int) -> Search:
     """Hanging transactions that were last written to before `late_ms`. What cannot be asked is among the problems."""
     cluster = asking.cluster()
     open_ones, without = _open_in(asking, cluster, topics)
-    late = [each for each in open_ones if each.last_ms <= late_ms]
+    late = [each for each in open_ones if each.last_timestamp_ms <= late_ms]
     owners = _owners(asking, cluster, sorted({each.producer_id for each in late})) if late else {}
     if owners is None:
         return Search([], without)  # without an answer of all coordinators nothing is known to hang
@@ -61,11 +50,11 @@ def search(asking: Asking, topics: Sequence[Topic], late_ms: int) -> Search:
         return Search([], without)
     named = dict.fromkeys(each.writer.topic for each in suspects)
     again, _ = _open_in(asking, cluster, [cluster.topics[name] for name in named])
-    still = dict.fromkeys(each._replace(last_ms=0) for each in again)
-    return Search([each for each in suspects if each.writer._replace(last_ms=0) in still], without)
+    still = dict.fromkeys(each._replace(last_timestamp_ms=0) for each in again)
+    return Search([each for each in suspects if each.writer._replace(last_timestamp_ms=0) in still], without)
 
 
-def _open_in(asking: Asking, cluster: Cluster, topics: Iterable[Topic]) -> tuple[list[Writer], int]:
+def _open_in(asking: Asking, cluster: Cluster, topics: Iterable[Topic]) -> tuple[list[OpenAt], int]:
     """Open transactions in partitions, and how many partitions have no leader."""
     by_leader: dict[int, list[TopicPartition]] = {}
     for topic in topics:
@@ -77,7 +66,7 @@ def _open_in(asking: Asking, cluster: Cluster, topics: Iterable[Topic]) -> tuple
         for begin in range(0, len(places), PARTITIONS_PER_REQUEST):
             some = places[begin : begin + PARTITIONS_PER_REQUEST]
             calls += [_asking_producers(asking, node, some)]
-    found: list[Writer] = []
+    found: list[OpenAt] = []
     for answer in asking.brokers.gather(calls):
         if isinstance(answer, Exception):
             asking.fail("hanging", answer)
@@ -89,28 +78,12 @@ def _open_in(asking: Asking, cluster: Cluster, topics: Iterable[Topic]) -> tuple
                 except KafkaError as error:
                     asking.fail("hanging", error)
                     continue
-                found += [
-                    Writer(
-                        topic_row["name"],
-                        part["partition_index"],
-                        each["producer_id"],
-                        each["producer_epoch"],
-                        each["coordinator_epoch"],
-                        each["current_txn_start_offset"],
-                        each["last_timestamp"],
-                    )
-                    for each in part["active_producers"]
-                    if each["current_txn_start_offset"] >= 0
-                ]
+                found += open_transactions(topic_row["name"], part)
     return found, without
 
 
 def _asking_producers(asking: Asking, node: int, places: Sequence[TopicPartition]) -> Callable[[], dict[str, Any]]:
-    topics: dict[str, list[int]] = {}
-    for at in places:
-        topics.setdefault(at.topic, []).append(at.partition)
-    values = {"topics": [{"name": name, "partition_indexes": numbers} for name, numbers in topics.items()]}
-    return lambda: asking.brokers.ask(node, ApiKey.DESCRIBE_PRODUCERS, values)
+    return lambda: asking.brokers.ask(node, ApiKey.DESCRIBE_PRODUCERS, asked_producers(places))
 
 
 def _owners(

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.client.cluster import Cluster
 from ottla.client.config import ClientConfig, parse_addresses
+from ottla.client.requests import asked_settings, changed_settings
 from ottla.client.security import PLAINTEXT, Security
 from ottla.errors import ErrorCode, KafkaError
 from ottla.mirror.carrying import ACLS, BROKER_CONFIGS, QUOTAS, READ_ACLS, USERS, Belongings, Change, Entity
@@ -17,7 +18,6 @@ from ottla.security.acls import AclFilter, Binding, described
 BROKER: Final = 4
 DYNAMIC_DEFAULT: Final = 3
 """The source of a setting of all brokers, to DescribeConfigs."""
-SET, DELETE = 0, 1
 TYPES: Final = ("user", "client-id", "ip")
 MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 AT_ONCE: Final = 500
@@ -111,9 +111,7 @@ class Administration:
         }
 
     def _broker_configs(self) -> dict[str, str]:
-        resource = {"resource_type": BROKER, "resource_name": "", "configuration_keys": None}
-        values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
-        (row,) = self._client.ask_any(ApiKey.DESCRIBE_CONFIGS, values)["results"]
+        (row,) = self._client.ask_any(ApiKey.DESCRIBE_CONFIGS, asked_settings(BROKER, [""]))["results"]
         _ensure_none(row, "settings of all brokers")
         return {
             each["name"]: each["value"]
@@ -164,12 +162,7 @@ class Administration:
         return failures
 
     def _set_broker_configs(self, values: Mapping[str, str | None]) -> list[Mapping[str, Any]]:
-        rows = [
-            {"name": name, "config_operation": DELETE if value is None else SET, "value": value}
-            for name, value in values.items()
-        ]
-        resource = {"resource_type": BROKER, "resource_name": "", "configs": rows}
-        asked = {"resources": [resource], "validate_only": False}
+        asked = changed_settings(BROKER, "", values)
         return list(self._client.ask_any(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked)["responses"])
 
 

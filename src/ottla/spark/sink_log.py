@@ -12,6 +12,7 @@ import pyarrow as pa
 from ottla import arrow
 from ottla.client.cluster import EARLIEST, LATEST, Cluster
 from ottla.client.producer import Producer
+from ottla.client.requests import asked_settings
 from ottla.client.transactions import (
     ONGOING,
     Description,
@@ -198,8 +199,7 @@ class SinkLog:
 
     def _check_topic(self) -> None:
         """One that deletes what is old, as brokers create topics by themselves, forgets what was decided."""
-        resource = {"resource_type": _TOPIC, "resource_name": self._topic, "configuration_keys": [_POLICY]}
-        values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+        values = asked_settings(_TOPIC, [self._topic], [_POLICY])
         (found,) = self._cluster.ask_any(ApiKey.DESCRIBE_CONFIGS, values)["results"]
         policies = [row["value"] for row in found["configs"] if row["name"] == _POLICY]
         if policies and policies != ["compact"]:  # none: they may not be read

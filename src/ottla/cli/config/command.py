@@ -17,6 +17,7 @@ from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.cli.values import BrokerId, GroupId, SettingName, Text, TopicName
+from ottla.client.requests import asked_settings, changed_settings
 from ottla.config import definitions
 from ottla.config.definitions import may_be_secret
 from ottla.config.explained import (
@@ -55,9 +56,6 @@ OfAll = Annotated[
 
 _KINDS = {TOPIC: "topic", GROUP: "group", BROKER: "broker"}
 _TABLES = {TOPIC: definitions.TOPIC, GROUP: definitions.GROUP, BROKER: definitions.BROKER}
-
-SET, DELETE = 0, 1
-"""Operations of IncrementalAlterConfigs (KIP-339)."""
 
 
 class Resource(NamedTuple):
@@ -286,12 +284,7 @@ def change(bootstrap: str, resource: Resource, changes: Mapping[str, str | None]
 
 def change_at(address: str, resource: Resource, changes: Mapping[str, str | None], dry_run: bool) -> None:
     """The same through a broker that is known; a broker's own settings are changed through itself."""
-    configs = [
-        {"name": name, "config_operation": DELETE if text is None else SET, "value": text}
-        for name, text in changes.items()
-    ]
-    resources = [{"resource_type": resource.kind, "resource_name": resource.name, "configs": configs}]
-    values = {"resources": resources, "validate_only": dry_run}
+    values = changed_settings(resource.kind, resource.name, changes, validate_only=dry_run)
     answer = wire.ask(address, ApiKey.INCREMENTAL_ALTER_CONFIGS, values)
     wire.ensure_none(answer["responses"][0], str(resource))
 
@@ -317,8 +310,7 @@ def _changed(
 def describe(bootstrap: str, resource: Resource) -> list[Entry]:
     """Every setting that the resource has, by name. Raises CommandFailed."""
     address = _address(bootstrap, resource)
-    resources = [{"resource_type": resource.kind, "resource_name": resource.name, "configuration_keys": None}]
-    values = {"resources": resources, "include_synonyms": True, "include_documentation": False}
+    values = asked_settings(resource.kind, [resource.name], layers=True)
     answer = wire.ask(address, ApiKey.DESCRIBE_CONFIGS, values)["results"][0]
     wire.ensure_none(answer, str(resource))
     return sorted(map(entry_of, answer["configs"]), key=lambda each: each.name)

@@ -62,7 +62,7 @@ def names_of_groups(bootstrap: str) -> list[str]:
     """
     deadline = time.monotonic() + REQUEST_TIMEOUT_S
     while True:
-        addresses = _all_coordinators(bootstrap)
+        addresses = wire.leaders_of(bootstrap, OFFSETS_TOPIC)  # no other broker has groups
         try:
             rows = [row for address in addresses for row in _listed(address, deadline)]
         except CommandFailed as failure:  # in Kafka, a broker that was killed leads until its session ends
@@ -71,14 +71,6 @@ def names_of_groups(bootstrap: str) -> list[str]:
             time.sleep(PAUSE_S)
         else:
             return sorted({row["group_id"] for row in rows if row["protocol_type"] in LISTED_TYPES} - {""})
-
-
-def _all_coordinators(bootstrap: str) -> list[str]:
-    """Where the brokers listen that lead partitions of `__consumer_offsets`: no other has groups."""
-    asked = [{"topic_id": None, "name": OFFSETS_TOPIC}]
-    metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": asked, "allow_auto_topic_creation": False})
-    leaders = {part["leader_id"] for topic in metadata["topics"] for part in topic["partitions"]}
-    return [address for node_id, address in wire.broker_addresses(metadata).items() if node_id in leaders]
 
 
 def _listed(address: str, deadline: float) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from ottla.cli.cluster.members import Member, Members, members
 from ottla.cli.cluster.reassign import under_way
 from ottla.cli.exits import CommandFailed
 from ottla.cli.migrate.survey import KAFKA, OTTLA, Entry, Node, Partition, Quorum, Survey, Voter
+from ottla.client.requests import asked_settings
 from ottla.errors import ErrorCode
 from ottla.metadata.features import KRAFT_VERSION
 from ottla.model import METADATA_TOPIC
@@ -161,9 +162,7 @@ def kind_of(address: str, node_id: int, secured: Security | None = None) -> str 
 
 def _configs(link: Any, kind: int, names: Sequence[str], keys: Sequence[str] | None) -> dict[str, list[dict[str, Any]]]:
     """Raises OSError, CommandFailed."""
-    resources = [{"resource_type": kind, "resource_name": each, "configuration_keys": keys} for each in names]
-    values = {"resources": resources, "include_synonyms": False, "include_documentation": False}
-    results = link.ask(ApiKey.DESCRIBE_CONFIGS, values)["results"]
+    results = link.ask(ApiKey.DESCRIBE_CONFIGS, asked_settings(kind, names, keys))["results"]
     for each in results:
         wire.ensure_none(each, f"settings of {each['resource_name']}")
     return {each["resource_name"]: list(each["configs"] or ()) for each in results}
@@ -174,11 +173,7 @@ def _topic_settings(bootstrap: str, names: Sequence[str]) -> tuple[dict[str, dic
     own: dict[str, dict[str, str]] = {}
     least: dict[str, int] = {}
     for begin in range(0, len(names), TOPICS_AT_ONCE):
-        resources = [
-            {"resource_type": TOPIC, "resource_name": each, "configuration_keys": None}
-            for each in names[begin : begin + TOPICS_AT_ONCE]
-        ]
-        values = {"resources": resources, "include_synonyms": False, "include_documentation": False}
+        values = asked_settings(TOPIC, names[begin : begin + TOPICS_AT_ONCE])
         for row in wire.ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, values)["results"]:
             if row["error_code"] == ErrorCode.unknown_topic_or_partition:
                 continue  # deleted meanwhile

@@ -4,6 +4,7 @@ through the authorizer that nodes have."""
 from __future__ import annotations
 
 from ottla.cli import wire
+from ottla.client.requests import asked_settings
 from ottla.protocol.messages import ApiKey
 from ottla.security.explained import SETTINGS
 
@@ -16,12 +17,7 @@ def settings_of(bootstrap: str) -> dict[str, str | None]:
     nodes = wire.ask(bootstrap, ApiKey.DESCRIBE_CLUSTER, {"include_cluster_authorized_operations": False})
     wire.ensure_none(nodes, "the cluster")
     for broker in nodes["brokers"]:
-        resource = {
-            "resource_type": BROKER,
-            "resource_name": str(broker["broker_id"]),
-            "configuration_keys": list(SETTINGS),
-        }
-        values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
+        values = asked_settings(BROKER, [str(broker["broker_id"])], list(SETTINGS))
         cluster_id = nodes.get("cluster_id")
         address = wire.node_address(broker["host"], broker["port"], broker["broker_id"], cluster_id)
         (found,) = wire.ask(address, ApiKey.DESCRIBE_CONFIGS, values)["results"]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ottla.cli import wire
 from ottla.cli.output import iso_time
+from ottla.client.requests import asked_settings
 from ottla.protocol.messages import ApiKey
 from ottla.replication.share.dead_letters import COPY, CREATE, ENABLE, PREFIX, SHARE_VERSION_MIN, TOPIC, problem
 
@@ -119,9 +120,7 @@ def _share_version(bootstrap: str) -> int:
 def _configs(bootstrap: str, kind: int, name: str) -> Mapping[str, str | None] | None:
     """The settings of a resource; None where there is no such topic, nothing of one whose settings this user may not
     see. Raises CommandFailed."""
-    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
-    values = {"resources": [resource], "include_synonyms": False, "include_documentation": False}
-    (row,) = wire.ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, values)["results"]
+    (row,) = wire.ask(bootstrap, ApiKey.DESCRIBE_CONFIGS, asked_settings(kind, [name]))["results"]
     if kind == _TOPIC_KIND and row["error_code"]:
         if row["error_code"] in (3, 17):  # UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION
             return None

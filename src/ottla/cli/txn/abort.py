@@ -11,7 +11,6 @@ from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import print_json, visible
 from ottla.cli.txn.hanging import owners
 from ottla.cli.txn.requests import (
-    OpenAt,
     Passing,
     Place,
     Transaction,
@@ -23,6 +22,7 @@ from ottla.cli.txn.requests import (
     patiently,
 )
 from ottla.cli.values import Offset, Partition, TopicName, TransactionalId
+from ottla.client.requests import OpenAt
 from ottla.protocol.messages import ApiKey
 
 

@@ -12,9 +12,10 @@ from ottla.cli.client_security import ClientFile
 from ottla.cli.exits import OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import iso_time, plural, print_json, print_table
-from ottla.cli.txn.requests import OpenAt, Place, leaders, listed, open_at, patiently
+from ottla.cli.txn.requests import Place, leaders, listed, open_at, patiently
 from ottla.cli.units import duration
 from ottla.cli.values import Minutes, TopicName
+from ottla.client.requests import OpenAt
 
 OLDER_THAN_MIN = 15.0
 """transaction.max.timeout.ms by default: no coordinator leaves a transaction open for longer."""

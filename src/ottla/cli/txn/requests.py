@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ottla.cli import wire
 from ottla.cli.client import REQUEST_TIMEOUT_S
 from ottla.cli.exits import UNREACHABLE, CommandFailed
+from ottla.client.requests import OpenAt, asked_producers, open_transactions
 from ottla.errors import ErrorCode
 from ottla.model import TRANSACTION_TOPIC
 from ottla.protocol.messages import ApiKey
@@ -93,25 +94,9 @@ class Transaction:
         return max(0.0, now_s - (self.start_ms or 0) / 1000) if known else None
 
 
-@dataclass(frozen=True)
-class OpenAt:
-    """A transaction that is open in a partition, as the partition's leader sees it."""
-
-    topic: str
-    partition: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
-    last_timestamp_ms: int
-
-
 def coordinators(bootstrap: str) -> list[str]:
     """The addresses of the brokers that coordinate transactions; none before the first transaction."""
-    asked = [{"topic_id": None, "name": TRANSACTION_TOPIC}]
-    metadata = wire.ask(bootstrap, ApiKey.METADATA, {"topics": asked, "allow_auto_topic_creation": False})
-    leaders = {part["leader_id"] for topic in metadata["topics"] for part in topic["partitions"]}
-    return [address for node_id, address in wire.broker_addresses(metadata).items() if node_id in leaders]
+    return wire.leaders_of(bootstrap, TRANSACTION_TOPIC)
 
 
 def listed(bootstrap: str, *, states: Collection[str] = (), producer_ids: Collection[int] = ()) -> list[Transaction]:
@@ -209,27 +194,12 @@ def leaders(bootstrap: str, topics: Iterable[str] | None) -> Leaders:
 def open_at(address: str, places: Sequence[Place]) -> list[OpenAt]:
     """The transactions that are open in partitions which one broker leads. Raises CommandFailed, Passing where it
     leads one no more."""
-    found = []
+    found: list[OpenAt] = []
     for start in range(0, len(places), NAMES_PER_REQUEST):
-        topics: dict[str, list[int]] = {}
-        for topic, number in places[start : start + NAMES_PER_REQUEST]:
-            topics.setdefault(topic, []).append(number)
-        values = {"topics": [{"name": name, "partition_indexes": numbers} for name, numbers in topics.items()]}
+        values = asked_producers(places[start : start + NAMES_PER_REQUEST])
         for topic in ask_broker(address, ApiKey.DESCRIBE_PRODUCERS, values)["topics"]:
             for part in topic["partitions"]:
                 subject = f"{topic['name']} partition {part['partition_index']}"
                 ensure_none(part["error_code"], subject, part.get("error_message"))
-                found += [
-                    OpenAt(
-                        topic["name"],
-                        part["partition_index"],
-                        each["producer_id"],
-                        each["producer_epoch"],
-                        each["coordinator_epoch"],
-                        each["current_txn_start_offset"],
-                        each["last_timestamp"],
-                    )
-                    for each in part["active_producers"]
-                    if each["current_txn_start_offset"] >= 0
-                ]
+                found += open_transactions(topic["name"], part)
     return found

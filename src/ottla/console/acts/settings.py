@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ottla.client.requests import asked_settings, changed_settings
 from ottla.client.secret_names import is_secret
 from ottla.config.explained import BROKER, GROUP, TOPIC
 from ottla.console.acts.act import Act, Change, Field, Plan, command, group_page, topic_page
@@ -14,7 +15,6 @@ from ottla.console.views.settings import SettingRow, rows_of
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 
-_SET, _DELETE = 0, 1
 VALUE_MAX: Final = 8_000
 NAME: Final = Field("name", "The setting's name.", is_required=True, label="Setting", hint="retention.ms")
 VALUE: Final = Field("value", "Its new value.", length_max=VALUE_MAX, label="New value")
@@ -50,11 +50,10 @@ def _plan(asking: Asking, kind: int, resource: str, whose: str, option: dict[str
     known = _known(asking, kind, resource, setting, node, warnings)
     if is_secret(setting) or (known is not None and known.is_secret):
         raise Invalid(f"{setting} is a secret, and this page sets none: its value would be shown")
-    row = {"name": setting, "config_operation": _DELETE if is_reset else _SET, "value": None if is_reset else value}
 
     def ask(validate_only: bool) -> None:
-        resources = [{"resource_type": kind, "resource_name": resource, "configs": [row]}]
-        values = {"resources": resources, "validate_only": validate_only}
+        wanted = {setting: None if is_reset else value}
+        values = changed_settings(kind, resource, wanted, validate_only=validate_only)
         answer = asking.brokers.change(ApiKey.INCREMENTAL_ALTER_CONFIGS, values, node)
         for each in answer["responses"]:
             ensure_none(ApiKey.INCREMENTAL_ALTER_CONFIGS, each, resource or "all brokers")
@@ -83,8 +82,7 @@ def _known(
     asking: Asking, kind: int, resource: str, setting: str, node: int | None, warnings: list[str]
 ) -> SettingRow | None:
     """As it is now; None where the brokers do not tell."""
-    asked = {"resource_type": kind, "resource_name": resource, "configuration_keys": [setting]}
-    values = {"resources": [asked], "include_synonyms": True, "include_documentation": False}
+    values = asked_settings(kind, [resource], [setting], layers=True)
     ask = asking.brokers.ask_any if node is None else lambda key, given: asking.brokers.ask(node, key, given)
     try:
         rows = rows_of(ask(ApiKey.DESCRIBE_CONFIGS, values)["results"][0])

@@ -7,10 +7,11 @@ pages say that it is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.client.move_plan import RATES, REPLICAS
+from ottla.client.requests import asked_settings, changed_settings
 from ottla.config.explained import BROKER, TOPIC, entry_of
 from ottla.console.asking import Asking
 from ottla.console.brokers import Brokers, ensure_none
@@ -23,7 +24,6 @@ EVERY: Final = "*"
 FRESH_S: Final = 30.0
 _TOPIC_OWN, _BROKER_OWN, _ALL_BROKERS = 1, 2, 3
 """Sources of a setting that changes while brokers run."""
-_SET, _DELETE = 0, 1
 
 Rates = dict[int, int]
 """Bytes a second by broker, the lower of sending and fetching; brokers without a throttle are left out."""
@@ -50,7 +50,7 @@ def look(brokers: Brokers, cluster: Cluster) -> Found:
     """One request to each broker. Raises KafkaError, OSError where none answers."""
 
     def asked(node: int) -> Callable[[], list[tuple[str, int, str]]]:
-        wanted = _asking([(BROKER, str(node))], RATES)
+        wanted = asked_settings(BROKER, [str(node)], RATES)
         return lambda: _entries(brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, wanted)["results"][0], RATES)
 
     found = Found({}, {})
@@ -87,19 +87,12 @@ def read_lists(brokers: Brokers, topics: Collection[str]) -> Lists:
     found: Lists = {}
     names = sorted(topics)
     for begin in range(0, len(names), ROWS_PER_REQUEST):
-        some = [(TOPIC, each) for each in names[begin : begin + ROWS_PER_REQUEST]]
-        for result in brokers.ask_any(ApiKey.DESCRIBE_CONFIGS, _asking(some, REPLICAS))["results"]:
+        asked = asked_settings(TOPIC, names[begin : begin + ROWS_PER_REQUEST], REPLICAS)
+        for result in brokers.ask_any(ApiKey.DESCRIBE_CONFIGS, asked)["results"]:
             own = {name: value for name, source, value in _entries(result, REPLICAS) if source == _TOPIC_OWN and value}
             if own:
                 found[result["resource_name"]] = own.get(REPLICAS[0], ""), own.get(REPLICAS[1], "")
     return found
-
-
-def _asking(resources: Iterable[tuple[int, str]], names: Sequence[str]) -> dict[str, Any]:
-    rows = [
-        {"resource_type": kind, "resource_name": name, "configuration_keys": list(names)} for kind, name in resources
-    ]
-    return {"resources": rows, "include_synonyms": False, "include_documentation": False}
 
 
 def _entries(result: Mapping[str, Any], names: Sequence[str]) -> list[tuple[str, int, str]]:
@@ -167,12 +160,7 @@ def remove(asking: Asking, cluster: Cluster) -> list[tuple[str, KafkaError]]:
 
 def _change(asking: Asking, kind: int, name: str, values: Mapping[str, str | None]) -> None:
     """None removes a setting. Raises KafkaError, OSError."""
-    rows = [
-        {"name": each, "config_operation": _DELETE if value is None else _SET, "value": value}
-        for each, value in values.items()
-    ]
-    resources = [{"resource_type": kind, "resource_name": name, "configs": rows}]
     node = int(name) if kind == BROKER and name else None
-    asked = {"resources": resources, "validate_only": False}
+    asked = changed_settings(kind, name, values)
     for each in asking.brokers.change(ApiKey.INCREMENTAL_ALTER_CONFIGS, asked, node)["responses"]:
         ensure_none(ApiKey.INCREMENTAL_ALTER_CONFIGS, each, name or "all brokers")

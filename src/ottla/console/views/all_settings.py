@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.client.requests import asked_settings
 from ottla.config.explained import BROKER
 from ottla.console.asking import Asking
 from ottla.console.views.paging import Paging, paged
-from ottla.console.views.settings import SettingRow, resource, rows_of
+from ottla.console.views.settings import SettingRow, rows_of
 from ottla.errors import KafkaError
 from ottla.protocol.messages import ApiKey
 
@@ -87,11 +88,7 @@ def _asked(
     asking: Asking, nodes: list[int]
 ) -> tuple[dict[int, list[SettingRow]], list[tuple[int, KafkaError | OSError]]]:
     def ask(node: int) -> list[SettingRow]:
-        values = {
-            "resources": [resource(BROKER, str(node))],
-            "include_synonyms": True,
-            "include_documentation": False,
-        }
+        values = asked_settings(BROKER, [str(node)], layers=True)
         return rows_of(asking.brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, values)["results"][0])
 
     answers = asking.brokers.gather([lambda node=node: ask(node) for node in nodes])  # type: ignore[misc]

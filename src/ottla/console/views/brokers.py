@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from ottla.client.requests import asked_settings
 from ottla.config.explained import BROKER
 from ottla.console.asking import Asking, NotFound
 from ottla.console.brokers import ensure_none
 from ottla.console.views.overview import address
-from ottla.console.views.settings import SettingRow, resource, rows_of
+from ottla.console.views.settings import SettingRow, rows_of
 from ottla.console.views.topics import text
 from ottla.protocol.messages import ApiKey
 
@@ -63,7 +64,7 @@ def broker(asking: Asking) -> BrokerPage:
 
 
 def _settings(asking: Asking, number: int) -> list[SettingRow]:
-    values = {"resources": [resource(BROKER, str(number))], "include_synonyms": True, "include_documentation": False}
+    values = asked_settings(BROKER, [str(number)], layers=True)
     return rows_of(asking.brokers.ask(number, ApiKey.DESCRIBE_CONFIGS, values)["results"][0])
 
 

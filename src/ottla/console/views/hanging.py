@@ -51,8 +51,8 @@ def hanging(asking: Asking) -> HangingPage:
             str(each.producer_id),
             each.producer_epoch,
             each.coordinator_epoch,
-            iso_time(each.last_ms),
-            max(0, (now - each.last_ms) // 1000),
+            iso_time(each.last_timestamp_ms),
+            max(0, (now - each.last_timestamp_ms) // 1000),
             name,
         )
         for each, name in found.found[:ROWS_MAX]

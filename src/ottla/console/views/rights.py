@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ottla.client.requests import asked_settings
 from ottla.config.authorizer import is_principal
 from ottla.config.explained import BROKER
 from ottla.console.asking import Asking, Invalid
 from ottla.console.brokers import NodeAway, ensure_none
 from ottla.console.views.security import NoAuthorizer, asked_acls
-from ottla.console.views.settings import resource
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import (
     CLUSTER_NAME,
@@ -183,8 +183,7 @@ def _settings(asking: Asking) -> dict[str, str | None]:
     KafkaError, OSError."""
     failures: list[OSError] = []
     for node in asking.cluster().nodes:
-        wanted = {**resource(BROKER, str(node)), "configuration_keys": list(SETTINGS)}
-        values = {"resources": [wanted], "include_synonyms": False, "include_documentation": False}
+        values = asked_settings(BROKER, [str(node)], list(SETTINGS))
         try:
             (found,) = asking.brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, values)["results"]
         except NodeAway as error:

@@ -35,11 +35,6 @@ class SettingRow:
     """What the setting does, in words; empty for one that this program does not know."""
 
 
-def resource(kind: int, name: str) -> dict[str, Any]:
-    """A resource of DescribeConfigs."""
-    return {"resource_type": kind, "resource_name": name, "configuration_keys": None}
-
-
 def rows_of(result: Mapping[str, Any]) -> list[SettingRow]:
     """A result of DescribeConfigs, what differs first. Raises KafkaError."""
     ensure_none(ApiKey.DESCRIBE_CONFIGS, result, result["resource_name"])

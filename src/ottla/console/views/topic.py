@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from ottla.client.requests import asked_settings
 from ottla.config.explained import TOPIC
 from ottla.config.topic_explained import Facts, explanation
 from ottla.config.units import iso_time
@@ -17,7 +18,7 @@ from ottla.console.cluster import EARLIEST, LATEST, Cluster, Topic, on_every_nod
 from ottla.console.groups import SHARE, Place
 from ottla.console.history import Trend, Written
 from ottla.console.views.producers import Client, ask_leaders, clients_of
-from ottla.console.views.settings import SettingRow, resource, rows_of
+from ottla.console.views.settings import SettingRow, rows_of
 from ottla.console.views.topics import text
 from ottla.errors import KafkaError
 from ottla.model import TopicPartition
@@ -210,7 +211,7 @@ def _sizes(asking: Asking, cluster: Cluster, found: Topic) -> dict[tuple[int, in
 
 
 def _settings(asking: Asking, name: str) -> list[SettingRow]:
-    values = {"resources": [resource(TOPIC, name)], "include_synonyms": True, "include_documentation": False}
+    values = asked_settings(TOPIC, [name], layers=True)
     return rows_of(asking.brokers.ask_any(ApiKey.DESCRIBE_CONFIGS, values)["results"][0])
 
 
