@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ottla.cli import client_security
-from ottla.cli.exits import MISUSED, UNREACHABLE, CommandFailed
+from ottla.cli.exits import FAILED, MISUSED, UNREACHABLE, CommandFailed
 from ottla.cli.interrupts import call, in_thread
 from ottla.cli.values import parse_addresses
 from ottla.errors import ErrorCode
@@ -252,6 +252,12 @@ def error_of(exception: Any) -> Any:
     """The KafkaError inside a KafkaException, or the KafkaError itself."""
     inner = getattr(exception, "args", None) or (exception,)
     return inner[0] if hasattr(inner[0], "name") else exception
+
+
+def failure(exception: Any, subject: str = "") -> CommandFailed:
+    """An exception of confluent-kafka as the command's own."""
+    sentence, unreachable = explain(exception, subject)
+    return CommandFailed(sentence, UNREACHABLE if unreachable else FAILED)
 
 
 def explain(exception: Any, subject: str = "") -> tuple[str, bool]:

@@ -22,7 +22,6 @@ from ottla.metadata.features import (
     metadata_version_of,
     release_levels,
 )
-from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey
 
 app = App(name="features", help="Show, upgrade and downgrade the feature levels of a cluster.", sort_key=7)
@@ -135,8 +134,7 @@ def _wanted(release: str | None, feature: Sequence[str] | None, changes: Callabl
 def _votes_alone_for_ever(bootstrap: str) -> bool:
     """Whether the quorum is one node that other controllers could not reach. It refuses kraft.version 1, and with that
     would refuse the whole release. Apache Kafka has no such nodes."""
-    topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
-    answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
+    answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, wire.QUORUM_ASKED)
     rows = [row for topic in answer.get("topics") or () for row in topic["partitions"] if not row["error_code"]]
     return any(
         len(row["current_voters"]) == 1 and [each["listeners"] for each in answer.get("nodes") or ()] == [[]]

@@ -14,7 +14,7 @@ from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import bold, iso_time, print_json, print_json_line, print_table, visible
 from ottla.cli.values import BrokerId, FilePath, Text
 from ottla.errors import ErrorCode, OttlaError
-from ottla.model import METADATA_TOPIC, ZERO_UUID, uuid_from_base64, uuid_to_base64
+from ottla.model import ZERO_UUID, uuid_from_base64, uuid_to_base64
 from ottla.protocol.messages import ApiKey
 
 app = App(name="quorum", help="Show and change the voters of the metadata quorum.", sort_key=7)
@@ -30,12 +30,7 @@ def describe(
     *, json: AsJson = False, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, client_config: ClientFile = None
 ) -> int:
     """Show the leader, the voters and the observers, with the lag of each."""
-    topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
-    answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
-    wire.ensure_none(answer, "the quorum")
-    (row,) = answer["topics"][0]["partitions"]
-    if row["error_code"]:
-        raise wire.failure_of(row["error_code"], "the quorum", row.get("error_message"))
+    _, row = wire.quorum(bootstrap)
     ends = {each["replica_id"]: each["log_end_offset"] for each in row["current_voters"]}
     end = ends.get(row["leader_id"], row["high_watermark"])
     replicas = [

@@ -12,10 +12,10 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from ottla.cli import client_security
-from ottla.cli.client import CLIENT_ID, REQUEST_TIMEOUT_S, addresses, connection, explain, nobody_answers, reason_of
-from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
+from ottla.cli.client import CLIENT_ID, REQUEST_TIMEOUT_S, addresses, connection, failure, nobody_answers, reason_of
+from ottla.cli.exits import UNREACHABLE, CommandFailed
 from ottla.client.requests import asked_settings
-from ottla.model import MeantNode
+from ottla.model import METADATA_TOPIC, MeantNode
 from ottla.protocol.messages import ApiKey
 from ottla.version import VERSION
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S = 10.0
 """For commands that would wait for long afterwards."""
 
+QUORUM_ASKED = {"topics": [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]}
+"""DescribeQuorum, of the metadata partition."""
 _TOPIC, _BROKER = 2, 4
 """The type of resource, to DescribeConfigs."""
 _VERSIONS = {
@@ -203,9 +205,7 @@ def failure_of(code: int, subject: str, text: str | None = None) -> CommandFaile
     """An error code of the protocol as a sentence."""
     from confluent_kafka import KafkaError
 
-    error = KafkaError(code, text) if text else KafkaError(code)
-    sentence, unreachable = explain(error, subject)
-    return CommandFailed(sentence, UNREACHABLE if unreachable else FAILED)
+    return failure(KafkaError(code, text) if text else KafkaError(code), subject)
 
 
 def ensure_none(answer: Mapping[str, Any], subject: str) -> None:
@@ -251,6 +251,16 @@ def leaders_of(bootstrap: str, topic: str) -> list[str]:
     metadata = ask(bootstrap, ApiKey.METADATA, {"topics": asked, "allow_auto_topic_creation": False})
     leaders = {part["leader_id"] for row in metadata["topics"] for part in row["partitions"]}
     return [address for node_id, address in broker_addresses(metadata).items() if node_id in leaders]
+
+
+def quorum(bootstrap: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The answer to DescribeQuorum, and its row of the metadata partition. Raises CommandFailed."""
+    answer = ask(bootstrap, ApiKey.DESCRIBE_QUORUM, QUORUM_ASKED)
+    ensure_none(answer, "the quorum")
+    (row,) = answer["topics"][0]["partitions"]
+    if row["error_code"]:
+        raise failure_of(row["error_code"], "the quorum", row.get("error_message"))
+    return answer, row
 
 
 def finalized_features(bootstrap: str) -> dict[str, int]:

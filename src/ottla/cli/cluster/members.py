@@ -8,7 +8,6 @@ from typing import Any
 
 from ottla.cli import wire
 from ottla.cli.exits import CommandFailed
-from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey
 
 INCLUDES_FENCED = 2
@@ -76,9 +75,8 @@ def _member(row: Mapping[str, Any], name: str, answer: Mapping[str, Any]) -> Mem
 def quorum_leader(bootstrap: str) -> int | None:
     """The leader of the metadata quorum, which is the active controller; None where none is known. The controller that
     Metadata and DescribeCluster name is any broker that passes requests on (KIP-590)."""
-    topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
     try:
-        answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, {"topics": topics}, CONTROLLER_S_MAX)
+        answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, wire.QUORUM_ASKED, CONTROLLER_S_MAX)
         row = answer["topics"][0]["partitions"][0]
     except (CommandFailed, LookupError):
         return None

@@ -12,7 +12,7 @@ from ottla.cli.exits import CommandFailed
 from ottla.cli.options import asked_at
 from ottla.errors import ErrorCode
 from ottla.metadata.features import KRAFT_VERSION
-from ottla.model import METADATA_TOPIC, ZERO_UUID
+from ottla.model import ZERO_UUID
 from ottla.protocol.messages import ApiKey
 
 POLL_S = 0.2
@@ -28,10 +28,9 @@ _RETRIED = frozenset(
 
 def quorum_of(bootstrap: str) -> Mapping[str, Any]:
     """The leader's description of the quorum. Raises CommandFailed."""
-    topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
+        answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, wire.QUORUM_ASKED)
         row = answer["topics"][0]["partitions"][0] if answer["topics"] else {}
         code = int(answer.get("error_code") or row.get("error_code") or 0)
         if not code and row:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ottla.cli import client as clients
-from ottla.cli.client import admin_client, explain, wait
+from ottla.cli.client import admin_client, explain, failure, wait
 from ottla.cli.client_security import ClientFile
 from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
 from ottla.cli.group import shares as group_shares
@@ -149,8 +149,7 @@ def _partitions(client: AdminClient, topic: str) -> Iterable[int]:
     try:
         return [each.id for each in wait(client.describe_topics(TopicCollection([topic]))[topic]).partitions]
     except KafkaException as exception:
-        sentence, unreachable = explain(exception, f"topic {topic!r}: ")
-        raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED) from exception
+        raise failure(exception, f"topic {topic!r}: ") from exception
 
 
 def _targets(client: AdminClient, places: set[Place], to: str) -> dict[Place, int]:

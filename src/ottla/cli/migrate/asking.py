@@ -13,7 +13,6 @@ from ottla.cli.migrate.survey import KAFKA, OTTLA, Entry, Node, Partition, Quoru
 from ottla.client.requests import asked_settings
 from ottla.errors import ErrorCode
 from ottla.metadata.features import KRAFT_VERSION
-from ottla.model import METADATA_TOPIC
 from ottla.protocol.messages import ApiKey
 
 if TYPE_CHECKING:
@@ -73,12 +72,7 @@ def quorum(bootstrap: str) -> tuple[Quorum, dict[int, str]] | None:
     CommandFailed."""
     if wire.version_max(bootstrap, ApiKey.DESCRIBE_QUORUM) < 0:
         return None
-    topics = [{"topic_name": METADATA_TOPIC, "partitions": [{"partition_index": 0}]}]
-    answer = wire.ask(bootstrap, ApiKey.DESCRIBE_QUORUM, {"topics": topics})
-    wire.ensure_none(answer, "the quorum")
-    (row,) = answer["topics"][0]["partitions"]
-    if row["error_code"]:
-        raise wire.failure_of(row["error_code"], "the quorum", row.get("error_message"))
+    answer, row = wire.quorum(bootstrap)
     voters = tuple(
         Voter(
             each["replica_id"], each["log_end_offset"], each["last_fetch_timestamp"], each["last_caught_up_timestamp"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import sys
 
-from ottla.cli.client import admin_client, error_of, explain, topics_of, wait
-from ottla.cli.exits import FAILED, UNREACHABLE, CommandFailed
+from ottla.cli.client import admin_client, error_of, failure, topics_of, wait
+from ottla.cli.exits import CommandFailed
 from ottla.cli.output import visible
 from ottla.cli.wire import ask, failure_of, topic_setting
 from ottla.errors import ErrorCode
@@ -35,8 +35,7 @@ def ensure_topic(bootstrap: str, topic: str, create: bool) -> None:
         wait(client.create_topics([NewTopic(topic, num_partitions=-1, replication_factor=-1)])[topic])
     except KafkaException as error:
         if error_of(error).name() != "TOPIC_ALREADY_EXISTS":
-            sentence, unreachable = explain(error, f"topic {topic!r}: ")
-            raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED) from None
+            raise failure(error, f"topic {topic!r}: ") from None
 
 
 def _ensure_may_be_seen(bootstrap: str, topic: str) -> None:

@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from ottla.cli.client import admin_client, explain, wait
+from ottla.cli.client import admin_client, failure, wait
 from ottla.cli.client_security import ClientFile
-from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.interrupts import in_thread
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import print_json, print_table
@@ -230,7 +230,7 @@ def _described(bootstrap: str, name: str | None = None) -> Mapping[str, list[tup
     except KafkaException as error:
         if name is not None and error.args[0].code() == RESOURCE_NOT_FOUND:
             return {}
-        raise _failure(error, "the users: ") from None
+        raise failure(error, "the users: ") from None
     return {
         user: [(each.mechanism.name.replace("_", "-"), int(each.iterations)) for each in found.scram_credential_infos]
         for user, found in answered.items()
@@ -259,9 +259,4 @@ def _alter(bootstrap: str, name: str, change: Any) -> None:
         (future,) = in_thread(lambda: client.alter_user_scram_credentials([change()])).values()
         wait(future)
     except KafkaException as error:
-        raise _failure(error, f"user {name!r}: ") from None
-
-
-def _failure(error: Any, subject: str) -> CommandFailed:
-    sentence, unreachable = explain(error, subject)
-    return CommandFailed(sentence, UNREACHABLE if unreachable else FAILED)
+        raise failure(error, f"user {name!r}: ") from None

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import App, Parameter
 
 from ottla.cli.batch_results import report_each
-from ottla.cli.client import admin_client, explain, topics_of, wait
+from ottla.cli.client import admin_client, topics_of, wait
 from ottla.cli.client_security import ClientFile
 from ottla.cli.cluster.moves import replicate
-from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.exits import MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag, parse_settings
 from ottla.cli.output import bold, plural, print_json, print_table
 from ottla.cli.topic.elect import elect
-from ottla.cli.topic.explain import explain_topic
+from ottla.cli.topic.explain import described, explain_topic
 from ottla.cli.topic.partition_health import LACKS, partitions
 from ottla.cli.values import PartitionCount, ReplicaCount, SettingName, Text, TopicName
 
@@ -277,14 +277,10 @@ def _describe_lacking(bootstrap: str, topics: Sequence[str], what: str, as_json:
 
 
 def _describe(client: AdminClient, name: str, all_settings: bool) -> dict[str, Any]:
-    from confluent_kafka import KafkaException, TopicCollection, TopicPartition
+    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
-    try:
-        topic = wait(client.describe_topics(TopicCollection([name]))[name])
-    except KafkaException as exception:
-        sentence, unreachable = explain(exception, f"topic {name!r}: ")
-        raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED) from exception
+    topic = described(client, name)
     (future,) = client.describe_configs([ConfigResource(ResourceType.TOPIC, name)]).values()
     settings = {
         entry.name: entry.value

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from ottla.cli.client import admin_client, error_of, explain, wait
+from ottla.cli.client import admin_client, error_of, explain, failure, wait
 from ottla.cli.client_security import ClientFile
-from ottla.cli.exits import FAILED, MISUSED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.exits import FAILED, MISUSED, OK, CommandFailed
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, Flag
 from ottla.cli.output import plural, print_json
 from ottla.cli.topic.partition_health import PartitionHealth, partitions
@@ -74,8 +74,7 @@ def _ask(bootstrap: str, keys: Collection[Key] | None, unclean: bool) -> dict[Ke
     try:
         answer = wait(client.elect_leaders(kind, asked))
     except KafkaException as exception:
-        sentence, unreachable = explain(exception, "no leader was elected: ")
-        raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED) from exception
+        raise failure(exception, "no leader was elected: ") from exception
     return {(each.topic, each.partition): answer[each] for each in sorted(answer)}
 
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from ottla.cli.client import admin_client, explain, wait
+from ottla.cli.client import admin_client, failure, wait
 from ottla.cli.client_security import ClientFile
 from ottla.cli.config.command import Resource
 from ottla.cli.config.command import describe as describe_settings
-from ottla.cli.exits import FAILED, OK, UNREACHABLE, CommandFailed
+from ottla.cli.exits import OK
 from ottla.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from ottla.cli.output import bold, print_json
 from ottla.cli.units import print_wrapped
@@ -43,14 +43,18 @@ def explain_topic(
     return OK
 
 
-def _facts(client: AdminClient, bootstrap: str, name: str) -> Facts:
+def described(client: AdminClient, name: str) -> Any:
+    """A topic as librdkafka describes it. Raises CommandFailed."""
     from confluent_kafka import KafkaException, TopicCollection
 
     try:
-        topic: Any = wait(client.describe_topics(TopicCollection([name]))[name])
+        return wait(client.describe_topics(TopicCollection([name]))[name])
     except KafkaException as exception:
-        sentence, unreachable = explain(exception, f"topic {name!r}: ")
-        raise CommandFailed(sentence, UNREACHABLE if unreachable else FAILED) from exception
+        raise failure(exception, f"topic {name!r}: ") from exception
+
+
+def _facts(client: AdminClient, bootstrap: str, name: str) -> Facts:
+    topic = described(client, name)
     partitions = sorted(topic.partitions, key=lambda each: int(each.id))
     settings = {each.name: each.value or "" for each in describe_settings(bootstrap, Resource(TOPIC, name))}
     return Facts(

@@ -223,6 +223,11 @@ class GroupRun(AimedRun):
         for each in members:  # they fall silent, and have their session
             each.loop.kill()
             world.network.ended(each.loop, each.name, power_loss=False)
+        await self._compare_coordinators()
+
+    async def _compare_coordinators(self) -> None:
+        """A coordinator that is loaded says of the group what the one before did."""
+        world = self.world
         before = await self._patiently(self._described, WORKERS)
         world.machines[self._coordinator()].crash(power_loss=False)
         after = await self._patiently(self._described, WORKERS)

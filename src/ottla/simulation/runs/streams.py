@@ -214,17 +214,6 @@ class StreamsRun(GroupRun):
             "shutdown_application": False,
         }
 
-    async def _compare_coordinators(self) -> None:
-        world = self.world
-        before = await self._patiently(self._described, WORKERS)
-        world.machines[self._coordinator()].crash(power_loss=False)
-        after = await self._patiently(self._described, WORKERS)
-        if before != after:
-            world.violated(f"a coordinator is what its log says: {before}, and once loaded {after}")
-        world.counts["coordinators compared"] += 1
-        while any(not machine.is_serving for machine in world.machines.values()):  # noqa: ASYNC110  in virtual time
-            await asyncio.sleep(0.1)
-
     async def _described(self, wire: Wire) -> Any:
         asked = {"group_ids": [WORKERS], "include_authorized_operations": False}
         (group,) = (await wire.ask(ApiKey.STREAMS_GROUP_DESCRIBE, 0, asked))["groups"]
