@@ -354,11 +354,7 @@ class Brokers:
         """On a connection of its own: one that was idle may be closed at its other end, and then nobody would know
         whether the request had arrived."""
         at, opened = self._opened(node_id)
-        with self._lock:
-            self._used[opened] = None
-            is_closed = self._is_closed
-        if is_closed:
-            opened.abort()
+        self._note_used(opened)
         try:
             return self._with(at, opened, use)
         except SecurityFailure:
@@ -468,12 +464,16 @@ class Brokers:
         except OtherNode:
             self.learn((), None)
             raise
+        self._note_used(opened)
+        return self._with(at, opened, within_limit)
+
+    def _note_used(self, opened: Connection) -> None:
+        """`close` ends it from now on."""
         with self._lock:
             self._used[opened] = None
             is_closed = self._is_closed
         if is_closed:
             opened.abort()
-        return self._with(at, opened, within_limit)
 
     def _with(self, at: Address, connection: Connection, use: Callable[[Connection], T]) -> T:
         """`use` it, and keep it unless it is broken."""

@@ -442,19 +442,27 @@ class Mirror:
         return self._known()
 
     def _known(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "topic": topic,
-                "partition": partition,
-                "mirror": self.route.prefix + topic,
-                "role": self.control.roles.get(self.route.prefix + topic, "none"),
-                "source_end": None,
-                "copied_to": mapping.source_end(),
-                "lag_records": None,
-                "lag_seconds": None,
-            }
-            for (topic, partition), mapping in sorted(self.control.offsets.items())
-        ]
+        return [self._row(*place, mapping) for place, mapping in sorted(self.control.offsets.items())]
+
+    def _row(
+        self,
+        topic: str,
+        partition: int,
+        mapping: Offsets,
+        end: int | None = None,
+        records: int | None = None,
+        age_s: float | None = None,
+    ) -> dict[str, Any]:
+        return {
+            "topic": topic,
+            "partition": partition,
+            "mirror": self.route.prefix + topic,
+            "role": self.control.roles.get(self.route.prefix + topic, "none"),
+            "source_end": end,
+            "copied_to": mapping.source_end(),
+            "lag_records": records,
+            "lag_seconds": age_s,
+        }
 
     def status(self, now_s: float | None = None) -> list[dict[str, Any]]:
         """One row for each partition: by how many offsets it is behind, and the age of the first record there, in s.
@@ -467,18 +475,7 @@ class Mirror:
             mapping = self.control.offsets.get((topic, partition), Offsets())
             records, oldest = self._left(topic, partition, mapping.source_end(), end)
             age = None if oldest is None else max(0.0, (time.time() if now_s is None else now_s) - oldest)
-            rows.append(
-                {
-                    "topic": topic,
-                    "partition": partition,
-                    "mirror": self.route.prefix + topic,
-                    "role": self.control.roles.get(self.route.prefix + topic, "none"),
-                    "source_end": end,
-                    "copied_to": mapping.source_end(),
-                    "lag_records": records,
-                    "lag_seconds": age,
-                }
-            )
+            rows.append(self._row(topic, partition, mapping, end, records, age))
         wanted = re.compile(self.route.topics)
         rows += [row for row in self._known() if row["role"] == "owned" and wanted.fullmatch(row["topic"])]
         return sorted(rows, key=lambda row: (row["topic"], row["partition"]))

@@ -165,7 +165,7 @@ class _Names:
         return bool(self.literal or self.prefixed)
 
 
-def _count(counts: dict[Any, int], key: Any, by: int) -> None:
+def _count(counts: Any, key: Any, by: int) -> None:
     """Counts that are 0 are left out."""
     now = counts.get(key, 0) + by
     if now:
@@ -260,11 +260,7 @@ class AclIndex:
         for number, acl in enumerate((*gone, *come)):
             by = -1 if number < len(gone) else 1
             pattern = (acl.resource_type, acl.pattern_type, acl.resource_name)
-            left = mutable.get(pattern, 0) + by
-            if left:
-                mutable[pattern] = left
-            else:
-                del mutable[pattern]
+            _count(mutable, pattern, by)
             if acl.pattern_type == PREFIXED:
                 _count(lengths, (acl.resource_type, len(acl.resource_name)), by)
             if number % CHANGES_PER_STEP == 0:
