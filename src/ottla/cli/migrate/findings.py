@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from ottla.cli.migrate import node_settings
 from ottla.cli.migrate.finding import FINE, LOOK, STOPS, WEIGHTS, Finding
@@ -93,61 +94,52 @@ def _features(survey: Survey) -> Iterator[Finding]:
         )
 
 
+_OF_NODES: Final[tuple[tuple[str, str, str, str, Callable[[Node], bool]], ...]] = (
+    ("nodes-away", STOPS, "brokers are not running, or fenced",
+     "start them, or unregister those that will not come back: ottla cluster remove ID",
+     lambda node: node.fenced),
+    ("nodes-silent", LOOK, "nodes did not answer, so that their settings were not looked at",
+     "for controllers give --controller-config FILE with the security of their listener; they have to be "
+     "reachable from here, or the walk sees of them only what the quorum says",
+     lambda node: node.kind is None and not node.fenced),
+    ("directories-offline", STOPS, "log directories are offline",
+     "replace the disk, or remove the directory from log.dirs and let the replicas be copied",
+     lambda node: bool(node.offline_directories)),
+    ("nodes-ottla", FINE, "nodes that are Ottla already", "", lambda node: node.kind == OTTLA),
+)  # fmt: skip
+"""Findings about the nodes that a condition fits."""
+
+
 def _nodes(survey: Survey) -> Iterator[Finding]:
-    away = [each for each in survey.nodes if each.fenced]
-    if away:
-        yield Finding(
-            "nodes-away",
-            STOPS,
-            "brokers are not running, or fenced",
-            "start them, or unregister those that will not come back: ottla cluster remove ID",
-            _ids(away),
-        )
-    silent = [each for each in survey.nodes if each.kind is None and not each.fenced]
-    if silent:
-        yield Finding(
-            "nodes-silent",
-            LOOK,
-            "nodes did not answer, so that their settings were not looked at",
-            "for controllers give --controller-config FILE with the security of their listener; they have to be "
-            "reachable from here, or the walk sees of them only what the quorum says",
-            _ids(silent),
-        )
-    dead = [each for each in survey.nodes if each.offline_directories]
-    if dead:
-        yield Finding(
-            "directories-offline",
-            STOPS,
-            "log directories are offline",
-            "replace the disk, or remove the directory from log.dirs and let the replicas be copied",
-            _ids(dead),
-        )
-    own = [each for each in survey.nodes if each.kind == OTTLA]
-    if own:
-        yield Finding("nodes-ottla", FINE, "nodes that are Ottla already", "", _ids(own))
+    for code, weight, what, todo, fits in _OF_NODES:
+        if found := [f"node {each.id}" for each in survey.nodes if fits(each)]:
+            yield Finding(code, weight, what, todo, tuple(found))
 
 
-def _ids(nodes: Iterable[Node]) -> tuple[str, ...]:
-    return tuple(f"node {each.id}" for each in nodes)
-
-
-def _named(partitions: Iterable[Partition]) -> tuple[str, ...]:
-    return tuple(f"{each.topic}-{each.number}" for each in partitions)
+_OF_PARTITIONS: Final[tuple[tuple[str, str, str, str, Callable[[Partition, Survey], bool]], ...]] = (
+    ("partitions-offline", STOPS, "partitions have no leader", "start their replicas",
+     lambda each, _: each.leader < 0),
+    ("under-replicated", STOPS, "partitions have replicas that are not in sync",
+     "wait, or find out why: ottla topic describe --under-replicated",
+     lambda each, _: each.leader >= 0 and len(each.in_sync) < len(each.replicas)),
+    ("one-replica", LOOK, "partitions with one replica are away while their node is",
+     "give them a second replica first, or expect their clients to wait",
+     lambda each, _: len(each.replicas) == 1),
+    ("min-insync", LOOK,
+     "partitions refuse acks=all while one replica is away: min.insync.replicas "
+     "is as large as their number of replicas",
+     "lower min.insync.replicas for the time of the walk, or add a replica",
+     lambda each, survey: len(each.replicas) > 1 and stops_writes(each, survey)),
+)  # fmt: skip
+"""Findings about the partitions that a condition fits."""
 
 
 def _partitions(survey: Survey) -> Iterator[Finding]:
-    offline = [each for each in survey.partitions if each.leader < 0]
-    if offline:
-        yield Finding("partitions-offline", STOPS, "partitions have no leader", "start their replicas", _named(offline))
-    behind = [each for each in survey.partitions if each.leader >= 0 and len(each.in_sync) < len(each.replicas)]
-    if behind:
-        yield Finding(
-            "under-replicated",
-            STOPS,
-            "partitions have replicas that are not in sync",
-            "wait, or find out why: ottla topic describe --under-replicated",
-            _named(behind),
-        )
+    stops = False
+    for code, weight, what, todo, fits in _OF_PARTITIONS:
+        if found := [f"{each.topic}-{each.number}" for each in survey.partitions if fits(each, survey)]:
+            stops |= weight == STOPS
+            yield Finding(code, weight, what, todo, tuple(found))
     if survey.reassignments:
         yield Finding(
             "reassignments",
@@ -156,26 +148,7 @@ def _partitions(survey: Survey) -> Iterator[Finding]:
             "wait for the moves, or cancel them: kafka-reassign-partitions.sh --list, --cancel",
             tuple(f"{topic}-{number}" for topic, number in survey.reassignments),
         )
-    single = [each for each in survey.partitions if len(each.replicas) == 1]
-    if single:
-        yield Finding(
-            "one-replica",
-            LOOK,
-            "partitions with one replica are away while their node is",
-            "give them a second replica first, or expect their clients to wait",
-            _named(single),
-        )
-    strict = [each for each in survey.partitions if len(each.replicas) > 1 and stops_writes(each, survey)]
-    if strict:
-        yield Finding(
-            "min-insync",
-            LOOK,
-            "partitions refuse acks=all while one replica is away: min.insync.replicas "
-            "is as large as their number of replicas",
-            "lower min.insync.replicas for the time of the walk, or add a replica",
-            _named(strict),
-        )
-    if not (offline or behind):
+    if not stops:
         yield Finding(
             "in-sync", FINE, f"all {len(survey.partitions):,} partitions have a leader and all replicas in sync"
         )
