@@ -128,7 +128,7 @@ class Administration:
         old = [each for each in todo if each.kind == "acl" and each.action == "delete"]
         for begin in range(0, len(new), AT_ONCE):
             part = new[begin : begin + AT_ONCE]
-            answer = self._client.ask_any(ApiKey.CREATE_ACLS, {"creations": [_creation(each.subject) for each in part]})
+            answer = self._client.ask_any(ApiKey.CREATE_ACLS, {"creations": [each.subject.creation() for each in part]})
             failures += _refused(part, answer["results"])
         for begin in range(0, len(old), AT_ONCE):
             part = old[begin : begin + AT_ONCE]
@@ -184,18 +184,6 @@ def _refused(asked: Iterable[Change], answered: Iterable[Mapping[str, Any]]) -> 
         for change, row in zip(asked, answered, strict=True)
         if row["error_code"]
     ]
-
-
-def _creation(acl: Binding) -> dict[str, Any]:
-    return {
-        "resource_type": acl.resource_type,
-        "resource_name": acl.resource_name,
-        "resource_pattern_type": acl.pattern_type,
-        "principal": acl.principal,
-        "host": acl.host,
-        "operation": acl.operation,
-        "permission_type": acl.permission_type,
-    }
 
 
 def _quota(change: Change) -> dict[str, Any]:

@@ -122,6 +122,18 @@ class Binding(NamedTuple):
     operation: int
     permission_type: int
 
+    def creation(self) -> dict[str, Any]:
+        """The ACL as CreateAcls has it."""
+        return {
+            "resource_type": self.resource_type,
+            "resource_name": self.resource_name,
+            "resource_pattern_type": self.pattern_type,
+            "principal": self.principal,
+            "host": self.host,
+            "operation": self.operation,
+            "permission_type": self.permission_type,
+        }
+
 
 def binding(acl: Acl) -> Binding:
     return Binding(
@@ -135,21 +147,22 @@ def binding(acl: Acl) -> Binding:
     )
 
 
+def answered(resource: Mapping[str, Any], acl: Mapping[str, Any]) -> Binding:
+    """An ACL in an answer, from the rows of its resource and of itself; DeleteAcls has one row for both."""
+    return Binding(
+        resource["resource_type"],
+        resource["resource_name"],
+        resource["pattern_type"],
+        acl["principal"],
+        acl["host"],
+        acl["operation"],
+        acl["permission_type"],
+    )
+
+
 def described(answer: Mapping[str, Any]) -> list[Binding]:
     """The ACLs in an answer to DescribeAcls."""
-    return [
-        Binding(
-            resource["resource_type"],
-            resource["resource_name"],
-            resource["pattern_type"],
-            acl["principal"],
-            acl["host"],
-            acl["operation"],
-            acl["permission_type"],
-        )
-        for resource in answer["resources"]
-        for acl in resource["acls"]
-    ]
+    return [answered(resource, acl) for resource in answer["resources"] for acl in resource["acls"]]
 
 
 def shown(acl: Acl) -> str:

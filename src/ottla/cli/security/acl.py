@@ -34,6 +34,7 @@ from ottla.security.acls import (
     PatternType,
     Permission,
     ResourceType,
+    answered,
     described,
 )
 from ottla.security.explained import Resource, as_json, explained, sentence, word_of
@@ -110,18 +111,7 @@ def add(
     wanted = _bindings(user, operations_of(operations), resources, prefixed=prefixed, deny=deny, host=host)
     networks = host is not None and "/" in host and supports_networks_in_acls(wire.finalized_features(bootstrap))
     warnings = {each: reason for each in wanted if (reason := why_never(each, networks=networks)) is not None}
-    rows = [
-        {
-            "resource_type": each.resource_type,
-            "resource_name": each.resource_name,
-            "resource_pattern_type": each.pattern_type,
-            "principal": each.principal,
-            "host": each.host,
-            "operation": each.operation,
-            "permission_type": each.permission_type,
-        }
-        for each in wanted
-    ]
+    rows = [each.creation() for each in wanted]
     results = wire.ask(bootstrap, ApiKey.CREATE_ACLS, {"creations": rows})["results"]
     failed = [(each, result) for each, result in zip(wanted, results, strict=True) if result["error_code"]]
     added = [each for each in wanted if each not in dict(failed)]
@@ -230,20 +220,7 @@ def _removed(bootstrap: str, filters: Sequence[AclFilter]) -> list[Binding]:
     for result in results:
         if result["error_code"]:
             raise CommandFailed(f"the ACLs could not be removed: {_why(result)}", FAILED)
-    found = {
-        Binding(
-            acl["resource_type"],
-            acl["resource_name"],
-            acl["pattern_type"],
-            acl["principal"],
-            acl["host"],
-            acl["operation"],
-            acl["permission_type"],
-        )
-        for result in results
-        for acl in result["matching_acls"]
-    }
-    return sorted(found)
+    return sorted({answered(acl, acl) for result in results for acl in result["matching_acls"]})
 
 
 @app.command
