@@ -15,7 +15,8 @@ def asked_settings(
 ) -> dict[str, Any]:
     """DescribeConfigs of resources of one kind: all settings, or those with these names; `layers` with every place that
     has a value."""
-    resources = [{"resource_type": kind, "resource_name": each, "configuration_keys": keys} for each in names]
+    wanted = None if keys is None else list(keys)
+    resources = [{"resource_type": kind, "resource_name": each, "configuration_keys": wanted} for each in names]
     return {"resources": resources, "include_synonyms": layers, "include_documentation": False}
 
 

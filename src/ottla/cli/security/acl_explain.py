@@ -17,7 +17,7 @@ def settings_of(bootstrap: str) -> dict[str, str | None]:
     nodes = wire.ask(bootstrap, ApiKey.DESCRIBE_CLUSTER, {"include_cluster_authorized_operations": False})
     wire.ensure_none(nodes, "the cluster")
     for broker in nodes["brokers"]:
-        values = asked_settings(BROKER, [str(broker["broker_id"])], list(SETTINGS))
+        values = asked_settings(BROKER, [str(broker["broker_id"])], SETTINGS)
         cluster_id = nodes.get("cluster_id")
         address = wire.node_address(broker["host"], broker["port"], broker["broker_id"], cluster_id)
         (found,) = wire.ask(address, ApiKey.DESCRIBE_CONFIGS, values)["results"]

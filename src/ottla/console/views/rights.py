@@ -183,7 +183,7 @@ def _settings(asking: Asking) -> dict[str, str | None]:
     KafkaError, OSError."""
     failures: list[OSError] = []
     for node in asking.cluster().nodes:
-        values = asked_settings(BROKER, [str(node)], list(SETTINGS))
+        values = asked_settings(BROKER, [str(node)], SETTINGS)
         try:
             (found,) = asking.brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, values)["results"]
         except NodeAway as error:
