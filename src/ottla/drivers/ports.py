@@ -269,14 +269,9 @@ class ShareHost(Settled, Protocol):
     def spawn(self, work: Coroutine[Any, Any, None], /) -> asyncio.Task[None]: ...
 
 
-class AuditHost(Reaching, Protocol):
-    @property
-    def fs(self) -> FileSystem: ...
-    @property
-    def clock(self) -> Clock: ...
+class WritingHost(Reaching, Protocol):
+    """For what writes records to topics of its own: audit events, dead letters."""
 
-
-class DeadLetterHost(Reaching, Protocol):
     @property
     def fs(self) -> FileSystem: ...
     @property

@@ -25,7 +25,7 @@ from ottla.protocol.records.record_batch import SimpleRecord, build_batch
 from ottla.security.audit import parse
 
 if TYPE_CHECKING:
-    from ottla.drivers.ports import AuditHost
+    from ottla.drivers.ports import WritingHost
 
 _LOG = logging.getLogger("ottla.audit")
 
@@ -50,7 +50,7 @@ class AuditTopic:
     """All methods belong to the event loop's thread."""
 
     def __init__(
-        self, node: AuditHost, directory: str, topic: str, make_topic: Callable[[], Coroutine[Any, Any, None]]
+        self, node: WritingHost, directory: str, topic: str, make_topic: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
         """`directory` has the files of this node. `make_topic` creates the topic; raises nothing."""
         self.shipped = 0

@@ -45,7 +45,7 @@ from ottla.replication.share.dead_letters import (
 from ottla.storage.log.log import ColdRead
 
 if TYPE_CHECKING:
-    from ottla.drivers.ports import DeadLetterHost
+    from ottla.drivers.ports import WritingHost
     from ottla.metrics.shared import ShareMetrics
 
 _LOG = logging.getLogger("ottla.share")
@@ -95,7 +95,7 @@ class DeadLetterWriter:
 
     def __init__(
         self,
-        node: DeadLetterHost,
+        node: WritingHost,
         metrics: ShareMetrics,
         lost: dict[str, LostLetters],
         make_topic: Callable[[str], Coroutine[Any, Any, None]],

@@ -90,12 +90,7 @@ class BumpingProducer(Client):
             self.note(f"disconnected: {error}")
 
     async def _initialise(self, wire: Wire) -> None:
-        values = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
-        answer = await wire.ask(ApiKey.INIT_PRODUCER_ID, 4, values)
-        if answer["error_code"]:
-            self.check_retriable(answer["error_code"], "producer id")
-        else:
-            self.producer_id = answer["producer_id"]
+        self.producer_id = await self.new_producer_id(wire)
 
     async def _send_all(self, wire: Wire, lane: Lane) -> None:
         """Until an answer is an error or the epoch is to be raised; the answers to all that was sent are read."""

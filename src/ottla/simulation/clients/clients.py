@@ -97,6 +97,15 @@ class Client:
     async def session(self, wire: Wire) -> None:
         raise NotImplementedError
 
+    async def new_producer_id(self, wire: Wire) -> int:
+        """The id of an idempotent producer; -1 where there is none for now."""
+        values = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
+        answer = await wire.ask(ApiKey.INIT_PRODUCER_ID, 4, values)
+        if answer["error_code"]:
+            self.check_retriable(answer["error_code"], "producer id")
+            return -1
+        return int(answer["producer_id"])
+
     async def pause(self, seconds: float) -> None:
         seconds = max(seconds, min(seconds * self.world.pace, self.pause_s_max))
         await asyncio.sleep(self.random.uniform(0, 2 * seconds))
@@ -169,9 +178,12 @@ class Producer(Client):
 
     async def session(self, wire: Wire) -> None:
         if self.idempotent and self.producer_id < 0:
-            await self._initialise(wire)
+            self.producer_id = await self.new_producer_id(wire)
             if self.producer_id < 0:
                 return
+            self.sequence = 0
+            for sent in self.unanswered:  # only a new process, which has none, asks without a reason
+                raise AssertionError(sent)
         again = deque(self.unanswered)
         flying: deque[tuple[_Sent, asyncio.Future[Any]]] = deque()
         while not self.finished() and self.acks:
@@ -195,17 +207,6 @@ class Producer(Client):
             self.unanswered.remove(sent)
             self.history.acknowledge(self.key, -1, sent.values, sent.mark, 0)
             await self.pause(0.05)
-
-    async def _initialise(self, wire: Wire) -> None:
-        values = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
-        response = await wire.ask(ApiKey.INIT_PRODUCER_ID, 4, values)
-        if response["error_code"]:
-            self.check_retriable(response["error_code"], "producer id")
-            return
-        self.producer_id = response["producer_id"]
-        self.sequence = 0
-        for sent in self.unanswered:  # only a new process, which has none, asks without a reason
-            raise AssertionError(sent)
 
     def record(self, now_ms: int, value: bytes) -> SimpleRecord:
         return SimpleRecord(now_ms, None, value)

@@ -37,22 +37,15 @@ class Retrier(Client):
 
     async def session(self, wire: Wire) -> None:
         while not self.stopping:
-            if self.producer_id < 0 and not await self._initialise(wire):
+            if self.producer_id < 0:
+                self.producer_id = await self.new_producer_id(wire)
+            if self.producer_id < 0:
                 return
             for each in (self._write, self._delete, self._write_again):
                 if not await each(wire):
                     await self.pause(0.1)
                     return
             await self.pause(0.2)
-
-    async def _initialise(self, wire: Wire) -> bool:
-        values = {"transactional_id": None, "transaction_timeout": 60_000, "producer_id": -1, "producer_epoch": -1}
-        answer = await wire.ask(ApiKey.INIT_PRODUCER_ID, 4, values)
-        if answer["error_code"]:
-            self.check_retriable(answer["error_code"], "producer id")
-            return False
-        self.producer_id = answer["producer_id"]
-        return True
 
     async def _produce(self, wire: Wire) -> tuple[ErrorCode, int]:
         data = [{"name": GONE[0], "partition_data": [{"index": GONE[1], "records": self.batch}]}]

@@ -25,10 +25,6 @@ LISTENERS_MAX = 100
 """Listeners of a controller; each is stored in the log and read by all nodes."""
 
 
-def on_error(context: RequestContext, request: AddRaftVoterRequest, error: KafkaError) -> AddRaftVoterResponse:
-    return {"error_code": error.code, "error_message": error.message}
-
-
 def asked_voter(node: Member, request: AddRaftVoterRequest | RemoveRaftVoterRequest, word: str) -> ReplicaKey:
     """The replica that a request to change the voters is about. Raises KafkaError."""
     if has_other_cluster(node, request.cluster_id):
@@ -39,7 +35,7 @@ def asked_voter(node: Member, request: AddRaftVoterRequest | RemoveRaftVoterRequ
     return ReplicaKey(request.voter_id, request.voter_directory_id)
 
 
-@api(ApiKey.ADD_RAFT_VOTER, versions=(0, 1), needs=(cluster(Operation.ALTER, at_controller=True),), on_error=on_error)
+@api(ApiKey.ADD_RAFT_VOTER, versions=(0, 1), needs=(cluster(Operation.ALTER, at_controller=True),))
 def handle(context: RequestContext, request: AddRaftVoterRequest) -> Awaitable[AddRaftVoterResponse]:
     if forwards_quorum_request(context):
         return forwarded(context, request)

@@ -10,7 +10,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
-from ottla.server.handlers.cluster.add_raft_voter import asked_voter, on_error
+from ottla.server.handlers.cluster.add_raft_voter import asked_voter
 from ottla.server.metadata.forwarding import forwarded, forwards_quorum_request
 from ottla.server.security.permissions import cluster
 
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
     from ottla.protocol.schemas.sent import RemoveRaftVoterResponse
 
 
-@api(
-    ApiKey.REMOVE_RAFT_VOTER,
-    versions=(0, 0),
-    needs=(cluster(Operation.ALTER, at_controller=True),),
-    on_error=on_error,
-)
+@api(ApiKey.REMOVE_RAFT_VOTER, versions=(0, 0), needs=(cluster(Operation.ALTER, at_controller=True),))
 def handle(context: RequestContext, request: RemoveRaftVoterRequest) -> Awaitable[RemoveRaftVoterResponse]:
     if forwards_quorum_request(context):
         return forwarded(context, request)
