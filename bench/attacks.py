@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 from bench.method.brokers import SIDES, make, resident_mb
 from bench.method.compare import THEIRS
 from bench.tables import Run, Section, table
-from ottla.protocol import messages, produce
+from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from ottla.protocol.records._records import write
 from ottla.protocol.records.compression import Codec
 from ottla.protocol.records.record_batch import MAGIC, BatchHeader, assemble, compress
@@ -98,9 +97,9 @@ def counted_batch(count: int, codec: Codec, timestamp: int) -> bytearray:
 
 
 def produced(records: Sequence[Any], first: int = 0, topic: str = TOPIC) -> bytes:
-    partitions = [ProducePartition(first + number, data) for number, data in enumerate(records)]
-    asked = ProduceRequest(None, 1, 30_000, [ProduceTopic(topic, None, partitions)])
-    return framed(produce.encode_request(9, 1, "attacker", asked))
+    rows = [{"index": first + number, "records": data} for number, data in enumerate(records)]
+    values = {"acks": 1, "timeout": 30_000, "topic_data": [{"name": topic, "partition_data": rows}]}
+    return framed(messages.encode_request(ApiKey.PRODUCE, 9, 1, "attacker", {"transactional_id": None, **values}))
 
 
 def one(frame: bytes, times: int = 1) -> Attack:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from ottla.protocol import fetch, fetch_plain, fetch_responses, messages, produce, share_fetch
+from ottla.protocol import fetch, fetch_plain, fetch_responses, messages, share_fetch
 from ottla.protocol.internal import metadata_records
 from ottla.protocol.internal.codec import decode, encode
 from ottla.protocol.messages import ApiKey
@@ -21,7 +21,6 @@ MEMBERS = 1000
 SNAPSHOT_BYTES = 1 << 16
 TOPICS, PARTITIONS = 100, 100
 REPLICAS = (1, 2, 3)
-BATCH_BYTES = 16 << 10
 RECORDS = bytes(100)
 """So few that their copy, which is the engine's alone, costs next to nothing."""
 TOPIC_ID = UUID(int=9)
@@ -264,23 +263,6 @@ def _encoder(key: ApiKey, version: int, values: Values) -> Callable[[], Any]:
     return lambda: messages.encode_response(key, version, 1, values)
 
 
-def _produce() -> Values:
-    partition = {"index": 0, "records": bytes(BATCH_BYTES)}
-    topic = {"topic_id": TOPIC_ID, "partition_data": [partition]}
-    return {"acks": -1, "timeout": 30_000, "topic_data": [topic]}
-
-
-def _produced_by_hand() -> Callable[[], Any]:
-    partition = produce.ProducedPartition(0, 0, 10_000_000, -1, 0)
-    response = produce.ProduceResponse([produce.ProducedTopic(None, TOPIC_ID, [partition])])
-    return lambda: produce.encode_response(produce.VERSION_MAX, 1, response)
-
-
-def _produced() -> Values:
-    row = {"index": 0, "error_code": 0, "base_offset": 10_000_000, "log_append_time": -1, "log_start_offset": 0}
-    return {"responses": [{"topic_id": TOPIC_ID, "partition_responses": [row]}]}
-
-
 def _fetch(partitions: int) -> Values:
     rows = [
         {"partition": n, "current_leader_epoch": 5, "fetch_offset": 10_000_000 + n, "partition_max_bytes": 1 << 20}
@@ -356,16 +338,8 @@ def _partitions(number: int) -> str:
     return "1 partition" if number == 1 else f"{number} partitions"
 
 
-PRODUCE_VERSION, FETCH_VERSION, SHARE_FETCH_VERSION = produce.VERSION_MAX, fetch.VERSION_MAX, 2
+FETCH_VERSION, SHARE_FETCH_VERSION = fetch.VERSION_MAX, 2
 HAND_WRITTEN = (
-    ByHand(
-        "Produce, 16 KB batch", "decode",
-        partial(_decoder, False, ApiKey.PRODUCE, PRODUCE_VERSION, _produce()),
-        partial(_decoder, True, ApiKey.PRODUCE, PRODUCE_VERSION, _produce()),
-    ),
-    ByHand(
-        "Produce answer", "encode", _produced_by_hand, partial(_encoder, ApiKey.PRODUCE, PRODUCE_VERSION, _produced()),
-    ),
     *(
         ByHand(
             f"Fetch, {_partitions(number)}", "decode",

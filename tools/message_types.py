@@ -21,9 +21,10 @@ from tools.protocol_schemas import TABLE
 RECEIVED: Final = TABLE.parent / "received.pyi"
 SENT: Final = TABLE.parent / "sent.pyi"
 
-_PLAIN: Final = {"string": "str", "uuid": "UUID", "bool": "bool", "float64": "float"}
-"""Types of values; whole numbers are not named."""
-_BYTES: Final = ("bytes", "records")
+_PLAIN: Final = {
+    "string": "str", "uuid": "UUID", "bool": "bool", "float64": "float", "bytes": "bytes", "records": "Buffer",
+}  # fmt: skip
+"""Types of values; whole numbers are not named. Records of requests are views."""
 
 _HEADS: Final = {
     RECEIVED: '''"""Requests and responses as they are received: made by `python -m tools.message_types`, never edited.
@@ -33,6 +34,7 @@ Behind `#`: the versions of the message that have a field, where not all do. In 
 
 from uuid import UUID
 
+from ottla.model import Buffer
 from ottla.protocol.schemas import Message
 ''',
     SENT: '''"""Requests and responses as they are sent: made by `python -m tools.message_types`, never edited.
@@ -101,12 +103,12 @@ def _since(versions: Versions, among: Versions) -> str:
 
 
 def _received(field: FieldSchema, struct: str) -> str:
-    kind = struct or ("bytes" if field.type in _BYTES else _PLAIN.get(field.type, "int"))
+    kind = struct or _PLAIN.get(field.type, "int")
     return f"tuple[{kind}, ...]" if field.is_array else kind
 
 
 def _sent(field: FieldSchema, struct: str) -> str:
-    kind = struct or ("Buffer" if field.type in _BYTES else _PLAIN.get(field.type, "int"))
+    kind = struct or ("Buffer" if field.type == "bytes" else _PLAIN.get(field.type, "int"))
     return f"Sequence[{kind}]" if field.is_array else kind
 
 

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -25,9 +25,8 @@ from ottla.client.connection import Connection
 from ottla.client.transactions import ProducerId, add_partitions, end_transaction, init_producer
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Millis, Offset, TopicPartition
-from ottla.protocol import produce
+from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest
-from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceResponse, ProduceTopic
 from ottla.protocol.records._batch_rows import Section, append
 from ottla.protocol.records.compression import CODECS, compress
 from ottla.protocol.records.record_batch import (
@@ -44,6 +43,10 @@ from ottla.protocol.records.record_batch import (
     read_batch_header,
 )
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ProduceResponse
+    from ottla.protocol.schemas.sent import PartitionProduceData, ProduceRequest
+
 DEFAULT_BATCH_BYTES: Final = 1_000_000
 """Below the `max.message.bytes` of a topic, 1,048,588 unless it is set."""
 DEFAULT_BUFFER_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -52,6 +55,7 @@ take as much again."""
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 """As `max.request.size` of Kafka's producer; the first batch may be larger. A broker takes half the CPU time for these
 that it takes for requests of 4 MB, whose memory is the kernel's each time (mmap)."""
+_VERSION_MIN: Final = 3
 _VERSION_MAX: Final = 11
 """From 12 on transactions are of KIP-890's second kind: see `transactions.py`."""
 _FIRST_ROOM: Final = 64 * 1024
@@ -360,17 +364,21 @@ class Producer:
             if room < 0 and chosen:
                 break
             chosen.append(batch)
-        topics: dict[str, ProduceTopic] = {}
+        topics: dict[str, list[PartitionProduceData]] = {}
         for batch in chosen:
-            topic = topics.setdefault(batch.at.topic, ProduceTopic(batch.at.topic, None, []))
-            topic.partitions.append(ProducePartition(batch.at.partition, batch.data))
-        timeout_ms = round(self._cluster.config.request_timeout_s * 1000)
-        request = ProduceRequest(self.transactional_id, self._acks, timeout_ms, list(topics.values()))
+            topics.setdefault(batch.at.topic, []).append({"index": batch.at.partition, "records": batch.data})
+        request: ProduceRequest = {
+            "transactional_id": self.transactional_id,
+            "acks": self._acks,
+            "timeout": round(self._cluster.config.request_timeout_s * 1000),
+            "topic_data": [{"name": name, "partition_data": rows} for name, rows in topics.items()],
+        }
         connection: Connection | None = None
         try:
             connection = self._cluster.connect(node_id)
-            version = connection.version(ApiKey.PRODUCE, produce.VERSION_MIN, _VERSION_MAX)
-            parts = produce.request_parts(version, connection.following_id, self._cluster.config.client_id, request)
+            version = connection.version(ApiKey.PRODUCE, _VERSION_MIN, _VERSION_MAX)
+            client_id = self._cluster.config.client_id
+            parts = messages.request_parts(ApiKey.PRODUCE, version, connection.following_id, client_id, request)
             correlation_id = connection.send_frame(*parts, is_answered=self._acks != 0)
         except OSError as error:
             if connection is not None:
@@ -395,7 +403,9 @@ class Producer:
             return
         self._cluster.spare(node_id, sent.connection)
         rows = {
-            TopicPartition(topic.name or "", row.index): row for topic in response.topics for row in topic.partitions
+            TopicPartition(topic.name, row.index): row
+            for topic in response.responses
+            for row in topic.partition_responses
         }
         for batch in sent.batches:
             row = rows.get(batch.at)
@@ -471,9 +481,10 @@ def _decoded(sent: _Sent) -> ProduceResponse:
     """Raises OSError."""
     frame = sent.connection.receive_frame()
     try:
-        correlation_id, response = produce.decode_response(sent.version, frame)
+        correlation_id, response = messages.decode_response(ApiKey.PRODUCE, sent.version, frame)
     except MalformedRequest as error:
         raise ConnectionError(f"{sent.connection.address}: an answer that cannot be read: {error}") from error
     if correlation_id != sent.correlation_id:
         raise ConnectionError(f"{sent.connection.address}: an answer to another request")
-    return response
+    produced: ProduceResponse = response
+    return produced

@@ -24,8 +24,8 @@ from ottla.client.security import SecurityFailure
 from ottla.console.hung import ANSWER_S, Address, HungNodes
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import MeantNode
-from ottla.protocol import fetch, produce
-from ottla.protocol.messages import ApiKey, MalformedRequest
+from ottla.protocol import fetch
+from ottla.protocol.messages import ApiKey
 
 REQUEST_TIMEOUT_S: Final = 10.0
 """For the answer to a change, and to what is read patiently."""
@@ -33,12 +33,11 @@ CONNECT_TIMEOUT_S: Final = 5.0
 """For the connection of a change; others are made within ANSWER_S."""
 ASK_NEXT_S: Final = 0.5
 """Where any node may answer, the next one is asked too after so long."""
-PRODUCE_MIN: Final = 3
-"""The first version that takes batches of the newest format, with headers."""
 IDLE_MAX: Final = 4
 """Connections to one broker that are kept for a user: a page asks each broker for a few things at once."""
 
 VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = {
+    ApiKey.PRODUCE: (3, 12),  # by name: a topic that was created again under it is another one only for ids
     ApiKey.METADATA: (5, 12),
     ApiKey.LIST_OFFSETS: (4, 7),
     ApiKey.FIND_COORDINATOR: (4, 4),
@@ -346,10 +345,6 @@ class Brokers:
         OSError where it was not sent."""
         return self._changed(node_id, lambda connection: _asked(connection, key, values))
 
-    def produce(self, node_id: int, request: produce.ProduceRequest) -> produce.ProduceResponse:
-        """One Produce to the leader, sent once. Raises as `change`."""
-        return self._changed(node_id, lambda connection: _produced(connection, self.config.client_id, request))
-
     def _changed(self, node_id: int | None, use: Callable[[Connection], T]) -> T:
         """On a connection of its own: one that was idle may be closed at its other end, and then nobody would know
         whether the request had arrived."""
@@ -527,17 +522,3 @@ def _fetched(
     )
     asked = connection.send_frame(fetch.encode_request(version, connection.following_id, client_id, request))
     return decoded(connection, version, asked, connection.receive_frame(into))
-
-
-def _produced(connection: Connection, client_id: str, request: produce.ProduceRequest) -> produce.ProduceResponse:
-    """By the topic's name: a topic that was created again under it is another one only for ids."""
-    version = connection.version(ApiKey.PRODUCE, PRODUCE_MIN, produce.TOPIC_IDS_SINCE - 1)
-    asked = connection.send_frame(produce.encode_request(version, connection.following_id, client_id, request))
-    frame = connection.receive_frame()
-    try:
-        answered, response = produce.decode_response(version, frame)
-    except MalformedRequest as error:
-        raise ConnectionError(f"{connection.address}: an answer that cannot be read: {error}") from error
-    if answered != asked:
-        raise ConnectionError(f"{connection.address}: an answer to another request")
-    return response

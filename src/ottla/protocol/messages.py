@@ -1,8 +1,8 @@
 """Requests and responses of every API, by Kafka's own definitions (`schemas`).
 
 A request is an object of one class for all versions. Handlers answer in plain mappings with the same field names:
-fields which the client's version lacks are dropped, fields left out have their default. Produce and Fetch have codecs
-of their own (`produce.py`, `fetch.py`).
+fields which the client's version lacks are dropped, fields left out have their default. Answers to Fetch have a codec
+of their own (`fetch_responses.py`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple
 
 from ottla.model import Buffer
 from ottla.protocol import schemas
-from ottla.protocol.layout import ROW_COST, STEP_COST, STRING_BYTES_MAX, TAGS_MAX, Layout, Malformed
-from ottla.protocol.reader import Reader, read_struct
+from ottla.protocol.layout import ROW_COST, STEP_COST, STRING_BYTES_MAX, TAGS_MAX, Layout, Malformed, TooLong
+from ottla.protocol.reader import Reader, read_request, read_struct
 from ottla.protocol.schemas import OWN_API_MIN as OWN_API_MIN
 from ottla.protocol.schemas import REMOVED as REMOVED
 from ottla.protocol.schemas import Message
 from ottla.protocol.varint import read_uvarint
-from ottla.protocol.writer import Writer, has_more_rows, write_struct
+from ottla.protocol.writer import Writer, has_more_rows, write_parts, write_struct
 
 
 class ApiKey(enum.IntEnum):
@@ -240,10 +240,21 @@ def malformed(layout: Layout, version: int, error: Malformed) -> MalformedReques
 
 
 def decode_request(api_key: int, version: int, frame: Buffer, body_offset: int) -> Any:
-    """The request in `frame` from `body_offset` on. Raises MalformedRequest."""
+    """The request in `frame` from `body_offset` on; its records are slices of `frame`. Raises MalformedRequest."""
     layout = request_layout(api_key, version)
     try:
-        return read_struct(layout, frame, body_offset)
+        return read_request(layout, frame, body_offset)
+    except Malformed as error:
+        raise malformed(layout, version, error) from error
+
+
+def decode_short_request(api_key: int, version: int, frame: Buffer, body_offset: int, items_max: int) -> Any:
+    """What `decode_request` gives; None for a request whose arrays have more items than `items_max`."""
+    layout = request_layout(api_key, version)
+    try:
+        return read_request(layout, frame, body_offset, items_max)
+    except TooLong:
+        return None
     except Malformed as error:
         raise malformed(layout, version, error) from error
 
@@ -276,6 +287,14 @@ def encode_request(
     return write_struct(request_layout(api_key, version), values, header)
 
 
+def request_parts(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, values: Mapping[str, Any]
+) -> list[Buffer]:
+    """The frame of `encode_request` in parts, in which long records are not copied."""
+    header = request_header(api_key, version, correlation_id, client_id)
+    return write_parts(request_layout(api_key, version), values, header)
+
+
 def decode_response(api_key: int, version: int, frame: Buffer) -> tuple[int, Any]:
     """(correlation id, response) of a frame without its length prefix. Raises MalformedRequest."""
     layout = response_layout(api_key, version)
@@ -297,19 +316,20 @@ def plain(entity: Any) -> Any:
 
 def decode_request_in_steps(api_key: int, version: int, frame: memoryview, position: int) -> Steps:
     """The request in `frame`, as `decode_request` gives it. Raises MalformedRequest."""
-    return _decode_in_steps(request_layout(api_key, version), version, frame, position)
+    layout = request_layout(api_key, version)
+    return _decode_in_steps(layout, version, Reader(frame, position, slices_records=True))
 
 
 def decode_response_in_steps(api_key: int, version: int, frame: memoryview) -> Steps:
     """The response in `frame`, which stays as it is, as `decode_response` gives it. Raises
     MalformedRequest."""
     position = len(response_header(api_key, version, 0))
-    return _decode_in_steps(response_layout(api_key, version), version, frame, position)
+    return _decode_in_steps(response_layout(api_key, version), version, Reader(frame, position))
 
 
-def _decode_in_steps(layout: Layout, version: int, frame: memoryview, position: int) -> Steps:
+def _decode_in_steps(layout: Layout, version: int, reader: Reader) -> Steps:
     try:
-        return (yield from Reader(frame, position).steps(layout))
+        return (yield from reader.steps(layout))
     except Malformed as error:
         raise malformed(layout, version, error) from error
 

@@ -65,6 +65,8 @@ cdef _put(target, Field field, value)
 @cython.locals(reader=Reader)
 cpdef read_struct(Layout layout, frame, Py_ssize_t position=*)
 @cython.locals(reader=Reader)
+cpdef read_request(Layout layout, frame, Py_ssize_t position, long long row_items_max=*)
+@cython.locals(reader=Reader)
 cpdef tuple read_record(Layout layout, data, Py_ssize_t position=*, long long items_max=*)
 
 
@@ -79,6 +81,7 @@ cdef class Reader:
     cdef long long _items_left
     cdef long long _row_items
     cdef long long _cost
+    cdef object _frame
     cdef tuple _int32s
     cdef Py_ssize_t _int32s_start
 

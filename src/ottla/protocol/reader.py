@@ -97,6 +97,16 @@ def read_struct(layout: Layout, frame: Buffer, position: int = 0) -> Any:
     return reader._struct(layout)
 
 
+def read_request(layout: Layout, frame: Buffer, position: int, row_items_max: int = _UNLIMITED) -> Any:
+    """What `read_struct` gives, with records that are slices of `frame`, views of a memoryview. Raises TooLong where
+    arrays have more items than `row_items_max`."""
+    reader: Any = Reader.__new__(Reader)
+    reader._open(frame, position, _ITEMS_MAX)
+    reader._frame = frame
+    reader._row_items = row_items_max
+    return reader._struct(layout)
+
+
 def read_record(layout: Layout, data: Buffer, position: int = 0, items_max: int = 0) -> tuple[Any, int]:
     """The struct at `position` and the position behind it: one of the broker's own, with as many array items as there
     are bytes, or a client's with at most `items_max`. Raises Malformed."""
@@ -114,6 +124,7 @@ class Reader:
         "_cost",
         "_data",
         "_end",
+        "_frame",
         "_held",
         "_int32s",
         "_int32s_start",
@@ -122,8 +133,13 @@ class Reader:
         "position",
     )
 
-    def __init__(self, frame: Buffer, position: int = 0, items_max: int = layouts.ELEMENTS_MAX) -> None:
+    def __init__(
+        self, frame: Buffer, position: int = 0, items_max: int = layouts.ELEMENTS_MAX, *, slices_records: bool = False
+    ) -> None:
+        """`slices_records`: records are slices of the frame, not copies."""
         self._open(frame, position, items_max)
+        if slices_records:
+            self._frame = frame
 
     def _open(self, frame, position, items_max):
         if cython.compiled:
@@ -139,6 +155,7 @@ class Reader:
         self._row_items = _UNLIMITED
         self._cost = 0
         self._int32s = None
+        self._frame = None
 
     def __dealloc__(self) -> None:
         self._release()
@@ -329,6 +346,8 @@ class Reader:
             length = self._length(field.flexible, True)
             if length >= 0:
                 start = self._take(length)
+                if kind == _RECORDS and self._frame is not None:
+                    return self._frame[start : start + length]
                 return self._bytes(start, length)
         else:
             return self._scalar(kind)

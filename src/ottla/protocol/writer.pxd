@@ -95,6 +95,10 @@ cdef _default(Field field)
 cpdef bytes write_struct(Layout layout, values, bytes head=*)
 
 
+@cython.locals(writer=Writer, parts=list)
+cpdef list write_parts(Layout layout, values, bytes head=*)
+
+
 @cython.final
 @cython.freelist(4)
 cdef class Writer:
@@ -103,6 +107,7 @@ cdef class Writer:
     cdef PyObject *_long
     cdef Py_ssize_t _size
     cdef Py_ssize_t _capacity
+    cdef list _parts
     cdef long long _row_items
     cdef long long _cost
 

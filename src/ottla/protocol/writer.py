@@ -16,12 +16,15 @@ try:
 except ImportError:  # interpreted, where Cython is not installed
     from ottla import no_cython as cython
 
-from ottla.model import ZERO_UUID
+from ottla.model import ZERO_UUID, Buffer
 from ottla.protocol import layout as layouts
 from ottla.protocol.layout import Field, Layout, TooLong, UnsupportedVersion, of_defaults
 
 ERROR_MESSAGE_LENGTH_MAX = 4_000
 """Characters: a message may repeat what it is about, and no string of more than 32767 bytes can be sent."""
+
+COPIED_BYTES_MAX = 4_096
+"""Fewer bytes of records are copied into the part before them."""
 
 # C globals when compiled.
 _TWO_31 = 1 << 31
@@ -53,6 +56,16 @@ def write_struct(layout: Layout, values: Any, head: bytes = b"") -> bytes:
     return data
 
 
+def write_parts(layout: Layout, values: Any, head: bytes = b"") -> list[Buffer]:
+    """What `write_struct` gives in parts, in which long records are not copied."""
+    writer: Any = Writer.__new__(Writer)
+    writer._open(head)
+    writer._parts = parts = []
+    writer._struct(layout, values)
+    parts.append(writer.done())
+    return parts
+
+
 class Writer:
     """Writes structs behind `head`: objects of their class, mappings, or others with attributes of those names.
 
@@ -60,7 +73,7 @@ class Writer:
     struct.error for a number or length out of range.
     """
 
-    __slots__ = ("_capacity", "_cost", "_data", "_long", "_row_items", "_short_data", "_size")
+    __slots__ = ("_capacity", "_cost", "_data", "_long", "_parts", "_row_items", "_short_data", "_size")
 
     def __init__(self, head: bytes = b"") -> None:
         self._open(head)
@@ -74,6 +87,7 @@ class Writer:
         self._size = 0
         self._row_items = _UNLIMITED
         self._cost = 0
+        self._parts = None
         self._put_bytes(head)
 
     def __dealloc__(self) -> None:
@@ -258,6 +272,9 @@ class Writer:
             if field.nullable and not field.is_array:
                 self._put_byte(1)
             self._struct(field.layout, value)
+        elif kind == _RECORDS and self._parts is not None and len(value) > COPIED_BYTES_MAX:
+            self._put_length(len(value), field.flexible, True)
+            self._parts += (self.done(), value)
         else:
             data = value if type(value) is bytes else bytes(value)
             self._put_length(len(data), field.flexible, True)

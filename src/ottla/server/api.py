@@ -345,8 +345,8 @@ def api(
     versions: tuple[int, int],
     needs: Needs = (),
     on_error: OnError = top_level_error,
-    decode: DecodeInSteps | None = None,
-    decode_plain: Decode | None = None,
+    decode: Decode | None = None,
+    decode_in_steps: DecodeInSteps | None = None,
     pipelined: bool = False,
     learn: Learn | None = None,
     cost_shift: int = ROWS_COST_SHIFT,
@@ -356,10 +356,10 @@ def api(
     `needs` are the permissions of its clients; those that are enforced are asked before it is called.
     `on_error` builds the response for a KafkaError (pass one where the response has no top-level `error_code`). Where
     it has a row for each of the request, it makes them one by one (`long_answers.RowsOf`) or is a generator.
-    `decode` replaces the codec by schema: a generator that yields where the request is a long one; `decode_plain` comes
-    before it, and gives None for what it leaves to it. `pipelined`: while its awaitable is pending, the connection's
-    next requests of this API are handled already; responses keep their order. Without it, and for any other request,
-    the connection waits, as Kafka mutes the channel.
+    `decode` and `decode_in_steps` replace the codec by schema. The bytes of a request with a `decode` of its own say
+    little of its rows: up to a megabyte it is `decode` that sees whether there are so many that it is to be decoded in
+    steps. `pipelined`: while its awaitable is pending, the connection's next requests of this API are handled already;
+    responses keep their order. Without it, and for any other request, the connection waits, as Kafka mutes the channel.
     `learn` is called after a request that was answered at once.
     """
 
@@ -374,11 +374,11 @@ def api(
             key,
             versions,
             _guarded(handle, needs),
-            by_schema if decode is None else _whole(decode, decode_plain),
+            decode or by_schema,
             on_error,
             pipelined,
             learn,
-            decode_in_steps=decode or by_schema_in_steps,
+            decode_in_steps=decode_in_steps or by_schema_in_steps,
             long_bytes=LONG_REQUEST_BYTES if decode is None else LONG_RECORDS_BYTES,
             cost_shift=cost_shift,
             needs=needs,
@@ -406,23 +406,6 @@ def _guarded(handle: Handler, needs: Needs) -> Handler:
         return handle(context, request)
 
     return guarded
-
-
-def _whole(decode: DecodeInSteps, decode_plain: Decode | None) -> Decode:
-    """`decode` for requests that are short enough to be decoded in one step."""
-
-    def decode_whole(version: int, frame: Buffer, offset: int) -> Any:
-        if decode_plain is not None:
-            request = decode_plain(version, frame, offset)
-            if request is not None:
-                return request
-        try:
-            next(decode(version, frame, offset))
-        except StopIteration as end:
-            return end.value
-        raise LongRequest
-
-    return decode_whole
 
 
 @cache

@@ -21,7 +21,6 @@ from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, MalformedRequest, RemovedVersion
 from ottla.server.api import (
     LARGE_REQUEST_BYTES,
-    LONG_REQUEST_BYTES,
     Call,
     CloseConnection,
     Deferred,
@@ -155,7 +154,7 @@ async def _in_steps(call: Call, frame: memoryview, offset: int, claim: Claim | N
     assert loaded.decode_in_steps is not None
     context.in_steps = True
     steps = loaded.decode_in_steps(context.api_version, frame, offset)
-    if claim is not None and loaded.long_bytes == LONG_REQUEST_BYTES:  # decoders of our own count other costs
+    if claim is not None:
         from ottla.server.connections.decoded_rows import lowering
 
         steps = lowering(claim, steps)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from threading import Event
+from typing import TYPE_CHECKING, Any
 
 from ottla.client.assigned_fetcher import AssignedFetcher
 from ottla.client.cluster import EARLIEST, LATEST, RETRIABLE, Cluster, Retry
@@ -22,9 +23,7 @@ from ottla.client.transactions import ProducerId, init_producer
 from ottla.clock import SystemClock
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, Offset, TopicPartition
-from ottla.protocol import produce as wire
-from ottla.protocol.messages import ApiKey, MalformedRequest
-from ottla.protocol.produce import ProducedPartition, ProducePartition, ProduceRequest, ProduceTopic
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.records._batch_rows import murmur2
 from ottla.protocol.records.aborted_transactions import Aborted
 from ottla.protocol.records.record_batch import (
@@ -37,11 +36,15 @@ from ottla.protocol.records.record_batch import (
 from ottla.testing.process import BrokerError
 from ottla.testing.records import ConsumeTimeout, Record
 
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import ProduceRequest
+
 CLIENT_ID = "ottla.testing"
 BATCH_BYTES = 900_000
 """Below the default of `max.message.bytes`, 1,048,588; a record that is larger is a batch of its own."""
 RECORD_OVERHEAD = 64
 """Bytes of a record beside its key, value and headers, at most."""
+PRODUCE_VERSION_MIN = 3
 PRODUCE_VERSION_MAX = 11
 """Later versions are for transactions of KIP-890's second kind."""
 LOOK_S = 0.1
@@ -155,20 +158,21 @@ def _written(cluster: Cluster, topic: str, records: Sequence[Record], timeout: f
     while waiting:
         failure: KafkaError | OSError | None = None
         for batch, answer in _sent(cluster, producer, [batches[0] for batches in waiting.values()]):
-            if not isinstance(answer, ProducedPartition):
+            if isinstance(answer, KafkaError | OSError):
                 failure = answer
                 continue
-            code = ErrorCode(answer.error_code)
+            code = ErrorCode(answer["error_code"])
             if code is ErrorCode.message_too_large and len(batch.records) > 1:
                 waiting[batch.at][:1] = _one_by_one(batch)
                 continue
             if code is not ErrorCode.none:
-                failure = KafkaError(code, answer.error_message or f"partition {batch.at}")
+                failure = KafkaError(code, answer["error_message"] or f"partition {batch.at}")
                 continue
+            base_offset, stamped = answer["base_offset"], answer["log_append_time"]
             for number in range(len(batch.records)):
                 place = places[batch.at][batch.first + number]
-                stamp = answer.log_append_time_ms if answer.log_append_time_ms >= 0 else written[place].timestamp
-                written[place] = replace(written[place], offset=answer.base_offset + number, timestamp=stamp)
+                stamp = stamped if stamped >= 0 else written[place].timestamp
+                written[place] = replace(written[place], offset=base_offset + number, timestamp=stamp)
             waiting[batch.at].pop(0)
         waiting = {at: batches for at, batches in waiting.items() if batches}
         if failure is not None:
@@ -205,8 +209,8 @@ def _one_by_one(batch: _Batch) -> list[_Batch]:
 
 def _sent(
     cluster: Cluster, producer: ProducerId, batches: Sequence[_Batch]
-) -> Iterator[tuple[_Batch, ProducedPartition | KafkaError | OSError]]:
-    """Each batch with the answer of its partition's leader, or why there is none."""
+) -> Iterator[tuple[_Batch, dict[str, Any] | KafkaError | OSError]]:
+    """Each batch with the row of its partition's leader, or why there is none."""
     by_node: dict[int, list[_Batch]] = {}
     for batch in batches:
         try:
@@ -230,29 +234,30 @@ def _sent(
             yield batch, rows.get(batch.at.partition, missing)
 
 
-def _ask(
-    cluster: Cluster, node_id: int, producer: ProducerId, batches: Sequence[_Batch]
-) -> dict[int, ProducedPartition]:
+def _ask(cluster: Cluster, node_id: int, producer: ProducerId, batches: Sequence[_Batch]) -> dict[int, dict[str, Any]]:
     """One Produce request with batches of one topic. Raises OSError."""
-    rows = [ProducePartition(batch.at.partition, _encoded(batch, producer)) for batch in batches]
-    timeout_ms = round(cluster.config.request_timeout_s * 1000)
-    request = ProduceRequest(None, -1, timeout_ms, [ProduceTopic(batches[0].at.topic, None, rows)])
+    request: ProduceRequest = {
+        "transactional_id": None,
+        "acks": -1,
+        "timeout": round(cluster.config.request_timeout_s * 1000),
+        "topic_data": [
+            {
+                "name": batches[0].at.topic,
+                "partition_data": [
+                    {"index": batch.at.partition, "records": _encoded(batch, producer)} for batch in batches
+                ],
+            }
+        ],
+    }
     connection = cluster.connect(node_id)
     try:
-        version = connection.version(ApiKey.PRODUCE, wire.VERSION_MIN, PRODUCE_VERSION_MAX)
-        frame = wire.encode_request(version, connection.following_id, cluster.config.client_id, request)
-        correlation_id = connection.send_frame(frame)
-        found, response = wire.decode_response(version, connection.receive_frame())
-        if found != correlation_id:
-            raise ConnectionError(f"{connection.address}: an answer to another request")
-    except MalformedRequest as error:
-        connection.close()
-        raise ConnectionError(f"{connection.address}: an answer that cannot be read: {error}") from error
+        version = connection.version(ApiKey.PRODUCE, PRODUCE_VERSION_MIN, PRODUCE_VERSION_MAX)
+        answer = connection.ask(ApiKey.PRODUCE, version, request)
     except BaseException:
         connection.close()
         raise
     cluster.spare(node_id, connection)
-    return {row.index: row for topic in response.topics for row in topic.partitions}
+    return {row["index"]: row for topic in answer["responses"] for row in topic["partition_responses"]}
 
 
 def _encoded(batch: _Batch, producer: ProducerId) -> bytearray:

@@ -10,7 +10,6 @@ from ottla.client.move_plan import RATES
 from ottla.console.brokers import VERSIONS, Unanswered
 from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse
 from ottla.protocol.records.record_batch import SimpleRecord
 from tests.unit.console.fake_cluster import NOW_MS, FakeBrokers
 
@@ -105,11 +104,9 @@ class ChangingBrokers(FakeBrokers):
         answer: dict[str, Any] = getattr(self, f"changed_{key.name.lower()}")(values)
         return answer
 
-    def produce(self, node_id: int, request: ProduceRequest) -> ProduceResponse:
-        self.changes.append((ApiKey.PRODUCE, {"request": request}))
-        if self.is_silent:
-            raise Unanswered("the connection was closed")
-        return ProduceResponse([ProducedTopic(TOPIC, None, [ProducedPartition(0, self.code)])])
+    def changed_produce(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        row = {"index": 0, "error_code": self.code, "error_message": None, "record_errors": []}
+        return {"responses": [{"name": TOPIC, "partition_responses": [row]}]}
 
     # What is there
 

@@ -62,7 +62,7 @@ def acting(registry: Schemas) -> Acting:
 def written(made: Acting) -> Any:
     """The header of the batch and its record."""
     (change,) = made.brokers.changes
-    data = memoryview(change[1]["request"].topics[0].partitions[0].records)
+    data = memoryview(change[1]["topic_data"][0]["partition_data"][0]["records"])
     ((position, header),) = iterate_batches(data)
     (record,) = iterate_records(data[position : position + header.size]) if header.attributes & 7 == 0 else (None,)
     return header, record

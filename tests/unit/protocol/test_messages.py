@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.model import ZERO_UUID
-from ottla.protocol import fetch, offset_block, produce, schemas
+from ottla.protocol import fetch, offset_block, schemas
 from ottla.protocol.messages import (
     FLEXIBLE_SINCE,
     REMOVED,
@@ -96,5 +96,4 @@ def test_flexible_versions_are_those_of_the_schemas(key: ApiKey) -> None:
 
 def test_codecs_by_hand_are_flexible_when_the_schemas_are() -> None:
     assert FLEXIBLE_SINCE[ApiKey.FETCH] == fetch.FLEXIBLE_SINCE
-    assert FLEXIBLE_SINCE[ApiKey.PRODUCE] == produce.FLEXIBLE_SINCE
     assert FLEXIBLE_SINCE[ApiKey.OFFSET_COMMIT] == offset_block.FLEXIBLE_SINCE

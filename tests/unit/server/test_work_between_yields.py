@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from ottla.clock import SystemClock
-from ottla.protocol import produce
+from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from ottla.protocol.records import _records
 from ottla.protocol.records.compression import Codec
 from ottla.protocol.records.record_batch import INLINE_RECORDS_MAX, MAGIC, BatchHeader, assemble, build_batch, compress
@@ -78,9 +77,9 @@ def now_batch(count: int, codec: Codec, timestamp: int) -> bytearray:
 
 
 def produced(batches: list[Any]) -> bytes:
-    partitions = [ProducePartition(number % PARTITIONS, data) for number, data in enumerate(batches)]
-    asked = ProduceRequest(None, 1, 30_000, [ProduceTopic(TOPIC, None, partitions)])
-    return framed(produce.encode_request(9, 1, "c", asked))
+    rows = [{"index": number % PARTITIONS, "records": data} for number, data in enumerate(batches)]
+    values = {"acks": 1, "timeout": 30_000, "topic_data": [{"name": TOPIC, "partition_data": rows}]}
+    return framed(messages.encode_request(ApiKey.PRODUCE, 9, 1, "c", {"transactional_id": None, **values}))
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])

@@ -19,7 +19,6 @@ from ottla.console.views.messages import log_reading, moment_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.produce import ProducePartition, ProduceRequest, ProduceTopic
 from ottla.protocol.records._batch_rows import murmur2
 from ottla.protocol.records.compression import CODECS
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch
@@ -154,14 +153,15 @@ def _write(asking: Asking, cluster: Cluster, at: TopicPartition, record: SimpleR
     leader = leader_of(cluster, at)
     if leader < 0:
         raise KafkaError(ErrorCode.leader_not_available, f"{at.topic}-{at.partition} has no leader")
-    part = ProducePartition(at.partition, bytes(build_batch([record], codec=CODECS[codec])))
-    topics = [ProduceTopic(at.topic, None, [part])]
-    answer = asking.brokers.produce(leader, ProduceRequest(None, -1, TIMEOUT_MS, topics))
-    for topic in answer.topics:
-        for row in topic.partitions:
-            if row.error_code:
-                text = row.error_message or next((each for _, each in row.record_errors if each), None)
-                raise failure(ApiKey.PRODUCE, row.error_code, at.topic, text)
+    part = {"index": at.partition, "records": bytes(build_batch([record], codec=CODECS[codec]))}
+    topics = [{"name": at.topic, "partition_data": [part]}]
+    values = {"transactional_id": None, "acks": -1, "timeout": TIMEOUT_MS, "topic_data": topics}
+    answer = asking.brokers.change(ApiKey.PRODUCE, values, leader)
+    for topic in answer["responses"]:
+        for row in topic["partition_responses"]:
+            if row["error_code"]:
+                reasons = [row["error_message"], *(each["batch_index_error_message"] for each in row["record_errors"])]
+                raise failure(ApiKey.PRODUCE, row["error_code"], at.topic, next(filter(None, reasons), None))
 
 
 def _command(asking: Asking, name: str, partition: int, kind: str) -> str:

@@ -5,6 +5,7 @@ Behind `#`: the versions of the message that have a field, where not all do. In 
 
 from uuid import UUID
 
+from ottla.model import Buffer
 from ottla.protocol.schemas import Message
 
 class AddOffsetsToTxnRequest(Message):
@@ -1329,7 +1330,7 @@ class FetchResponsePartitionData(Message):
     snapshot_id: SnapshotId  # 12+
     aborted_transactions: tuple[AbortedTransaction, ...] | None
     preferred_read_replica: int  # 11+
-    records: bytes | None
+    records: Buffer | None
 
 class FetchResponseEpochEndOffset(Message):
     epoch: int  # 12+
@@ -1387,7 +1388,7 @@ class FetchSnapshotResponsePartitionSnapshot(Message):
     current_leader: LeaderIdAndEpoch
     size: int
     position: int
-    unaligned_records: bytes | None
+    unaligned_records: Buffer | None
 
 class FetchSnapshotResponseNodeEndpoint(Message):
     node_id: int  # 1+
@@ -1872,7 +1873,7 @@ class TopicProduceData(Message):
 
 class PartitionProduceData(Message):
     index: int
-    records: bytes | None
+    records: Buffer | None
 
 class ProduceResponse(Message):
     responses: tuple[TopicProduceResponse, ...]
@@ -2101,7 +2102,7 @@ class ShareFetchResponsePartitionData(Message):
     acknowledge_error_code: int
     acknowledge_error_message: str | None
     current_leader: LeaderIdAndEpoch
-    records: bytes | None
+    records: Buffer | None
     acquired_records: tuple[AcquiredRecords, ...]
 
 class AcquiredRecords(Message):

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla.clock import elapsed_s
 from ottla.drivers.controller.controller_channel import THE_BROKER, LocalControllerChannel, Requester
 from ottla.model import Buffer, Millis
-from ottla.protocol import fetch_responses, messages, produce
+from ottla.protocol import fetch_responses, messages
 from ottla.protocol.fetch import FetchResponse
 from ottla.protocol.layout import KINDS
 from ottla.protocol.messages import ApiKey
@@ -340,9 +340,13 @@ def with_throttle_time(context: RequestContext, response: Response, delay_ms: Mi
         return {**response, "throttle_time": delay_ms}
     if not response:
         return response
-    if context.api_key == ApiKey.PRODUCE:
-        return _produced(context.api_version, response, delay_ms)
-    offset = throttle_offset(context.api_key, context.api_version)
+    key, version = context.api_key, context.api_version
+    if key == ApiKey.PRODUCE and isinstance(response, EncodedResponse):  # the time is behind the rows
+        whole = b"".join(bytes(part) for part in response.parts)
+        correlation_id, produced = messages.decode_response(key, version, whole)
+        values = {**messages.plain(produced), "throttle_time": delay_ms}
+        return EncodedResponse((messages.encode_response(key, version, correlation_id, values),))
+    offset = throttle_offset(key, version)
     if offset is None:
         return response
     if isinstance(response, EncodedResponse):
@@ -355,20 +359,6 @@ def with_throttle_time(context: RequestContext, response: Response, delay_ms: Mi
     frame = bytearray(response)
     _INT32.pack_into(frame, offset + 4, delay_ms)
     return bytes(frame)
-
-
-def _produced(version: int, response: EncodedResponse | bytes, delay_ms: Millis) -> Response:
-    if version < produce.VERSION_MIN:
-        from ottla.server.legacy.produce import with_throttle_time as told  # where a setting asks for such versions
-
-        return told(version, response, delay_ms)
-    if isinstance(response, EncodedResponse):
-        frame = b"".join(bytes(part) for part in response.parts)
-    else:
-        frame = response[4:]
-    correlation_id, produced = produce.decode_response(version, memoryview(frame))
-    produced.throttle_time_ms = delay_ms
-    return EncodedResponse([produce.encode_response(version, correlation_id, produced)])
 
 
 @cache

@@ -192,12 +192,8 @@ def leaders(
         registration = None if topic is None else topic.partitions.get(where.partition)
         leader = known_leader(context, registration, node_ids)
         if leader is not None:
-            found[where] = {"leader_id": leader.leader_id, "leader_epoch": leader.leader_epoch}
-    endpoints: list[ShareFetchResponseNodeEndpoint] = [
-        {"node_id": each.node_id, "host": each.host, "port": each.port, "rack": each.rack}
-        for each in endpoints_of(context, node_ids)
-    ]
-    return found, endpoints
+            found[where] = leader
+    return found, [*endpoints_of(context, node_ids)]
 
 
 def by_topic(rows: Mapping[SharedPartition, T]) -> dict[UUID, list[T]]:

@@ -9,6 +9,7 @@ from typing import Any
 from ottla.protocol import fetch_responses
 from ottla.protocol.fetch import FetchedTopic, FetchResponse
 from ottla.protocol.fetch_plain import encode_plain
+from ottla.protocol.wire import LeaderIdAndEpoch, NodeEndpoint
 from ottla.replication.fetch_session import CachedPartition, FetchSession
 from ottla.server.api import EncodedResponse, RequestContext
 from ottla.server.fetch.fetch_entries import PARTITIONS_AT_ONCE
@@ -82,7 +83,8 @@ def _hint_at_leaders(context: RequestContext, response: FetchResponse) -> Genera
                 image = context.node.image
                 found = image.topic(topic.name) if topic.topic_id is None else image.topic_by_id(topic.topic_id)  # type: ignore[arg-type]
                 registration = None if found is None else found.partitions.get(partition.partition_index)
-                partition.current_leader = known_leader(context, registration, node_ids)
+                leader = known_leader(context, registration, node_ids)
+                partition.current_leader = None if leader is None else LeaderIdAndEpoch(**leader)
         yield 4 + len(topic.partitions) // 8
     if node_ids:
-        response.node_endpoints = endpoints_of(context, node_ids)
+        response.node_endpoints = [NodeEndpoint(**each) for each in endpoints_of(context, node_ids)]

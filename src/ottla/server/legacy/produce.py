@@ -3,36 +3,37 @@
 What can be converted at once is; more, and anything that could decompress to much, is converted in a thread, one at a
 time, as all long work on records is. Then the request is handled as one of version 3. A partition whose messages are
 refused is handled without records, so that permissions and unknown partitions come first; its error takes the place of
-the one that it gets. Version 1 tells of throttling (and so do all later ones), 2 of the time under LogAppendTime.
+the one that it gets.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import Buffer, Millis
-from ottla.protocol import produce
-from ottla.protocol.messages import ApiKey, MalformedRequest, response_header
-from ottla.protocol.produce import ProducedPartition, ProducePartition, ProduceRequest, ProduceResponse, ProduceTopic
+from ottla.model import Buffer
+from ottla.protocol import messages, schemas
+from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.compression import DECOMPRESSED_BYTES_MAX, TooLong
 from ottla.protocol.records.old_formats import is_new, up_convert
-from ottla.protocol.wire import ELEMENTS_MAX, INT32, guarded_steps, read_count, read_name, read_records, write_string
 from ottla.replication.partition import ACKS_NONE
 from ottla.server.api import (
     LONG_RECORDS_BYTES,
     CloseConnection,
     Deferred,
-    EncodedResponse,
     Handling,
     RequestContext,
     Response,
     load,
 )
-from ottla.server.legacy.translation import Legacy, later
+from ottla.server.legacy.translation import Legacy, later, upgraded
+from ottla.server.produce.produce_answers import copy_records
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ProduceRequest
+    from ottla.protocol.schemas.sent import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 HANDLED_AS: Final = 3
 INLINE_BYTES_MAX: Final = 8192
@@ -40,45 +41,21 @@ INLINE_BYTES_MAX: Final = 8192
 MESSAGE_COST_SHIFT: Final = 3
 """Eight bytes of messages cost a microsecond: most are some thirty, and take four."""
 
-_ACKS_TIMEOUT = struct.Struct(">hi")
-_PARTITION = struct.Struct(">ihq")
-_PARTITION_TIME = struct.Struct(">ihqq")
-
-Refused = dict[tuple[str | None, int], KafkaError]
+Refused = dict[tuple[str, int], KafkaError]
 """Errors of messages, by topic and partition."""
 
 
-@guarded_steps
-def decode(version: int, frame: Buffer, position: int) -> Generator[int, None, ProduceRequest]:
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
-    count, position = read_count(frame, position + _ACKS_TIMEOUT.size, False, 6)
-    topics = []
-    budget = ELEMENTS_MAX
-    for _ in range(count):
-        name, position = read_name(frame, position, False)
-        partition_count, position = read_count(frame, position, False, 8)
-        budget -= partition_count
-        if budget < 0:
-            raise MalformedRequest("too many partitions")
-        partitions = []
-        for _ in range(partition_count):
-            (index,) = INT32.unpack_from(frame, position)
-            records, position = read_records(frame, position + 4, False)
-            partitions.append(ProducePartition(index, records))
-            if len(partitions) % produce.ROWS_PER_STEP == 0:
-                yield 2 * produce.ROWS_PER_STEP
-        topics.append(ProduceTopic(name, None, partitions))
-        if len(topics) % produce.ROWS_PER_STEP == 0:
-            yield 2 * produce.ROWS_PER_STEP
-    return ProduceRequest(None, acks, timeout_ms, topics)
+def decode(version: int, frame: Buffer, position: int) -> Generator[int, None, Any]:
+    old = yield from messages.decode_request_in_steps(ApiKey.PRODUCE, version, memoryview(frame), position)
+    return (yield from upgraded(schemas.message_class("ProduceRequest"), old))
 
 
 def handle(context: RequestContext, request: ProduceRequest) -> Handling[Any]:
     refused: Refused = {}
-    empty: dict[tuple[str | None, int], None] = {}
+    empty: dict[tuple[str, int], None] = {}
     _keep(context, request)
-    for topic in request.topics:
-        for data in topic.partitions:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
             records = data.records
             if records is None or is_new(records):
                 continue
@@ -92,9 +69,10 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling[Any]:
     own, context.api_version = context.api_version, HANDLED_AS
     context.in_steps = True  # nothing lies in the receive buffer any more
     if request.acks == ACKS_NONE:  # nobody hears that there was nothing
-        for topic in request.topics:
-            topic.partitions = [data for data in topic.partitions if (topic.name, data.index) not in empty]
-    answered = partial(_answered, context, refused, empty)
+        for topic in request.topic_data:
+            kept = [data for data in topic.partition_data if (topic.name, data.index) not in empty]
+            topic.partition_data = tuple(kept)
+    answered = partial(_answered, refused, empty)
     outcome: Any
     try:
         outcome = load(ApiKey.PRODUCE).handle(context, request)
@@ -113,10 +91,7 @@ def _keep(context: RequestContext, request: ProduceRequest) -> None:
     """Others may be served before this request is done: its messages leave the buffer that they were received in."""
     if context.in_steps or (context.session is not None and context.session.give_received()):
         return
-    for topic in request.topics:
-        for data in topic.partitions:
-            if data.records is not None:
-                data.records = memoryview(bytearray(data.records))
+    copy_records(request)
 
 
 def _converted(context: RequestContext, records: Buffer) -> Handling[bytearray | None]:
@@ -133,69 +108,49 @@ def _converted(context: RequestContext, records: Buffer) -> Handling[bytearray |
     return found
 
 
-def _answered(
-    context: RequestContext, refused: Refused, empty: dict[tuple[str | None, int], None], response: Response
-) -> Response:
-    """The answer of version 3 in the client's own, with the errors of its messages."""
-    if response is None:
-        return None
-    assert isinstance(response, EncodedResponse)
-    frame = b"".join(bytes(part) for part in response.parts)
-    _, produced = produce.decode_response(HANDLED_AS, memoryview(frame))
-    for topic in produced.topics:
-        for row in topic.partitions:
-            _correct(context, row, refused.get((topic.name, row.index)), (topic.name, row.index) in empty)
-    data = encode_response(context.api_version, context.correlation_id, produced)
-    return EncodedResponse((data,), len(data))
-
-
-def _correct(context: RequestContext, row: ProducedPartition, error: KafkaError | None, is_empty: bool) -> None:
-    if row.error_code == ErrorCode.invalid_record:
-        if error is not None:
-            row.error_code = error.code
-        elif is_empty:
-            row.error_code = ErrorCode.none
-    elif row.error_code == ErrorCode.kafka_storage_error:  # of which these versions do not know
-        row.error_code = ErrorCode.not_leader_or_follower
-
-
-def encode_response(version: int, correlation_id: int, response: ProduceResponse) -> bytearray:
-    """A response frame without its length prefix."""
-    out = bytearray(response_header(ApiKey.PRODUCE, version, correlation_id))
-    out += INT32.pack(len(response.topics))
-    for topic in response.topics:
-        write_string(out, topic.name, False)
-        out += INT32.pack(len(topic.partitions))
-        for row in topic.partitions:
-            if version >= 2:
-                out += _PARTITION_TIME.pack(row.index, row.error_code, row.base_offset, row.log_append_time_ms)
-            else:
-                out += _PARTITION.pack(row.index, row.error_code, row.base_offset)
-    if version >= 1:
-        out += INT32.pack(response.throttle_time_ms)
-    return out
-
-
-def with_throttle_time(version: int, response: EncodedResponse | bytes, delay_ms: Millis) -> Response:
-    """The response with the time for which its client is held back, which is what it ends with; version 0 has none."""
-    if version < 1:
+def _answered(refused: Refused, empty: dict[tuple[str, int], None], response: Response) -> Response:
+    """What the removed versions have of an answer, with the errors of messages."""
+    if not isinstance(response, Mapping):
         return response
-    frame = b"".join(map(bytes, response.parts)) if isinstance(response, EncodedResponse) else response[INT32.size :]
-    return EncodedResponse([frame[: -INT32.size] + INT32.pack(delay_ms)])
+    topics: list[TopicProduceResponse] = []
+    for topic in response["responses"]:
+        rows: list[PartitionProduceResponse] = []
+        for row in topic["partition_responses"]:
+            at = topic["name"], row["index"]
+            code = _code(row["error_code"], refused.get(at), at in empty)
+            rows.append(
+                {
+                    "index": row["index"],
+                    "error_code": code,
+                    "base_offset": row["base_offset"],
+                    "log_append_time": row.get("log_append_time", -1),
+                }
+            )
+        topics.append({"name": topic["name"], "partition_responses": rows})
+    return {"responses": topics}
 
 
-def on_error(context: RequestContext, request: ProduceRequest, error: KafkaError) -> Response:
+def _code(code: int, error: KafkaError | None, is_empty: bool) -> int:
+    if code == ErrorCode.invalid_record and error is not None:
+        return error.code
+    if code == ErrorCode.invalid_record and is_empty:
+        return ErrorCode.none
+    if code == ErrorCode.kafka_storage_error:  # of which these versions do not know
+        return ErrorCode.not_leader_or_follower
+    return code
+
+
+def on_error(context: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse:
     """The same error for every partition."""
     if request.acks == ACKS_NONE:
         raise CloseConnection
-    rows = [
-        produce.ProducedTopic(
-            topic.name, None, [ProducedPartition(data.index, error.code) for data in topic.partitions]
-        )
-        for topic in request.topics
-    ]
-    data = encode_response(context.api_version, context.correlation_id, ProduceResponse(rows))
-    return EncodedResponse((data,), len(data))
+    topics: list[TopicProduceResponse] = []
+    for topic in request.topic_data:
+        rows: list[PartitionProduceResponse] = [
+            {"index": data.index, "error_code": error.code, "base_offset": -1} for data in topic.partition_data
+        ]
+        topics.append({"name": topic.name, "partition_responses": rows})
+    return {"responses": topics}
 
 
 LEGACY: Final = Legacy(decode, handle, on_error, LONG_RECORDS_BYTES)

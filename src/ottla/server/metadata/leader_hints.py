@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ottla.errors import ErrorCode
 from ottla.metadata.image import PartitionRegistration
-from ottla.protocol.wire import LeaderIdAndEpoch, NodeEndpoint
 from ottla.server.api import RequestContext
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import LeaderIdAndEpoch, ProduceResponseNodeEndpoint
 
 LEADER_ERRORS = frozenset({ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch})
 """Errors that come with a hint at the leader (KIP-951)."""
@@ -18,15 +22,15 @@ def known_leader(
     if registration is None or registration.leader in context.node.lost:
         return None
     node_ids.add(registration.leader)
-    return LeaderIdAndEpoch(registration.leader, registration.leader_epoch)
+    return {"leader_id": registration.leader, "leader_epoch": registration.leader_epoch}
 
 
-def endpoints_of(context: RequestContext, node_ids: set[int]) -> list[NodeEndpoint]:
+def endpoints_of(context: RequestContext, node_ids: set[int]) -> list[ProduceResponseNodeEndpoint]:
     """Where the clients of this listener reach those nodes."""
-    found = []
+    found: list[ProduceResponseNodeEndpoint] = []
     for node_id in sorted(node_ids):
         broker = context.node.image.brokers.get(node_id)
         endpoint = None if broker is None else broker.endpoints.get(context.listener_name)
         if broker is not None and endpoint is not None:
-            found.append(NodeEndpoint(node_id, endpoint.host, endpoint.port, broker.rack))
+            found.append({"node_id": node_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack})
     return found

@@ -11,32 +11,31 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from ottla.security.acls import Operation, ResourceType
+from ottla.server.produce.produce_answers import key_of
 from ottla.server.security.authorization import authorize, is_allowed
 
 if TYPE_CHECKING:
-    from ottla.protocol.produce import ProduceRequest
+    from ottla.protocol.schemas.received import ProduceRequest, TopicProduceData
     from ottla.server.api import RequestContext
 
 
-def denied(
-    context: RequestContext, request: ProduceRequest, *, is_transactional: bool
-) -> AbstractSet[str | UUID | None]:
+def denied(context: RequestContext, request: ProduceRequest, *, is_transactional: bool) -> AbstractSet[str | UUID]:
     """The names, or ids, of the topics that the client may not write to. An id that there is not is none of them.
 
     Raises TRANSACTIONAL_ID_AUTHORIZATION_FAILED for transactional batches of an id that is not the client's.
     """
     if is_transactional and request.transactional_id is not None:
         authorize(context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
-    found: set[str | UUID | None] = set()
+    found: set[str | UUID] = set()
     known: dict[str, bool] = {}
-    for topic in request.topics:
-        name = _name(context, topic.name, topic.topic_id)
+    for topic in request.topic_data:
+        name = _name(context, topic)
         if name is None:
             continue
         if name not in known:
             known[name] = is_allowed(context, Operation.WRITE, ResourceType.TOPIC, name)
         if not known[name]:
-            found.add(topic.topic_id or topic.name)
+            found.add(key_of(context, topic))
     return found
 
 
@@ -48,13 +47,14 @@ def may_repeat(context: RequestContext, request: ProduceRequest) -> bool:
         context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id, log_denial=False
     ):
         return False
-    for topic in request.topics:
-        name = _name(context, topic.name, topic.topic_id)
+    for topic in request.topic_data:
+        name = _name(context, topic)
         if name is None or not is_allowed(context, Operation.WRITE, ResourceType.TOPIC, name, log_denial=False):
             return False
     return True
 
 
-def _name(context: RequestContext, name: str | None, topic_id: UUID | None) -> str | None:
+def _name(context: RequestContext, topic: TopicProduceData) -> str | None:
     """The name of a topic; None for an id that nobody has."""
-    return name or "" if topic_id is None else context.node.replicas.name_of(topic_id, context.node.image)
+    key = key_of(context, topic)
+    return key if isinstance(key, str) else context.node.replicas.name_of(key, context.node.image)

@@ -7,6 +7,7 @@ What the requests of one producer have in common is learned from the first of th
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 try:
     import cython
@@ -15,16 +16,18 @@ except ImportError:  # interpreted, where Cython is not installed
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD, NOT_TRANSACTIONAL
-from ottla.protocol import produce
-from ottla.protocol.messages import ApiKey
-from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest, ProduceResponse
+from ottla.protocol.messages import FLEXIBLE_SINCE, ApiKey, encode_response, is_flexible
 from ottla.protocol.records.record_batch import HEADER_SIZE, LongWork
 from ottla.protocol.varint import uvarint_size
 from ottla.replication.partition import ACKS_NONE, Partition
 from ottla.replication.replica_log import Appended
 from ottla.server.api import Call, Deferred, RequestContext, Response, load
-from ottla.server.produce.produce_answers import check_topic, encode_answer
+from ottla.server.produce.produce_answers import answer_of, check_topic, failure_of, find_partition
 from ottla.server.produce.waiting_appends import WaitingAppends, must_wait
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ProduceRequest
+    from ottla.protocol.schemas.sent import ProduceResponse
 
 ENVELOPES_MAX = 1000
 """Partitions of one producer connection that are remembered; above, all are dropped and learned again."""
@@ -32,7 +35,7 @@ ENVELOPES_MAX = 1000
 ENVELOPE_LENGTHS_MAX = 4
 """Every length is one more look-up; topics of more different name lengths take the ordinary way."""
 
-_FLEXIBLE_SINCE = produce.FLEXIBLE_SINCE  # a C global when compiled
+_FLEXIBLE_SINCE = FLEXIBLE_SINCE[ApiKey.PRODUCE]  # a C global when compiled
 
 _MARK = 0x01FE02FD03FC04FB
 """Stands for the base offset in a response made once as a pattern."""
@@ -44,20 +47,24 @@ class Envelope:
     __slots__ = ("acks", "guard", "layout", "partition", "prefix", "size", "suffix", "timeout_ms", "topic", "topic_id")
 
     def __init__(self, context: RequestContext, request: ProduceRequest, partition: Partition) -> None:
-        topic = request.topics[0]
+        topic = request.topic_data[0]
         self.partition = partition
         self.acks = request.acks
         self.guard = NOT_TRANSACTIONAL if request.transactional_id is None else NO_GUARD
-        self.timeout_ms = request.timeout_ms
+        self.timeout_ms = request.timeout
         self.topic = topic.name
         self.topic_id = topic.topic_id
-        answer = ProducedPartition(topic.partitions[0].index, 0, _MARK, _MARK, _MARK)
-        pattern = produce.encode_response(
-            context.api_version, 0, ProduceResponse([ProducedTopic(topic.name, topic.topic_id, [answer])])
-        )
+        row = {
+            "index": topic.partition_data[0].index,
+            "base_offset": _MARK,
+            "log_append_time": _MARK,
+            "log_start_offset": _MARK,
+        }
+        answer = {"name": topic.name, "topic_id": topic.topic_id, "partition_responses": [row]}
+        pattern = encode_response(ApiKey.PRODUCE, context.api_version, 0, {"responses": [answer]})
         mark = _MARK.to_bytes(8, "big")
-        self.prefix = bytes(pattern[4 : pattern.index(mark)])
-        self.suffix = bytes(pattern[pattern.rindex(mark) + 8 :])
+        self.prefix = pattern[4 : pattern.index(mark)]
+        self.suffix = pattern[pattern.rindex(mark) + 8 :]
         numbers = "qqq" if context.api_version >= 5 else "qq"
         layout = struct.Struct(f">ii{len(self.prefix)}s{numbers}{len(self.suffix)}s")
         self.layout = layout.pack
@@ -161,7 +168,7 @@ class ProduceShortcut:
         if self._waiting is None:
             self._waiting = WaitingAppends(Call(load(ApiKey.PRODUCE), model, None))
 
-        def fail(error: ErrorCode) -> Response:
+        def fail(error: ErrorCode) -> ProduceResponse:
             context = RequestContext(
                 model.node,
                 model.api_key,
@@ -174,9 +181,11 @@ class ProduceShortcut:
                 model.session,
             )
             envelope.partition.traffic.failed_produces += 1
-            context.count_error(error)
-            failed = ProducedPartition(envelope.partition.topic_partition.partition, error)
-            return encode_answer(context, [ProducedTopic(envelope.topic, envelope.topic_id, [failed])])
+            failed = failure_of(envelope.partition.topic_partition.partition, KafkaError(error))
+            return answer_of(
+                context,
+                [{"name": envelope.topic, "topic_id": envelope.topic_id, "partition_responses": [failed]}],
+            )
 
         return self._waiting.add(envelope.partition, info, envelope.acks, envelope.timeout_ms, answer, fail)
 
@@ -212,15 +221,11 @@ def sole_records(frame: memoryview, position: int, flexible: bool) -> tuple[int,
 
 def learn(context: RequestContext, request: ProduceRequest, frame: memoryview) -> None:
     """Note the envelope of a request for one partition, if it is one that can come again."""
-    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1 or context.session is None:
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1 or context.session is None:
         return
-    topic, data = request.topics[0], request.topics[0].partitions[0]
-    replicas = context.node.replicas
+    topic, data = request.topic_data[0], request.topic_data[0].partition_data[0]
     try:
-        if topic.topic_id is None:
-            partition = replicas.find(topic.name or "", data.index)
-        else:
-            partition = replicas.find_by_id(topic.topic_id, data.index)
+        partition = find_partition(context, topic, data.index)
         check_topic(context, partition)
     except KafkaError:
         return
@@ -231,7 +236,7 @@ def learn(context: RequestContext, request: ProduceRequest, frame: memoryview) -
 
         if not produce_permissions.may_repeat(context, request):
             return
-    flexible = context.api_version >= produce.FLEXIBLE_SINCE
+    flexible = is_flexible(ApiKey.PRODUCE, context.api_version)
     length_size = uvarint_size(len(data.records) + 1) if flexible else 4
     length_at = len(frame) - (3 if flexible else 0) - len(data.records) - length_size
     if sole_records(frame, length_at, flexible) == (0, 0):

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Generator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.drivers.cooperative import Cost
 from ottla.drivers.coordinators.transaction_verifier import Errors, Question
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD
-from ottla.protocol.produce import ProduceRequest
 from ottla.protocol.records.record_batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, BatchHeader, unpack_header
 from ottla.replication.partition import Partition
 from ottla.server.api import ROW_COST, RequestContext
+from ottla.server.produce.produce_answers import find_partition, key_of
 from ottla.storage.producers.producer_entry import NotVerified
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ProduceRequest, TopicProduceData
 
 ADDS_SINCE: Final = 12
 """The client leaves it to the brokers to add partitions to its transactions."""
@@ -33,7 +36,7 @@ _RETRIED: Final = frozenset({
 """Errors of a coordinator, with which producers would not try again as they should."""
 
 Guards = dict[Partition, int | NotVerified]
-KeepRecords = Callable[[RequestContext, ProduceRequest], None]
+KeepRecords = Callable[[RequestContext, "ProduceRequest"], None]
 
 
 def needs_verification(context: RequestContext, version: int) -> bool:
@@ -50,10 +53,10 @@ def verify(
     """
     version = context.api_version
     batches: dict[Partition, BatchHeader] = {}
-    for topic in request.topics:
-        if (topic.topic_id or topic.name) in denied:
+    for topic in request.topic_data:
+        if key_of(context, topic) in denied:
             continue
-        for data in topic.partitions:
+        for data in topic.partition_data:
             header = transactional_header(data.records)
             partition = None if header is None else _find(context, topic, data.index)
             if header is not None and partition is not None:
@@ -102,13 +105,10 @@ def transactional_header(records: Any) -> BatchHeader | None:
     return header if header.is_transactional and header.producer_id >= 0 else None
 
 
-def _find(context: RequestContext, topic: Any, index: int) -> Partition | None:
+def _find(context: RequestContext, topic: TopicProduceData, index: int) -> Partition | None:
     """None where the append meets the error."""
-    replicas = context.node.replicas
     try:
-        if topic.topic_id is None:
-            return replicas.find(topic.name or "", index)
-        return replicas.find_by_id(topic.topic_id, index)
+        return find_partition(context, topic, index)
     except KafkaError:
         return None
 

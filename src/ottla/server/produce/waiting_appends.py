@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ottla.errors import ErrorCode
-from ottla.protocol.produce import ProducedPartition, ProducedTopic
 from ottla.replication.commits import Wait
 from ottla.replication.partition import ACKS_ALL, ACKS_NONE, Partition
 from ottla.replication.purgatory import DelayedProduce
 from ottla.replication.replica_log import Appended
 from ottla.server.api import Call, Deferred, RequestContext, Response
-from ottla.server.produce.produce_answers import encode_answer
+from ottla.server.produce.produce_answers import answer_of
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.sent import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 EXPIRY_SECONDS_MIN = 1.0
 """How often a request whose time is over, and that waits for the disk only, looks whether that is still so."""
@@ -154,22 +156,21 @@ class WaitingProduce:
         self._deferred = Deferred(self._cancel)
         self._timeout_s = max(timeout_ms, 0) / 1000
         self._timer: asyncio.Handle | None = None
-        self._topics: list[ProducedTopic] = []
+        self._topics: list[TopicProduceResponse] = []
 
-    def add(self, partition: Partition, info: Appended, answer: ProducedPartition) -> None:
+    def add(self, partition: Partition, info: Appended, answer: PartitionProduceResponse) -> None:
         def fail(error: ErrorCode) -> None:
             partition.traffic.failed_produces += 1
-            answer.error_code = error
-            answer.base_offset = answer.log_append_time_ms = answer.log_start_offset = -1
-            self._context.count_error(error)
+            answer["error_code"] = error
+            answer["base_offset"] = answer["log_append_time"] = answer["log_start_offset"] = -1
 
         self._delayed.add(partition, info.last_offset + 1, info.leader_epoch, fail)
 
-    def outcome(self, topics: list[ProducedTopic]) -> Deferred | Response:
+    def outcome(self, topics: list[TopicProduceResponse]) -> Deferred | ProduceResponse:
         """The answer, or what will be it."""
         self._topics = topics
         if not self._delayed.seal():
-            return encode_answer(self._context, topics)
+            return answer_of(self._context, topics)
         if self._delayed.acks == ACKS_ALL:
             self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._expire)
         return self._deferred
@@ -184,12 +185,7 @@ class WaitingProduce:
 
     def _answer(self) -> None:
         self._stop_timer()
-        result: Response | Exception
-        try:
-            result = encode_answer(self._context, self._topics)
-        except Exception as error:
-            result = error
-        self._deferred.complete(result)
+        self._deferred.complete(answer_of(self._context, self._topics))
 
     def _cancel(self) -> None:
         """The client is gone; what was appended becomes committed all the same."""

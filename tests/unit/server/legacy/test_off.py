@@ -8,17 +8,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ottla.protocol import messages, produce
+from ottla.protocol import messages
 from ottla.protocol.layout import of_defaults
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import OF_BROKERS
+from ottla.server.produce.produce_answers import VERSION_MIN
 from tests.unit.server.node import Client, batch, produce_values, running
 
-SOURCE = Path(produce.__file__).resolve().parents[1]
+SOURCE = Path(messages.__file__).resolve().parents[1]
 MET_AT = {
     ("server/dispatch.py", "_unsupported"): "a version that is not served: the connection is closed",
     ("server/node.py", "_join_cluster"): "the start, where the setting is on",
-    ("server/clients/quotas.py", "_produced"): "a version that is not served without the setting, and above its quota",
 }
 """Every function outside of `server/legacy` that imports something of it, and when it gets there."""
 ONLY_OLD = ("ottla.server.legacy", "ottla.protocol.records.old_formats", "ottla.protocol.records.message_set")
@@ -65,7 +65,7 @@ def requests() -> list[tuple[ApiKey, int]]:
     """The oldest and the newest version of each API of a broker's listener that is served without the setting."""
     found = []
     for key, served in OF_BROKERS.table.items():
-        oldest = produce.VERSION_MIN if key == ApiKey.PRODUCE else served.min_version
+        oldest = VERSION_MIN if key == ApiKey.PRODUCE else served.min_version
         found += [(ApiKey(key), each) for each in dict.fromkeys((oldest, served.max_version))]
     return found
 
@@ -91,7 +91,7 @@ async def work(directory: str) -> None:
             await client.fetch("t", 0)
         await client.ask(ApiKey.ALTER_CLIENT_QUOTAS, 1, quota)
         held_ms = []
-        for version in (produce.VERSION_MIN, 9):
+        for version in (VERSION_MIN, 9):
             answer = await client.ask(ApiKey.PRODUCE, version, produce_values("t", batch(2000)))
             held_ms.append(answer["throttle_time"])
         assert min(held_ms) > 0

@@ -17,7 +17,6 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.model import OFFSETS_TOPIC
 from ottla.protocol.messages import OWN_API_MIN, ApiKey
-from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceResponse
 from ottla.replication.share.session import SharedPartition
 from ottla.server import api
 from ottla.server.coordinators.share_groups import leaders
@@ -214,23 +213,27 @@ async def _wait_for(node: Any, images: list[MetadataImage]) -> None:
 
 
 def by_produce(context: Any) -> Any:
-    row = ProducedPartition(0, ErrorCode.not_leader_or_follower)
-    response = ProduceResponse([ProducedTopic("a", None, [row])])
+    row: Any = {"index": 0, "error_code": ErrorCode.not_leader_or_follower}
+    response: Any = {"responses": [{"name": "a", "partition_responses": [row]}]}
     _hint_at_leaders(context, response)
-    return row.current_leader and row.current_leader.leader_id, response.node_endpoints
+    return _hint(row.get("current_leader"), response.get("node_endpoints", ()))
+
+
+def _hint(leader: Any, endpoints: Any) -> Any:
+    return leader and leader["leader_id"], [SimpleNamespace(**each) for each in endpoints]
 
 
 def by_fetch(context: Any) -> Any:
     """Fetch is compiled, and fills its answer with this."""
     node_ids: set[int] = set()
     leader = known_leader(context, ALIVE.partition("a", 0), node_ids)
-    return leader and leader.leader_id, endpoints_of(context, node_ids)
+    return _hint(leader, endpoints_of(context, node_ids))
 
 
 def by_share(context: Any) -> Any:
     where = SharedPartition(topic_id("a"), 0)
     found, endpoints = leaders(context, [(where, ErrorCode.not_leader_or_follower)])
-    return found[where]["leader_id"] if found else None, [SimpleNamespace(**each) for each in endpoints]
+    return _hint(found.get(where), endpoints)
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -239,5 +242,5 @@ def test_a_leader_that_is_gone_is_no_hint(ask: Callable[[Any], Any], lost: bool)
     """Produce, Fetch, and ShareFetch together with ShareAcknowledge (KIP-951)."""
     node = node_of(ALIVE)
     node.lost = {2: 7} if lost else {}
-    leader, endpoints = ask(SimpleNamespace(node=node, listener_name="PLAINTEXT"))
+    leader, endpoints = ask(SimpleNamespace(node=node, listener_name="PLAINTEXT", api_version=12))
     assert (leader, [each.node_id for each in endpoints]) == ((None, []) if lost else (2, [2]))

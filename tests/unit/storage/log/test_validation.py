@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol import produce
 from ottla.protocol.messages import ApiKey, decode_response, encode_request
 from ottla.protocol.records import _records
 from ottla.protocol.records.compression import Codec, compress
@@ -316,12 +315,13 @@ def test_apache_kafka_refuses_the_same(oracle: str) -> None:
         }
         with socket.create_connection((host, int(port)), timeout=300) as connection:
             decode_response(ApiKey.CREATE_TOPICS, 7, call(encode_request(ApiKey.CREATE_TOPICS, 7, 1, None, values)))
-            partition = produce.ProducePartition(0, refusal.records)
-            request = produce.ProduceRequest(None, -1, 9000, [produce.ProduceTopic(topic, None, [partition])])
+            topic_data = {"name": topic, "partition_data": [{"index": 0, "records": refusal.records}]}
+            request = {"transactional_id": None, "acks": -1, "timeout": 9000, "topic_data": [topic_data]}
             code = E.not_leader_or_follower.value
             while code in (E.not_leader_or_follower.value, E.unknown_topic_or_partition.value):
-                frame = produce.encode_request(9, 2, None, request)
-                code = produce.decode_response(9, call(frame))[1].topics[0].partitions[0].error_code
+                frame = encode_request(ApiKey.PRODUCE, 9, 2, None, request)
+                _, answer = decode_response(ApiKey.PRODUCE, 9, call(frame))
+                code = answer.responses[0].partition_responses[0].error_code
             delete = {"topic_names": [topic], "timeout": 9000}
             call(encode_request(ApiKey.DELETE_TOPICS, 5, 3, None, delete))
         answers[name] = ErrorCode(code)

@@ -13,6 +13,7 @@ except ImportError:  # interpreted, where Cython is not installed
     from ottla import no_cython as cython
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import Buffer
 from ottla.protocol import fetch, fetch_responses
 from ottla.protocol.fetch import FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
 from ottla.protocol.fetch_plain import decode_plain
@@ -22,6 +23,7 @@ from ottla.server.api import (
     Call,
     Deferred,
     Handling,
+    LongRequest,
     RequestContext,
     Response,
     api,
@@ -117,12 +119,24 @@ def learn(context: RequestContext, request: FetchRequest, frame: memoryview) -> 
         session.shortcuts[which] = FetchShortcut(context, head)
 
 
+def decode(version: int, frame: Buffer, position: int) -> FetchRequest:
+    request = decode_plain(version, frame, position)
+    if request is not None:
+        return request
+    try:
+        next(fetch.decode_in_steps(version, frame, position))
+    except StopIteration as end:
+        found: FetchRequest = end.value
+        return found
+    raise LongRequest
+
+
 @api(
     ApiKey.FETCH,
     versions=(4, 18),
     needs=NEEDS,
-    decode=fetch.decode_in_steps,
-    decode_plain=decode_plain,
+    decode=decode,
+    decode_in_steps=fetch.decode_in_steps,
     on_error=refuse,
     cost_shift=RECORDS_COST_SHIFT,
     learn=learn,

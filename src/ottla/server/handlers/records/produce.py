@@ -10,12 +10,12 @@ begin already. Requests for one partition do not come here, but for the first: `
 from __future__ import annotations
 
 from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD, NO_PRODUCER_ID, NOT_TRANSACTIONAL, Buffer
-from ottla.protocol import produce
+from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey, RemovedVersion
-from ottla.protocol.produce import ProducedPartition, ProducedTopic, ProduceRequest
 from ottla.protocol.records.record_batch import HEADER_SIZE, MAGIC, MAGIC_POSITION, TRANSACTIONAL, LongWork
 from ottla.replication.partition import ACKS_NONE, Partition
 from ottla.replication.replica_log import Appended
@@ -25,16 +25,20 @@ from ottla.server.api import (
     CloseConnection,
     Deferred,
     Handling,
+    LongRequest,
     RequestContext,
-    Response,
     api,
 )
 from ottla.server.connections.client_facts import wrote
 from ottla.server.produce.produce_answers import (
+    VERSION_MIN,
+    answer_of,
     check_topic,
+    copy_records,
     count_failure,
-    encode_answer,
     failure_of,
+    find_partition,
+    key_of,
     note_refusal,
     unless_deposed,
 )
@@ -42,6 +46,13 @@ from ottla.server.produce.produce_shortcut import learn
 from ottla.server.produce.waiting_appends import WaitingProduce, must_wait
 from ottla.server.security.permissions import Need, of_topics
 from ottla.storage.producers.producer_entry import NotVerified
+
+if TYPE_CHECKING:
+    from ottla.protocol.schemas.received import ProduceRequest
+    from ottla.protocol.schemas.sent import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+
+ROWS_AT_ONCE_MAX: Final = 32
+"""Batches that are appended at once; more of them are appended one by one, from a copy of the request."""
 
 APPEND_COST = 30
 """Cost of appending a small batch."""
@@ -52,23 +63,36 @@ _FLAGS_POSITION = 22
 _PRODUCER_ID_POSITION = 43
 
 
-def decode(version: int, frame: Buffer, position: int) -> Generator[int, None, ProduceRequest]:
-    if version < produce.VERSION_MIN:
+def decode(version: int, frame: Buffer, position: int) -> ProduceRequest:
+    _check_version(version)
+    request: ProduceRequest | None
+    request = messages.decode_short_request(ApiKey.PRODUCE, version, frame, position, 2 * ROWS_AT_ONCE_MAX)
+    if request is None or sum([len(topic.partition_data) for topic in request.topic_data]) >= ROWS_AT_ONCE_MAX:
+        raise LongRequest
+    return request
+
+
+def decode_in_steps(version: int, frame: Buffer, position: int) -> Generator[int, None, Any]:
+    _check_version(version)
+    return messages.decode_request_in_steps(ApiKey.PRODUCE, version, memoryview(frame), position)
+
+
+def _check_version(version: int) -> None:
+    if version < VERSION_MIN:
         raise RemovedVersion(f"Produce version {version}")
-    return produce.decode_in_steps(version, frame, position)
 
 
-def refuse_all(context: RequestContext, request: ProduceRequest, error: KafkaError) -> Response:
+def refuse_all(context: RequestContext, request: ProduceRequest, error: KafkaError) -> ProduceResponse:
     """The same error for every partition."""
     if request.acks == ACKS_NONE:
         raise CloseConnection
-    for topic in request.topics:
-        for data in topic.partitions:
+    topics: list[TopicProduceResponse] = []
+    for topic in request.topic_data:
+        for data in topic.partition_data:
             note_refusal(context, topic, data, error)
-    return encode_answer(
-        context,
-        [ProducedTopic(t.name, t.topic_id, [failure_of(p.index, error) for p in t.partitions]) for t in request.topics],
-    )
+        rows = [failure_of(data.index, error) for data in topic.partition_data]
+        topics.append({"name": topic.name, "topic_id": topic.topic_id, "partition_responses": rows})
+    return answer_of(context, topics)
 
 
 NEEDS = (
@@ -82,15 +106,15 @@ NEEDS = (
     versions=(0, 13),
     needs=NEEDS,
     decode=decode,
+    decode_in_steps=decode_in_steps,
     on_error=refuse_all,
     pipelined=True,
     learn=learn,
     cost_shift=RECORDS_COST_SHIFT,
 )
-def handle(context: RequestContext, request: ProduceRequest) -> Handling[Response | Deferred]:
+def handle(context: RequestContext, request: ProduceRequest) -> Handling[ProduceResponse | Deferred | None]:
     acks = request.acks
     acks_are_known = -1 <= acks <= 1
-    replicas = context.node.replicas
     waiting: WaitingProduce | None = None
     failed = False
     guards = denied = None
@@ -104,18 +128,15 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling[Respons
         guards = yield from transactional_produce.verify(context, request, _keep_records, denied or ())
     elif _is_transactional(request):
         raise KafkaError(ErrorCode.transactional_id_authorization_failed)
-    topics = []
-    for topic in request.topics:
-        answers = []
-        for data in topic.partitions:
+    topics: list[TopicProduceResponse] = []
+    for topic in request.topic_data:
+        answers: list[PartitionProduceResponse] = []
+        for data in topic.partition_data:
             partition = info = None
             try:
-                if denied and (topic.topic_id or topic.name) in denied:
+                if denied and key_of(context, topic) in denied:
                     raise KafkaError(ErrorCode.topic_authorization_failed)
-                if topic.topic_id is None:
-                    partition = replicas.find(topic.name or "", data.index)
-                else:
-                    partition = replicas.find_by_id(topic.topic_id, data.index)
+                partition = find_partition(context, topic, data.index)
                 check_topic(context, partition)
                 if data.records is None:
                     raise KafkaError(ErrorCode.invalid_record)
@@ -127,7 +148,7 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling[Respons
                 failed = True
                 error = unless_deposed(partition, refused)
                 answers.append(failure_of(data.index, error, partition))
-                count_failure(context, error, partition, data.records)
+                count_failure(context, error, partition, data.records, is_answered=acks != ACKS_NONE)
                 note_refusal(context, topic, data, error)
             if info is None or partition is None or data.records is None:
                 if context.in_steps:
@@ -137,12 +158,12 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling[Respons
             answers.append(answer)
             if (info.needs_flush or not partition.sole_in_sync) and must_wait(partition, info, acks):
                 if waiting is None:
-                    waiting = WaitingProduce(context, acks, request.timeout_ms)
+                    waiting = WaitingProduce(context, acks, request.timeout)
                 waiting.add(partition, info, answer)
             if context.in_steps:  # otherwise the records still lie in the receive buffer
                 yield APPEND_COST + (len(data.records) >> RECORDS_COST_SHIFT)
         if answers:
-            topics.append(ProducedTopic(topic.name, topic.topic_id, answers))
+            topics.append({"name": topic.name, "topic_id": topic.topic_id, "partition_responses": answers})
     if not failed:
         _note_producer(context, request)
     if waiting is not None:
@@ -151,15 +172,15 @@ def handle(context: RequestContext, request: ProduceRequest) -> Handling[Respons
         if failed:
             raise CloseConnection
         return None
-    return encode_answer(context, topics)
+    return answer_of(context, topics)
 
 
 def _note_producer(context: RequestContext, request: ProduceRequest) -> None:
     """Note the producer of the first batch for ListClients. A client has one producer on a connection, so requests that
     a `ProduceShortcut` answers need not be looked at."""
-    if not request.topics or not request.topics[0].partitions:
+    if not request.topic_data or not request.topic_data[0].partition_data:
         return
-    records = request.topics[0].partitions[0].records
+    records = request.topic_data[0].partition_data[0].records
     if records is None or len(records) < HEADER_SIZE or records[MAGIC_POSITION] != MAGIC:
         return
     producer_id = int.from_bytes(records[_PRODUCER_ID_POSITION : _PRODUCER_ID_POSITION + 8], "big", signed=True)
@@ -200,16 +221,13 @@ def _keep_records(context: RequestContext, request: ProduceRequest) -> None:
     context.in_steps = True
     if context.session is not None and context.session.give_received():
         return
-    for topic in request.topics:
-        for data in topic.partitions:
-            if data.records is not None:
-                data.records = memoryview(bytearray(data.records))
+    copy_records(request)
 
 
 def _is_transactional(request: ProduceRequest) -> bool:
     """Whether a batch says that it belongs to a transaction."""
-    for topic in request.topics:
-        for data in topic.partitions:
+    for topic in request.topic_data:
+        for data in topic.partition_data:
             records = data.records
             if records is None or len(records) < HEADER_SIZE or records[MAGIC_POSITION] != MAGIC:
                 continue
@@ -218,5 +236,11 @@ def _is_transactional(request: ProduceRequest) -> bool:
     return False
 
 
-def _appended(index: int, info: Appended) -> ProducedPartition:
-    return ProducedPartition(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+def _appended(index: int, info: Appended) -> PartitionProduceResponse:
+    return {
+        "index": index,
+        "error_code": 0,
+        "base_offset": info.first_offset,
+        "log_append_time": info.log_append_time_ms,
+        "log_start_offset": info.log_start_offset,
+    }
