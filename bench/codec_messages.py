@@ -276,14 +276,6 @@ def _fetch(partitions: int) -> Values:
     }
 
 
-def _fetch_of_any_kind() -> Callable[[], Any]:
-    """Decodes a Fetch by the codec that requests take which are not plain."""
-    version = fetch.VERSION_MAX
-    start = len(messages.request_header(ApiKey.FETCH, version, 1, "client"))
-    frame = memoryview(bytearray(messages.encode_request(ApiKey.FETCH, version, 1, "client", _fetch(20))))
-    return lambda: fetch.decode_request(version, frame, start)
-
-
 def _fetched(partitions: int) -> Values:
     rows = [
         {
@@ -347,10 +339,6 @@ HAND_WRITTEN = (
             partial(_decoder, True, ApiKey.FETCH, FETCH_VERSION, _fetch(number)),
         )
         for number in (1, 20)
-    ),
-    ByHand(
-        "Fetch, 20 partitions, not plain", "decode", _fetch_of_any_kind,
-        partial(_decoder, True, ApiKey.FETCH, FETCH_VERSION, _fetch(20)),
     ),
     *(
         ByHand(

@@ -16,9 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
 
 SERVER = "ottla.server"
-INTERWOVEN = {
-    "clients", "connections", "fetch", "legacy", "listeners", "metadata", "produce", "replicas", "security",
-}  # fmt: skip
+INTERWOVEN = {"clients", "connections", "listeners", "metadata", "security"}
 """Folders of the server that still import each other in a circle. None may join them."""
 
 

@@ -8,7 +8,7 @@ they take any negative length for null, and U+FFFD for each byte that is not UTF
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
@@ -24,7 +24,6 @@ T = TypeVar("T")
 
 INT16 = struct.Struct(">h")
 INT32 = struct.Struct(">i")
-INT64 = struct.Struct(">q")
 _REPLACED_BYTES_MAX: Final = STRING_BYTES_MAX // 3
 """U+FFFD takes three bytes: from here on a string that is not UTF-8 may become too long for older versions."""
 _UUID_CACHE_SIZE: Final = 4096
@@ -38,21 +37,6 @@ def guarded(decode: Callable[[int, Buffer, int], T]) -> Callable[[int, Buffer, i
         try:
             return decode(version, frame, position)
         except (struct.error, IndexError) as error:
-            raise MalformedRequest(f"truncated or garbled: {error}") from error
-
-    return checked
-
-
-def guarded_steps(
-    decode: Callable[[int, Buffer, int], Generator[int, None, T]],
-) -> Callable[[int, Buffer, int], Generator[int, None, T]]:
-    """The same for one that works in steps."""
-
-    @wraps(decode)
-    def checked(version: int, frame: Buffer, position: int) -> Generator[int, None, T]:
-        try:
-            return (yield from decode(version, frame, position))
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
             raise MalformedRequest(f"truncated or garbled: {error}") from error
 
     return checked
@@ -116,14 +100,6 @@ def read_count(
     if count < 0 or count * item_bytes_min > len(frame) - position or count > ELEMENTS_MAX:
         raise MalformedRequest(f"an array of {count} items in {len(frame) - position} bytes")
     return count, position
-
-
-def write_count(out: bytearray, count: int, flexible: bool) -> None:
-    """The length of an array or of bytes, -1 for null."""
-    if flexible:
-        write_uvarint(out, count + 1)
-    else:
-        out += INT32.pack(count)
 
 
 def read_records(frame: Buffer, position: int, flexible: bool) -> tuple[memoryview | None, int]:
@@ -241,15 +217,6 @@ def read_endpoints(frame: Buffer, position: int) -> tuple[NodeEndpoint, ...]:
         position = end_of_tags(frame, position)
         endpoints.append(NodeEndpoint(node_id, host, port, rack))
     return tuple(endpoints)
-
-
-def request_header(api_key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool) -> bytearray:
-    """A request header (v1, or v2 where flexible) as a client sends it."""
-    out = bytearray(struct.pack(">hhi", api_key, version, correlation_id))
-    write_string(out, client_id, False)
-    if flexible:
-        out.append(0)
-    return out
 
 
 class FetchedOffset(NamedTuple):

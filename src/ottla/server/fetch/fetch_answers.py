@@ -12,6 +12,7 @@ from ottla.protocol.fetch_plain import encode_plain
 from ottla.protocol.wire import LeaderIdAndEpoch, NodeEndpoint
 from ottla.replication.fetch_session import CachedPartition, FetchSession
 from ottla.server.api import EncodedResponse, RequestContext
+from ottla.server.connections.incremental_free import empty_in_steps
 from ottla.server.fetch.fetch_entries import PARTITIONS_AT_ONCE
 from ottla.server.fetch.partition_read import Read, fetched, is_news, is_plain
 from ottla.server.metadata.leader_hints import LEADER_ERRORS, endpoints_of, known_leader
@@ -71,6 +72,10 @@ def answer_any(
         yield from _hint_at_leaders(context, response)
     version = context.api_version
     encoded = yield from fetch_responses.encode_response_in_steps(version, context.correlation_id, response)
+    if len(rows) > PARTITIONS_AT_ONCE:
+        for topic in response.topics:
+            yield from empty_in_steps(topic.partitions)
+        yield from empty_in_steps(response.topics)
     return EncodedResponse(*encoded)
 
 

@@ -67,7 +67,7 @@ def requested_partitions(request: FetchRequest) -> Generator[int, None, list[tup
         for start in range(0, len(topic.partitions), PARTITIONS_AT_ONCE):
             some = topic.partitions[start : start + PARTITIONS_AT_ONCE]
             requested += [((name, asked.partition), asked) for asked in some]
-            yield 4 + len(some) // 4
+            yield 4 + len(some) // 2
     if len(requested) > 1:
         requested = yield from _distinct(requested)
     return requested

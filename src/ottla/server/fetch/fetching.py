@@ -33,6 +33,7 @@ from ottla.replication.fetch_session import (
 from ottla.replication.partition import Partition
 from ottla.replication.purgatory import DelayedFetch
 from ottla.server.api import Deferred, Handling, RequestContext, Response
+from ottla.server.connections.incremental_free import empty_in_steps
 from ottla.server.connections.outbox import EncodedResponse
 from ottla.server.fetch.fetch_answers import answer_any, answer_in_steps, rows_in_steps
 from ottla.server.fetch.fetch_entries import (
@@ -215,7 +216,10 @@ class Fetch:
         """The same for a request that `is_long`."""
         yield from self._open_session()
         self._look()
-        return (yield from self._attempt_in_steps())
+        outcome = yield from self._attempt_in_steps()
+        if not isinstance(outcome, Deferred):
+            yield from empty_in_steps(self._entries)
+        return outcome
 
     def _open_session(self) -> Generator[int, None, None]:
         request = self._request
@@ -226,6 +230,7 @@ class Fetch:
                 sessions.remove(request.session_id)
             self._new_session = request.session_epoch == INITIAL_EPOCH
             self._entries = yield from without_session(requested)
+            yield from empty_in_steps(requested)
             return
         session = self._resumed()
         yield from update(session, requested, request)
@@ -427,6 +432,7 @@ class Fetch:
         if outcome is not deferred:
             self._end()
             deferred.complete(outcome)
+            await run_yielding(empty_in_steps(self._entries))
         elif deferred.cancelled:
             self._end()
 
@@ -513,9 +519,11 @@ class Fetch:
             )
         rows = yield from rows_in_steps(session, self._entries, reads)
         answer = yield from answer_in_steps(self._context, session_id, rows)
-        if self._node.quotas is None or self._follower is not None:
-            return answer
-        from ottla.server.clients.quotas import limited_fetch  # most nodes have none
+        if self._node.quotas is not None and self._follower is None:
+            from ottla.server.clients.quotas import limited_fetch  # most nodes have none
 
-        pairs = zip(self._entries, reads, strict=True)
-        return limited_fetch(self._context, answer, session, session_id, pairs)
+            pairs = zip(self._entries, reads, strict=True)
+            answer = limited_fetch(self._context, answer, session, session_id, pairs)
+        if len(reads) > PARTITIONS_AT_ONCE:
+            yield from empty_in_steps(rows, reads)
+        return answer

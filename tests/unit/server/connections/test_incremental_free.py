@@ -287,3 +287,17 @@ def test_what_was_sent_on_to_the_controller_is_freed_in_steps(
 
     counted(tmp_path, test)
     assert held == [2], held  # the list, and the argument of `getrefcount`
+
+
+def test_a_fetch_of_many_partitions_is_made_and_freed_in_steps(tmp_path: Path, without_collector: None) -> None:
+    def asked(partitions: int) -> bytes:
+        rows = [{"partition": number, "fetch_offset": 0, "partition_max_bytes": 0} for number in range(partitions)]
+        values = {"max_wait": 0, "min_bytes": 1, "max_bytes": 1000, "topics": [{"topic": "none", "partitions": rows}]}
+        return request(ApiKey.FETCH, 12, values)
+
+    async def test(node: Any, client: Client) -> None:
+        await client.ask(asked(300))
+        worst, rounds = await ask_counted(client, asked(5 * ROWS))
+        assert worst <= BLOCKS_MAX and rounds > 10, (worst, rounds)
+
+    counted(tmp_path, test)

@@ -14,7 +14,7 @@ except ImportError:  # interpreted, where Cython is not installed
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Buffer
-from ottla.protocol import fetch, fetch_responses
+from ottla.protocol import fetch, fetch_responses, messages
 from ottla.protocol.fetch import FetchedPartition, FetchedTopic, FetchRequest, FetchResponse
 from ottla.protocol.fetch_plain import decode_plain
 from ottla.protocol.messages import ApiKey
@@ -38,6 +38,7 @@ from ottla.server.fetch.partition_read import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
 )
+from ottla.steps import at_once
 
 HEAD_BYTES = 8
 """Bytes of a frame before the client id: API, version and correlation id."""
@@ -123,12 +124,10 @@ def decode(version: int, frame: Buffer, position: int) -> FetchRequest:
     request = decode_plain(version, frame, position)
     if request is not None:
         return request
-    try:
-        next(fetch.decode_in_steps(version, frame, position))
-    except StopIteration as end:
-        found: FetchRequest = end.value
-        return found
-    raise LongRequest
+    message = messages.decode_short_request(ApiKey.FETCH, version, frame, position, 2 * fetch.ROWS_PER_STEP)
+    if message is None:
+        raise LongRequest
+    return at_once(fetch.request_of(version, message))
 
 
 @api(

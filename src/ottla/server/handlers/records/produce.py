@@ -10,7 +10,7 @@ begin already. Requests for one partition do not come here, but for the first: `
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD, NO_PRODUCER_ID, NOT_TRANSACTIONAL, Buffer
@@ -72,7 +72,7 @@ def decode(version: int, frame: Buffer, position: int) -> ProduceRequest:
     return request
 
 
-def decode_in_steps(version: int, frame: Buffer, position: int) -> Generator[int, None, Any]:
+def decode_in_steps(version: int, frame: Buffer, position: int) -> Generator[int, None, ProduceRequest]:
     _check_version(version)
     return messages.decode_request_in_steps(ApiKey.PRODUCE, version, memoryview(frame), position)
 
