@@ -1,5 +1,5 @@
 """The codec beside kio's and beside Kafka's generated classes in a warm JVM: ten messages, decoded and encoded. And the
-codecs by hand of Produce, Fetch and ShareFetch's answer beside the codec of all other messages.
+codecs by hand of Fetch and ShareFetch's answer beside the codec of all other messages.
 
     python -m bench.codec                      two tables: nanoseconds of CPU, and instructions
     python -m bench.codec Heartbeat Metadata   only messages with one of these words in their names

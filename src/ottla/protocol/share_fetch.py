@@ -14,14 +14,12 @@ from uuid import UUID
 
 from ottla.model import Buffer, Millis
 from ottla.protocol.varint import write_uvarint
+from ottla.protocol.writer import COPIED_BYTES_MAX
 
 Acquired = tuple[int, int, int]
 """First offset, last offset, how often they were delivered."""
 Row = tuple[int, Buffer, Sequence[Acquired]]
 """A partition, its records, and which of them the member has."""
-
-COPIED_BYTES_MAX: Final = 4_096
-"""Fewer are sent with what is around them."""
 
 _HEAD: Final = struct.Struct(">ixi2xxi")
 """Correlation id and no tags; no throttling, no error, and how long the records are locked."""

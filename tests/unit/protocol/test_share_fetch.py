@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ottla.protocol import messages, share_fetch
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.share_fetch import COPIED_BYTES_MAX
+from ottla.protocol.writer import COPIED_BYTES_MAX
 
 offsets = st.integers(0, 2**63 - 1)
 acquired = st.lists(st.tuples(offsets, offsets, st.integers(0, 2**15 - 1)), max_size=3)
