@@ -24,9 +24,18 @@ cdef extern from *:
     }
     /* What was read is a tree of plain values: in no cycle, so the collector need not visit it. */
     static CYTHON_INLINE PyObject *new_object(PyObject *cls) {
-        PyObject *made = PyType_GenericAlloc((PyTypeObject *)cls, 0);
-        if (made != NULL && PyType_IS_GC((PyTypeObject *)cls)) PyObject_GC_UnTrack(made);
-        return made;
+        PyTypeObject *type = (PyTypeObject *)cls;
+        PyObject *made;
+        if (PyType_IS_GC(type)) {
+            made = PyType_GenericAlloc(type, 0);
+            if (made != NULL) PyObject_GC_UnTrack(made);
+            return made;
+        }
+        made = (PyObject *)PyObject_Malloc(type->tp_basicsize);
+        if (made == NULL) return PyErr_NoMemory();
+        PyObject **slot = (PyObject **)(made + 1), **end = (PyObject **)((char *)made + type->tp_basicsize);
+        for (; slot < end; slot++) *slot = NULL;
+        return PyObject_Init(made, type);
     }
     static void dealloc_struct(PyObject *self) {
         PyTypeObject *cls = Py_TYPE(self);

@@ -89,7 +89,7 @@ cdef class Reader:
     cdef _release(self)
     @cython.locals(position=cython.Py_ssize_t, items_left=cython.longlong, cost=cython.longlong)
     cdef _short(self, Layout layout)
-    @cython.locals(field=Field)
+    @cython.locals(field=Field, value=object)
     cdef _struct(self, Layout layout)
     @cython.locals(field=Field, count=cython.longlong, tag=cython.longlong, length=cython.longlong, start=cython.Py_ssize_t, _=cython.longlong)
     cdef _rest(self, Layout layout, made)
@@ -109,6 +109,7 @@ cdef class Reader:
     cdef int64_t _number(self, int size) except? -1
     @cython.locals(start=cython.Py_ssize_t)
     cdef Py_ssize_t _take(self, long long length) except -1
+    cdef int _lacks(self, long long length) except -1
     cdef bytes _bytes(self, Py_ssize_t start, Py_ssize_t length)
     @cython.locals(start=cython.Py_ssize_t)
     cdef _text(self, long long length)

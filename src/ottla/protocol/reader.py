@@ -228,15 +228,23 @@ class Reader:
     def _struct(self, layout):
         made = _new(layout.cls)
         for field in layout.fields:
-            _put(made, field, self._array(field) if field.is_array else self._value(field, False))
-        self._rest(layout, made)
+            if field.is_array:
+                value = self._array(field)
+            elif field.kind == _INT32:
+                value = self._number(4)
+            elif field.kind == _INT64:
+                value = self._number(8)
+            else:
+                value = self._value(field, False)
+            _put(made, field, value)
+        if layout.plain and self.position < self._end and self._data[self.position] == 0:
+            self.position += 1
+        else:
+            self._rest(layout, made)
         return made
 
     def _rest(self, layout, made):
         """Fields that the version does not have, and tagged ones."""
-        if layout.plain and self.position < self._end and self._data[self.position] == 0:
-            self.position += 1
-            return
         for field in layout.absent:
             _put(made, field, _default(field))
         if not layout.flexible:
@@ -390,9 +398,13 @@ class Reader:
         """Where `length` bytes begin, which are behind `position` then."""
         start = self.position
         if length > self._end - start:
-            raise Malformed(f"{length} bytes where {self._end - start} are left")
+            self._lacks(length)
         self.position = start + length
         return start
+
+    def _lacks(self, length):
+        """Apart from `_take`, which the C compiler puts where it is called."""
+        raise Malformed(f"{length} bytes where {self._end - self.position} are left")
 
     def _bytes(self, start, length):
         if cython.compiled:
