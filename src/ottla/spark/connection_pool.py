@@ -14,6 +14,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.config import ClientConfig, parse_addresses
 from ottla.client.fetcher import FetchLimits
 from ottla.spark.client_options import ClientOptions
+from ottla.spark.worker import freeze_modules
 
 KEPT_MAX = 4
 """Queries of different clusters or settings that share workers; the one that is not used for longest is closed."""
@@ -70,5 +71,6 @@ def _give_back(config: ClientConfig, leased: Cluster) -> None:
     if others is not None:
         others.close()
     _pool[config] = leased
+    freeze_modules()
     while len(_pool) > KEPT_MAX:
         _pool.pop(next(iter(_pool))).close()

@@ -30,6 +30,7 @@ from ottla.spark.exactly_once import Committer, State, WriteFailed, Written
 from ottla.spark.rows import Rows, rows_of
 from ottla.spark.sink_log import SinkLog, transactional_id
 from ottla.spark.sink_options import SinkOptions, sink_options
+from ottla.spark.worker import freeze_modules
 
 logger = logging.getLogger("ottla.spark")
 
@@ -52,6 +53,7 @@ def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool
     if overwrite:
         raise ValueError('mode: a topic is append-only; use mode("append")')
     chosen = sink_options(options, is_stream=False)
+    freeze_modules()
     return BatchWriter(rows_of(schema, chosen), chosen, uuid.uuid4().hex)
 
 
@@ -60,6 +62,7 @@ def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: boo
     if overwrite:
         raise ValueError('outputMode: a topic is append-only; use outputMode("append") or "update"')
     chosen = sink_options(options, is_stream=True)
+    freeze_modules()
     return StreamWriter(rows_of(schema, chosen), chosen)
 
 
@@ -121,6 +124,7 @@ class BatchWriter(DataSourceArrowWriter):
         return told
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        freeze_modules()
         if not self.options.is_exactly_once:
             return
         if self.options.write_id:
