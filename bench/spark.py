@@ -36,6 +36,7 @@ from pyspark.sql import functions as f
 
 from bench import results
 from bench.method import brokers, compare
+from bench.method.page_cache import PageCache
 from bench.spark_ceiling import Ceiling
 from bench.tables import Section
 from ottla.client.cluster import Cluster
@@ -93,6 +94,9 @@ class Bench:
     least."""
     partitions: int = 4
     with_ceiling: bool = True
+    page_cache: PageCache | None = None
+    """Filled before each run: else one side's log would be in memory that deleted logs have left, another's in memory
+    that the machine has to ask its host for."""
 
     def __post_init__(self) -> None:
         self._topics = itertools.count()
@@ -134,6 +138,9 @@ class Bench:
             yield name
 
     def cost(self, act: Callable[[], object]) -> Cost:
+        os.sync()
+        if self.page_cache is not None:
+            self.page_cache.fill()
         broker, spark, began = brokers.cpu_seconds(self.broker.pid), self._tree.cpu_seconds(), time.monotonic()
         act()
         took = time.monotonic() - began
@@ -326,7 +333,7 @@ def page_sections(bench: Bench, options: argparse.Namespace) -> Iterator[Section
         yield section(bench, load, size, min([rows, *(options.rows or ())]))
 
 
-def growth(broker: brokers.Side, options: argparse.Namespace) -> Iterator[Section]:
+def growth(broker: brokers.Side, cache: PageCache, options: argparse.Namespace) -> Iterator[Section]:
     """How the rates grow with cores and partitions, for values of 100 bytes."""
     rows = min(options.rows)
     for load in ("source", "sink"):
@@ -334,7 +341,7 @@ def growth(broker: brokers.Side, options: argparse.Namespace) -> Iterator[Sectio
         for cores in (1, 2):
             spark = session(cores)
             for partitions in (1, 2, 4):
-                bench = Bench(broker, spark, options.rounds, options.warm_up, partitions)
+                bench = Bench(broker, spark, options.rounds, options.warm_up, partitions, page_cache=cache)
                 rounds = getattr(bench, load)(rows, 100)
                 for side, each in rounds.items():
                     name = {"cores": cores, "partitions": partitions}
@@ -389,15 +396,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=options.directory) as base:
         broker = brokers.make(name, Path(base), SETTINGS)
         broker.start()
+        cache = PageCache(Path(base))
         try:
             for load in ["page"] if options.page else options.loads:
                 if load == "growth":
-                    found = growth(broker, options)
+                    found = growth(broker, cache, options)
                 elif load == "page":
-                    bench = Bench(broker, session(2), options.rounds, options.warm_up, with_ceiling=False)
+                    bench = Bench(
+                        broker, session(2), options.rounds, options.warm_up, with_ceiling=False, page_cache=cache
+                    )
                     found = page_sections(bench, options)
                 else:
-                    bench = Bench(broker, session(2), options.rounds, options.warm_up)
+                    bench = Bench(broker, session(2), options.rounds, options.warm_up, page_cache=cache)
                     found = sections(bench, load, options)
                 for section in found:
                     if options.kafka:
