@@ -1,4 +1,4 @@
-"""What a Python worker of Spark has imported is exempt from its garbage collections."""
+"""The modules of a Python worker of Spark are exempt from its collections of cycles."""
 
 from __future__ import annotations
 
