@@ -8,4 +8,4 @@ cpdef double elapsed_s()
 
 
 @cython.locals(now=timespec, found=cython.longlong)
-cdef long long _now_ms()
+cpdef long long wall_ms()

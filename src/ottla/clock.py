@@ -25,7 +25,7 @@ class Clock(Protocol):
 
 class SystemClock:
     def now_ms(self) -> Millis:
-        return _now_ms()
+        return wall_ms()
 
 
 def elapsed_s() -> float:
@@ -38,7 +38,8 @@ def elapsed_s() -> float:
     return found
 
 
-def _now_ms() -> int:
+def wall_ms() -> Millis:
+    """What `SystemClock` says, for compiled code."""
     if cython.compiled:  # without an object for the nanoseconds
         clock_gettime(CLOCK_REALTIME, cython.address(now))  # type: ignore[name-defined] # noqa: F821
         found: int = now.tv_sec * 1000 + now.tv_nsec // 1_000_000  # type: ignore[name-defined] # noqa: F821

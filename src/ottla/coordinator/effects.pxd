@@ -1,6 +1,11 @@
 # C types for `effects.py`; see there.
 
 
+cdef class Now:
+    cdef public long long timer_ms
+    cdef public long long wall_ms
+
+
 cdef class Write:
     cdef public object committed
     cdef public object failed

@@ -35,13 +35,16 @@ WRITE_ERRORS = {
 """The error that a coordinator's client gets when an append to its topic failed so; others as they are."""
 
 
-class Now(NamedTuple):
-    """One instant on two clocks."""
+class Now:
+    """One instant on two clocks. It does not change; each decision has one, so that it is compiled and no tuple."""
 
-    timer_ms: Millis
-    """For deadlines: never jumps, starts anywhere."""
-    wall_ms: Millis
-    """For timestamps in records: since the Unix epoch, may jump."""
+    __slots__ = ("timer_ms", "wall_ms")
+
+    def __init__(self, timer_ms: Millis, wall_ms: Millis) -> None:
+        self.timer_ms = timer_ms
+        """For deadlines: never jumps, starts anywhere."""
+        self.wall_ms = wall_ms
+        """For timestamps in records: since the Unix epoch, may jump."""
 
 
 class Marker(NamedTuple):

@@ -21,6 +21,7 @@ from ottla.coordinator.group import offsets
 from ottla.coordinator.group.classic import join as joining
 from ottla.coordinator.group.classic import membership as members
 from ottla.coordinator.group.classic.group import ClassicGroup
+from ottla.coordinator.group.classic.membership import heartbeat
 from ottla.coordinator.group.kinds import kind_of, kind_of_record
 from ottla.coordinator.group.requests import (
     ConsumerHeartbeat,
@@ -194,6 +195,11 @@ class GroupShard:
         """Decide on a request; `token` gets the reply. Raises KafkaError."""
         self.state.now = now
         DECISIONS[type(request)](self.state, token, request)
+
+    def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int, now: Now) -> ErrorCode:
+        """As `membership.heartbeat`; all that a member of a classic group sends while nothing happens."""
+        self.state.now = now
+        return heartbeat(self.state, group_id, member_id, instance_id, generation)
 
     def decide(self, decide: Callable[Concatenate[GroupState, P], T], now: Now, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a decision that no client asks for in a request of its own, or that needs no reply."""

@@ -1,5 +1,6 @@
 # C types for `state.py`; see there.
 
+from ottla.coordinator.effects cimport Now, Reply, Write
 from ottla.coordinator.group.classic.group cimport ClassicGroup
 from ottla.coordinator.group.member cimport Member
 from ottla.coordinator.timers cimport Timers
@@ -22,7 +23,7 @@ cdef class GroupState:
     cdef public object in_flight
     cdef public object loaded
     cdef public object new_topics_version
-    cdef public object now
+    cdef public Now now
     cdef public object observe
     cdef public object offsets
     cdef public object random

@@ -1,12 +1,32 @@
 # C types for `coordinator_effects.py`; see there.
 cimport cython
 
-from ottla.coordinator.effects cimport Reply, Write
+from ottla.clock cimport wall_ms
+from ottla.coordinator.effects cimport Now, Reply, Write
+from ottla.drivers.coordinators.coordinator_answers cimport Answers
+from ottla.drivers.coordinators.coordinator_shard cimport Pending, Shard
 
 
 cdef class CoordinatorClock:
     cdef public object _clock
     cdef public object _loop_s
 
-    @cython.locals(seconds=cython.double)
-    cpdef now(self)
+    @cython.locals(seconds=cython.double, timer_ms=cython.longlong)
+    cpdef Now now(self)
+
+
+cdef class Effects:
+    cdef public object _kind
+    cdef public object _logger
+    cdef public object _node
+    cdef public Answers answers
+    cdef public CoordinatorClock clock
+
+    cpdef Now now(self)
+    cpdef work(self, Shard shard)
+    @cython.locals(answered=cython.Py_ssize_t, index=cython.Py_ssize_t, write=Write)
+    cpdef _do(self, Shard shard, effects)
+    cpdef bint _write(self, Shard shard, Write write, rest, encoded=*)
+    @cython.locals(write=Write)
+    cpdef _committed(self, Shard shard, Pending pending)
+    cpdef arm(self, Shard shard)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
-from ottla.clock import Clock
+from ottla.clock import Clock, SystemClock, wall_ms
 from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Now, Reply, Write
 from ottla.drivers.coordinators.coordinator_answers import ANSWERS_PER_TURN, Answers, Failure
-from ottla.drivers.coordinators.coordinator_shard import RECORD_BYTES, Batch, Encoded, Pending, S, ShardKind
+from ottla.drivers.coordinators.coordinator_shard import RECORD_BYTES, Batch, Encoded, Pending, Shard, ShardKind
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.model import NO_PRODUCER_ID, LeaderEpoch, Offset
@@ -32,19 +32,23 @@ class CoordinatorClock:
 
     def __init__(self, clock: Clock) -> None:
         self._loop_s: Callable[[], float] | None = None  # of the loop, once that runs
-        self._clock = clock
+        self._clock = None if type(clock) is SystemClock else clock
+        """None: the system's."""
 
     def now(self) -> Now:
         if self._loop_s is None:
             self._loop_s = asyncio.get_running_loop().time
         seconds = self._loop_s()
-        return tuple.__new__(Now, (int(seconds * 1000), self._clock.now_ms()))  # Now() is a function of Python's
+        timer_ms = int(seconds * 1000)
+        return Now(timer_ms, wall_ms() if self._clock is None else self._clock.now_ms())
 
 
-class Effects(Generic[S]):
+class Effects:
     """All methods belong to the event loop's thread."""
 
-    def __init__(self, node: CoordinatorHost, kind: ShardKind[S]) -> None:
+    __slots__ = ("_kind", "_logger", "_node", "answers", "clock")
+
+    def __init__(self, node: CoordinatorHost, kind: ShardKind[Any]) -> None:
         self._node = node
         self._kind = kind
         self._logger = logging.getLogger(f"ottla.{kind.what}")
@@ -54,10 +58,10 @@ class Effects(Generic[S]):
     def now(self) -> Now:
         return self.clock.now()
 
-    def work(self, shard: S) -> None:
+    def work(self, shard: Shard) -> None:
         """Perform the effects of the core, set the timer, then send the answers: the caller's last step."""
         try:
-            while effects := shard.core.take():
+            while effects := shard.take():
                 self._do(shard, effects)
             self.arm(shard)
         except Exception:  # a bug; nobody is to wait for ever
@@ -66,7 +70,7 @@ class Effects(Generic[S]):
         if self.answers.due:
             self.answers.send()
 
-    def _do(self, shard: S, effects: Sequence[Any]) -> None:
+    def _do(self, shard: Shard, effects: Sequence[Any]) -> None:
         answered = 0
         for index, effect in enumerate(effects):
             if isinstance(effect, Reply):
@@ -88,7 +92,7 @@ class Effects(Generic[S]):
                 if not self._write(shard, effect, effects[index + 1 :]):
                     return
 
-    def _collect(self, shard: S, write: Write, rest: Sequence[Any]) -> None:
+    def _collect(self, shard: Shard, write: Write, rest: Sequence[Any]) -> None:
         """Put off a write whose records count already: those of one turn of the loop become one batch."""
         assert self._kind.collect is not None
         encode, encoded, size = self._kind.encode, [], 0
@@ -114,7 +118,7 @@ class Effects(Generic[S]):
         if not waits:
             self.flush(shard)
 
-    def flush(self, shard: S, newer: Write | None = None) -> bool:
+    def flush(self, shard: Shard, newer: Write | None = None) -> bool:
         """Append the collected writes as one batch, and go on with what is behind them. If they cannot be appended, all
         are undone, the last one first: each was decided on what those before it have changed. So is `newer`, which was
         decided since. Returns False where they are undone. Raises nothing. Answers leave with `answers.send`."""
@@ -142,7 +146,7 @@ class Effects(Generic[S]):
         self.arm(shard)
         return appended
 
-    def _write(self, shard: S, write: Write, rest: Sequence[Any], encoded: Encoded | None = None) -> bool:
+    def _write(self, shard: Shard, write: Write, rest: Sequence[Any], encoded: Encoded | None = None) -> bool:
         """Append; returns whether `rest` may go on at once. Otherwise it goes on after the commit, or failed."""
         if not write.records and write.marker is None:
             return self._after_others(shard, write, rest)
@@ -189,7 +193,7 @@ class Effects(Generic[S]):
         self.wait(shard, write, info.first_offset, rest, info.last_offset + 1, info.leader_epoch)
         return False
 
-    def _refuse(self, shard: S, write: Write, rest: Sequence[Any], error: Exception) -> None:
+    def _refuse(self, shard: Shard, write: Write, rest: Sequence[Any], error: Exception) -> None:
         """The records of a write are not in the log. An error that is not Kafka's is a bug: it is logged, and undoes as
         much."""
         if not isinstance(error, KafkaError):
@@ -199,7 +203,7 @@ class Effects(Generic[S]):
             write.undo()
         self._fail([write, *rest], error.code if isinstance(error, KafkaError) else ErrorCode.unknown_server_error)
 
-    def _after_others(self, shard: S, write: Write, rest: Sequence[Any]) -> bool:
+    def _after_others(self, shard: Shard, write: Write, rest: Sequence[Any]) -> bool:
         """Like `_write`, for one without records: what follows may tell of what is not committed yet."""
         if shard.pending:
             end_offset = shard.partition.log.log_end_offset
@@ -209,7 +213,7 @@ class Effects(Generic[S]):
 
     def wait(
         self,
-        shard: S,
+        shard: Shard,
         write: Write,
         first_offset: Offset,
         rest: Sequence[Any],
@@ -241,7 +245,7 @@ class Effects(Generic[S]):
         self._fail([effect for effect in pending.rest if isinstance(effect, Reply)], ErrorCode.request_timed_out)
         pending.rest = [effect for effect in pending.rest if not isinstance(effect, Reply)]
 
-    def give_up(self, shard: S) -> None:
+    def give_up(self, shard: Shard) -> None:
         """The shard is not served here any more: its waiters are told so."""
         if shard.timer is not None:
             shard.timer.cancel()
@@ -252,18 +256,18 @@ class Effects(Generic[S]):
             pending = self._take_first(shard)
             self._fail([pending.write, *pending.rest], ErrorCode.not_coordinator)
         shard.core.unload(self.now())
-        for effect in shard.core.take():
+        for effect in shard.take():
             if isinstance(effect, Reply):
                 self.answers.due.append(effect)
         self.answers.send()
 
-    def _take_first(self, shard: S) -> Pending:
+    def _take_first(self, shard: Shard) -> Pending:
         pending = shard.pending.popleft()
         if pending.timer is not None:
             pending.timer.cancel()
         return pending
 
-    def _go_on(self, shard: S) -> None:
+    def _go_on(self, shard: Shard) -> None:
         """Work off, in their order, the pending writes of which is known what became of them."""
         shard.is_scheduled = False
         while shard.pending and (error := shard.pending[0].error) is not None:
@@ -281,7 +285,7 @@ class Effects(Generic[S]):
                 self._logger.exception("a write failed", extra=fields(partition=shard.partition.topic_partition))
                 self.answers.send_soon()
 
-    def _committed(self, shard: S, pending: Pending) -> None:
+    def _committed(self, shard: Shard, pending: Pending) -> None:
         write = pending.write
         if write.undo is None:  # else its records count already
             producer_id = NO_PRODUCER_ID if write.transaction is None else write.transaction.producer_id
@@ -291,7 +295,7 @@ class Effects(Generic[S]):
             shard.core.replay_transaction_end(write.marker.producer_id, write.marker.committed)
         if pending.write.committed is not None:
             pending.write.committed()
-            self._do(shard, shard.core.take())
+            self._do(shard, shard.take())
 
     def _fail(self, effects: Sequence[Any], error: ErrorCode) -> None:
         error = WRITE_ERRORS.get(error, error)
@@ -301,9 +305,9 @@ class Effects(Generic[S]):
             elif isinstance(effect, Write) and effect.failed is not None:
                 effect.failed(error)
 
-    def arm(self, shard: S) -> None:
+    def arm(self, shard: Shard) -> None:
         """Wake up at the core's next deadline; a timer that is too early finds that out and sets itself again."""
-        deadline = shard.core.next_deadline()
+        deadline = shard.next_deadline()
         if deadline is None or (shard.timer is not None and shard.timer_deadline_ms <= deadline):
             return
         if shard.timer is not None:
@@ -311,14 +315,14 @@ class Effects(Generic[S]):
         shard.timer_deadline_ms = deadline
         shard.timer = asyncio.get_running_loop().call_at(deadline / 1000, self._on_timer, shard)
 
-    def _on_timer(self, shard: S) -> None:
+    def _on_timer(self, shard: Shard) -> None:
         shard.timer = None
         if shard.error is None:
             self._kind.before_timer(shard)
             try:
                 # 1.011 s are 1010.99... ms: the deadline that the timer was set to is reached, whatever rounding says.
-                timer_ms, wall_ms = self.now()
-                shard.core.advance(Now(max(timer_ms, shard.timer_deadline_ms), wall_ms))
+                now = self.now()
+                shard.core.advance(Now(max(now.timer_ms, shard.timer_deadline_ms), now.wall_ms))
             except Exception:
                 where = fields(partition=shard.partition.topic_partition)
                 self._logger.exception("a timer of %s failed", self._kind.what, extra=where)

@@ -24,9 +24,6 @@ RECORD_BYTES = 32
 """Bytes of a record beside its key and its value, at most."""
 
 
-C = TypeVar("C", bound="Core")
-
-
 class Pending:
     """A write that is in the log and not committed yet, and what is to be done then."""
 
@@ -70,10 +67,18 @@ class Batch:
         self.rest += rest
 
 
-class Shard(Generic[C]):
+class Shard:
     """One partition of a coordinator's topic led by this node."""
 
-    def __init__(self, partition: Partition, core: C) -> None:
+    __slots__ = (
+        "collected", "core", "damage", "error", "is_scheduled", "leader_epoch", "must_wait", "partition", "pending",
+        "task", "timer", "timer_deadline_ms",
+    )  # fmt: skip
+
+    core: Any
+    """Its state machine, a `Core`; the shards of each coordinator say which."""
+
+    def __init__(self, partition: Partition, core: Core) -> None:
         self.partition = partition
         self.leader_epoch = partition.leader_epoch
         self.core = core
@@ -94,8 +99,18 @@ class Shard(Generic[C]):
         self.must_wait = False
         """The last append was not committed at once."""
 
+    def take(self) -> list[Any]:
+        """Take the effects of the core since the last call."""
+        effects: list[Any] = self.core.take()
+        return effects
 
-S = TypeVar("S", bound=Shard[Any])
+    def next_deadline(self) -> Millis | None:
+        """When the core is to be called next."""
+        deadline: Millis | None = self.core.next_deadline()
+        return deadline
+
+
+S = TypeVar("S", bound=Shard)
 
 
 class ShardKind(NamedTuple, Generic[S]):

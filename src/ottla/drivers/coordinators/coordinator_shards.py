@@ -37,7 +37,7 @@ class Shards(Generic[S]):
         self._kind = kind
         self.by_number: dict[int, S] = {}
         self._logger = logging.getLogger(f"ottla.{kind.what}")
-        self.effects: Effects[S] = Effects(node, kind)
+        self.effects = Effects(node, kind)
         self.stopping = False
         self._begun = False
         self.load_times = LoadTimes()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, InitializeShares, Marker, Now, Reply, Resolve, Reversal, Write
 from ottla.coordinator.group import offsets
-from ottla.coordinator.group.classic import membership
 from ottla.coordinator.group.classic.rebalance import REBALANCED
 from ottla.coordinator.group.offset_store import Topics
 from ottla.coordinator.group.requests import (
@@ -65,13 +64,12 @@ CONSUMERS_REBALANCE = "rebalances"
 `.streams`, which are loaded when there is one)."""
 EPOCH_EVENTS: Final = (CONSUMERS_REBALANCE, "assigned")
 """Events of groups of newer protocols, of which a group may have one with each member that joins."""
-WAITING: Final = (JoinGroup, SyncGroup)
-"""Requests that may wait for other members: a node that stops takes none."""
-LINGERING: Final = (ConsumerHeartbeat, StreamsHeartbeat)
-"""Requests whose records wait for others of the same turn of the loop."""
 LOG_INTERVAL_S: Final = 1.0
 LOG_TOGETHER_MAX: Final = 1_000
 """Groups whose lines wait for others; more than that log each."""
+NUMBERS_MAX: Final = 4_096
+NAME_KEPT_MAX: Final = 256
+"""Longer ids are nobody's, and 4,096 of them would fill the memory."""
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
 
@@ -148,13 +146,25 @@ class NotBatched(Exception):
     """The commit must be processed like the first of its kind."""
 
 
-class GroupLed(Shard[GroupShard]):
+class GroupLed(Shard):
     """One partition of `__consumer_offsets` led by this node."""
 
+    __slots__ = ("commits", "groups")
+
+    core: GroupShard
+
     def __init__(self, partition: Partition, core: GroupShard) -> None:
-        super().__init__(partition, core)
+        Shard.__init__(self, partition, core)
+        self.groups = core
+        """The same as `core`, with its C type."""
         self.commits = Commits()
         """Commits of this iteration of the loop that are not yet in the log."""
+
+    def take(self) -> list[Any]:
+        return self.groups.take()
+
+    def next_deadline(self) -> Millis | None:
+        return self.groups.next_deadline()
 
 
 def _as_committed(shard: GroupLed, look: Callable[[], T], group_id: str | None = None) -> T:
@@ -190,8 +200,8 @@ class GroupCoordinatorDriver:
     """
 
     __slots__ = (
-        "_by_number", "_clock", "_codec", "_config", "_counted_in", "_effects", "_epoch_log", "_linger_ms", "_node",
-        "_open", "_partitions", "_resolving", "_shards", "initialize_shares",
+        "_by_number", "_clock", "_codec", "_config", "_effects", "_epoch_log", "_follows", "_linger_ms", "_node",
+        "_numbers", "_open", "_resolving", "_shards", "initialize_shares",
     )  # fmt: skip
 
     def __init__(self, node: CoordinatorHost) -> None:
@@ -207,9 +217,10 @@ class GroupCoordinatorDriver:
         self.initialize_shares: Callable[[InitializeShares], None] | None = None
         """Asks the share coordinator; set by `ShareGroups`, which passes on the heartbeats that need it."""
         self._resolving: dict[asyncio.Task[None], None] = {}
-        self._counted_in: MetadataImage | None = None
-        """The image that has so many `_partitions` of `__consumer_offsets`."""
-        self._partitions = 0
+        self._follows = False
+        """Whether it is told of changes of the metadata, which may change the number of partitions."""
+        self._numbers: dict[str, int] = {}
+        """Partitions of groups, by id, of those that ask at the moment."""
         self._open: dict[GroupLed, None] = {}
         """Shards with commits or other writes that wait for the end of the turn."""
         kind = ShardKind(
@@ -244,6 +255,7 @@ class GroupCoordinatorDriver:
         """Follow deleted topics, and load the partitions that this node leads now that it is registered."""
         self._config = GroupConfig.from_settings(self._node.config)  # it may have changed while the node registered
         metadata.subscribe(self._on_metadata)
+        self._follows = True
         self._shards.begin()
 
     async def stop(self) -> None:
@@ -265,8 +277,13 @@ class GroupCoordinatorDriver:
     def ask(self, waiter: Waiter, request: GroupRequest) -> None:
         """Replies with the fields of the response, of its newest version. Raises KafkaError."""
         kind = type(request)
-        shard = self._shard_of(request.group_id, starts_waiting=kind in WAITING, flushes=kind not in LINGERING)
-        shard.core.ask(waiter, request, self._now())
+        shard = self._shard_of(
+            request.group_id,
+            starts_waiting=kind is JoinGroup
+            or kind is SyncGroup,  # these wait for others: a node that stops takes none
+            flushes=kind is not ConsumerHeartbeat and kind is not StreamsHeartbeat,  # their records share a batch
+        )
+        shard.groups.ask(waiter, request, self._clock.now())
         self._effects.work(shard)
 
     def read(
@@ -308,7 +325,7 @@ class GroupCoordinatorDriver:
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """What the member is told, as `membership.heartbeat`. Raises KafkaError."""
         shard = self._shard_of(group_id, reads_offsets=False, flushes=False)
-        error = shard.core.decide(membership.heartbeat, self._now(), group_id, member_id, instance_id, generation)
+        error = shard.groups.heartbeat(group_id, member_id, instance_id, generation, self._clock.now())
         self._effects.arm(shard)
         return error
 
@@ -316,13 +333,15 @@ class GroupCoordinatorDriver:
         """The interval to the next heartbeat of a member that has said nothing new and to whom nothing new is to be
         said. Or a `waiter`, where the member gets a new epoch and nothing else, or is told what is not committed yet:
         that gets the reply to a ConsumerHeartbeat. None: it is for one. Raises KafkaError."""
-        shard, now = self._shard_of(heard.group_id, reads_offsets=False, flushes=False), self._now()
+        shard = self._shard_of(heard.group_id, reads_offsets=False, flushes=False)
+        state = shard.groups.state
+        state.now = self._clock.now()
         is_settled = not (shard.pending or shard.collected)  # else what the answer rests on may not be committed
         make = None if shard.commits.entries else waiter
-        found: Millis | W | None = shard.core.decide(_short_way(), now, heard, is_settled, make)
+        found: Millis | W | None = _short_way()(state, heard, is_settled, make)
         if found is None and make is None:
             shard = self._shard_of(heard.group_id, flushes=False)  # what is committed goes before its records
-            found = shard.core.decide(_short_way(), now, heard, False, waiter)
+            found = _short_way()(state, heard, False, waiter)
         if isinstance(found, int):
             self._effects.arm(shard)
         elif found is not None:
@@ -337,7 +356,7 @@ class GroupCoordinatorDriver:
         with why it does not. Raises KafkaError where it cannot be written now."""
         shard = self._shards.serving(number)
         self._append(shard)  # what was committed before
-        shard.core.ask(_MarkerWaiter(done), EndTransaction(marker), self._now())
+        shard.groups.ask(_MarkerWaiter(done), EndTransaction(marker), self._now())
         self._effects.work(shard)
 
     def commit_block(self, request: OffsetCommit, shape: CommitShape, rows: Sequence[bytes], waiter: Waiter) -> None:
@@ -352,7 +371,7 @@ class GroupCoordinatorDriver:
             raise NotBatched
         now = self._now()
         try:
-            shard.core.decide(offsets.check_commit, now, request)
+            shard.groups.decide(offsets.check_commit, now, request)
         except OffsetsNeeded:
             raise NotBatched from None
         commits = shard.commits
@@ -409,12 +428,18 @@ class GroupCoordinatorDriver:
     # Where groups live
 
     def partition_of(self, group_id: str) -> int:
-        image = self._node.image
-        if image is not self._counted_in:
-            topic, config = image.topic(OFFSETS_TOPIC), self._node.config
-            self._partitions = config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
-            self._counted_in = image
-        return partition_for(group_id, self._partitions)
+        number = self._numbers.get(group_id)
+        return self._look_up(group_id) if number is None else number
+
+    def _look_up(self, group_id: str) -> int:
+        topic, config = self._node.image.topic(OFFSETS_TOPIC), self._node.config
+        count = config.offsets_topic_num_partitions if topic is None else len(topic.partitions)
+        number = partition_for(group_id, count)
+        if self._follows and len(group_id) <= NAME_KEPT_MAX:
+            if len(self._numbers) >= NUMBERS_MAX:
+                self._numbers.clear()
+            self._numbers[group_id] = number
+        return number
 
     def find(self, group_id: str, listener_name: str) -> tuple[NodeId, Endpoint]:
         """The node that coordinates a group. Raises COORDINATOR_NOT_AVAILABLE, also before the topic exists."""
@@ -423,7 +448,10 @@ class GroupCoordinatorDriver:
     def _shard_of(
         self, group_id: str, starts_waiting: bool = False, reads_offsets: bool = True, flushes: bool = True
     ) -> GroupLed:
-        shard = self._shards.serving(self.partition_of(group_id))
+        number = self.partition_of(group_id)
+        shard = self._by_number.get(number)
+        if shard is None or shard.error is not None:
+            shard = self._shards.serving(number)  # which says why it does not serve
         if starts_waiting and self._shards.stopping:
             raise KafkaError(ErrorCode.not_coordinator)
         are_read = reads_offsets and shard.commits.entries
@@ -456,12 +484,13 @@ class GroupCoordinatorDriver:
         found = await run_yielding(resolve(asked.patterns, asked.image, asked.visible))
         if shard.error is None:
             now, version = self._now(), asked.image.offset
-            shard.core.decide(resolved, now, asked.group_id, found, version, now.wall_ms)
+            shard.groups.decide(resolved, now, asked.group_id, found, version, now.wall_ms)
             self._effects.work(shard)
 
     def _on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         """Consumer groups look at topics that have changed. Offsets of deleted topics go, as Kafka's
         onPartitionsDeleted; one of the same name starts without any."""
+        self._numbers.clear()
         config = GroupConfig.from_settings(self._node.config) if delta.configs else self._config
         changed, self._config = config != self._config, config
         for shard in self._by_number.values():
@@ -475,7 +504,7 @@ class GroupCoordinatorDriver:
             for shard in self._by_number.values():
                 if shard.error is None:
                     self._append(shard)
-                    shard.core.decide(offsets.delete_of_partitions, self._now(), gone)
+                    shard.groups.decide(offsets.delete_of_partitions, self._now(), gone)
                     self._effects.work(shard)
 
     def _observe(self, event: str, group: Group, reason: str) -> None:

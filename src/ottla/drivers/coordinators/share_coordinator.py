@@ -48,6 +48,12 @@ class _Timed:
         self._waiter.complete(result)
 
 
+class ShareLed(Shard):
+    """One partition of `__share_group_state` led by this node."""
+
+    core: ShareShard
+
+
 class ShareCoordinatorDriver:
     """All methods belong to the event loop's thread. Requests raise NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or
     COORDINATOR_NOT_AVAILABLE where the share-partition's shard is elsewhere, not loaded yet or gone; replies have the
@@ -69,7 +75,7 @@ class ShareCoordinatorDriver:
             perform=self._prune,
             loads_all_records=True,
         )
-        self._shards: Shards[Shard[ShareShard]] = Shards(node, kind)
+        self._shards: Shards[ShareLed] = Shards(node, kind)
         self._effects = self._shards.effects
         metadata.subscribe(self._on_metadata)
         self._shards.begin()
@@ -84,8 +90,8 @@ class ShareCoordinatorDriver:
     async def stop(self) -> None:
         self._shards.stop()
 
-    def _new_shard(self, partition: Partition) -> Shard[ShareShard]:
-        return Shard(partition, ShareShard(self._config, self._partition_count))
+    def _new_shard(self, partition: Partition) -> ShareLed:
+        return ShareLed(partition, ShareShard(self._config, self._partition_count))
 
     def _partition_count(self, topic_id: UUID) -> int:
         topic = self._node.image.topic_by_id(topic_id)
@@ -95,7 +101,7 @@ class ShareCoordinatorDriver:
         if delta.deleted_topics:
             self._drop_topics({*delta.deleted_topics}, [*self._shards.by_number.values()])
 
-    def _drop_topics(self, topic_ids: Collection[UUID], shards: list[Shard[ShareShard]]) -> None:
+    def _drop_topics(self, topic_ids: Collection[UUID], shards: list[ShareLed]) -> None:
         for shard in shards[:SHARDS_PER_TURN]:
             if shard.error is None:
                 shard.core.delete_topics(topic_ids, self._effects.now())
@@ -146,7 +152,7 @@ class ShareCoordinatorDriver:
 
     # Effects
 
-    def _prune(self, shard: Shard[ShareShard], effect: Prune) -> None:
+    def _prune(self, shard: ShareLed, effect: Prune) -> None:
         where = fields(partition=shard.partition.topic_partition, before=effect.before_offset)
         from ottla.replication.record_deletion import delete_records  # rare
 

@@ -53,8 +53,10 @@ IDS_PER_STEP: Final = 16
 STATES_PER_STEP: Final = 1_000
 
 
-class TransactionsLed(Shard[TransactionShard]):
+class TransactionsLed(Shard):
     """One partition of `__transaction_state` led by this node."""
+
+    core: TransactionShard
 
     def __init__(self, partition: Partition, core: TransactionShard, driver: TransactionCoordinatorDriver) -> None:
         super().__init__(partition, core)
