@@ -172,6 +172,67 @@ class ClassicRebalances(_Members):
         raise RuntimeError("no rebalance begins")
 
 
+class StaticReturns(_Members):
+    """Static members of one group that restart, one after the other: each has another connection and no member id, and
+    gets its assignment of before. The group does not rebalance."""
+
+    RETURNS = 5
+    """Members that restart in a burst."""
+
+    def __init__(self, node: CountedOttla, members: int) -> None:
+        super().__init__(node, f"static-{members}", members)
+        self.units = self.RETURNS
+        self._clients = [Client(node.port) for _ in range(members)]
+        self._next = 1  # the first leads: it would get the members
+        self._generation = 0
+        joining = (ApiKey.JOIN_GROUP, JOIN_VERSION)
+        joined = self.exchange([(each, (*joining, self._joining(at))) for at, each in enumerate(self._clients)])
+        syncing = []
+        for at, (client, answer) in enumerate(zip(self._clients, joined, strict=True)):
+            _require(answer, ErrorCode.none)
+            _require_generation(answer.generation_id)
+            self._generation = answer.generation_id
+            assignments = [{"member_id": each.member_id, "assignment": ASSIGNMENT} for each in answer.members]
+            syncing.append((client, self._syncing(at, answer.member_id, assignments)))
+        for answer in self.exchange(syncing):
+            _require(answer, ErrorCode.none)
+
+    def burst(self) -> None:
+        for _ in range(self.RETURNS):
+            at, self._next = self._next, max(1, (self._next + 1) % len(self._clients))
+            self._clients[at].close()
+            client = self._clients[at] = Client(self.node.port)
+            (joined,) = self.exchange([(client, (ApiKey.JOIN_GROUP, JOIN_VERSION, self._joining(at)))])
+            _require(joined, ErrorCode.none)
+            _require_generation(joined.generation_id)
+            (synced,) = self.exchange([(client, self._syncing(at, joined.member_id, []))])
+            _require(synced, ErrorCode.none)
+            if synced.assignment != ASSIGNMENT:
+                raise RuntimeError("a static member lost its assignment")
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def _joining(self, at: int) -> dict[str, Any]:
+        return {**_joining(self.group_id, ""), "group_instance_id": f"instance-{at:06}"}
+
+    def _syncing(self, at: int, member_id: str, assignments: list[dict[str, Any]]) -> Request:
+        return (
+            ApiKey.SYNC_GROUP,
+            SYNC_VERSION,
+            {
+                "group_id": self.group_id,
+                "generation_id": self._generation,
+                "member_id": member_id,
+                "group_instance_id": f"instance-{at:06}",
+                "protocol_type": "consumer",
+                "protocol_name": "range",
+                "assignments": assignments,
+            },
+        )
+
+
 class FirstJoins(_Members):
     """First rebalances of small groups, which are new in each burst; their members keep their connections. Each member
     learns its id, joins, gets its assignment and sends a heartbeat."""

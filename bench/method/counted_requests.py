@@ -11,7 +11,7 @@ from uuid import UUID
 
 from bench.method.brokers import Side
 from bench.method.counted import Burst, CountedOttla, Requests
-from bench.method.counted_rebalances import ClassicRebalances, ConsumerRebalances, FirstJoins
+from bench.method.counted_rebalances import ClassicRebalances, ConsumerRebalances, FirstJoins, StaticReturns
 from bench.method.counted_shares import DELAYED, ORDERED, ShareFetches
 from bench.method.load import Client, batch_of, fetch_frame, frame, produce_frame
 from bench.method.members import Group, Member, Swarm
@@ -48,6 +48,8 @@ COMMIT_TURNS = 4
 REBALANCING = "rebalancing"
 REBALANCED = (10, 100, 1000, 5000)
 """Members of groups, as in the table of rebalances."""
+STATIC = (1000, 5000)
+"""Members of groups to which a static one returns: it is written with all others of the first."""
 SMALL_GROUPS = 50, 3
 """Groups and members of each that join at once."""
 REBALANCED_MEMBERS = 100
@@ -325,6 +327,10 @@ def _consumer_rebalances(members: int, broker: Broker) -> Burst:
     return ConsumerRebalances(broker.side, members, topic, partitions)
 
 
+def _static_returns(members: int, broker: Broker) -> Burst:
+    return StaticReturns(broker.side, members)
+
+
 def _first_joins(broker: Broker) -> Burst:
     return FirstJoins(broker.side, *SMALL_GROUPS)
 
@@ -377,6 +383,16 @@ def loads() -> list[Load]:
             )
             for members in REBALANCED
         ]
+    for members in STATIC:
+        found.append(
+            Load(
+                f"static member returns to a classic group of {members:,}",
+                partial(_static_returns, members),
+                is_large=True,
+                is_kept=members == STATIC[0],
+                by_name=members > STATIC[0],
+            )
+        )
     groups, members = SMALL_GROUPS
     found.append(
         Load(f"first join of {groups} groups of {members} members", _first_joins, is_large=True, is_kept=False)
