@@ -81,6 +81,11 @@ class Message:
         if values:
             raise TypeError(f"{type(self).__name__} has no {', '.join(values)}")
 
+    @classmethod
+    def nested(cls) -> tuple[str, ...]:
+        """Names of the fields that are arrays or structs."""
+        return tuple([each.name for each in cls._schema if each.is_array or each.fields or each.struct])
+
     def _values(self) -> tuple[Any, ...]:
         return tuple([getattr(self, field.name) for field in self._schema])
 

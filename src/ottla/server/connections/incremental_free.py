@@ -24,6 +24,8 @@ _LEAVES = (int, str, bytes, UUID)
 _ARRAYS = (list, tuple)
 _OF_DICTS = (list, tuple, dict)
 _OF_MESSAGES = (list, tuple, Message)
+_NESTED: dict[type, tuple[str, ...]] = {}
+"""Names of the fields of messages that may hold rows."""
 
 
 def free_in_steps(held: list[Any]) -> Generator[int, None, None]:
@@ -33,7 +35,12 @@ def free_in_steps(held: list[Any]) -> Generator[int, None, None]:
         value = held.pop()
         cost += 1
         if sys.getrefcount(value) <= _OURS:  # else somebody needs it, or others share it
-            if isinstance(value, _ARRAYS):
+            nested = _NESTED.get(type(value))
+            if nested is not None:  # a row like one before, as most are
+                cost += ROW_COST
+                if nested:
+                    held += _of(value, nested)
+            elif isinstance(value, _ARRAYS):
                 held += value
             elif not isinstance(value, _LEAVES):
                 cost += ROW_COST
@@ -56,7 +63,13 @@ def _inner(value: Any) -> list[Any]:
     """Nested rows of a row."""
     if isinstance(value, dict):
         return [each for each in value.values() if isinstance(each, _OF_DICTS)]
-    names: Sequence[str] = getattr(type(value), "__slots__", ())
+    if isinstance(value, Message):
+        nested = _NESTED[type(value)] = type(value).nested()
+        return _of(value, nested)
+    return _of(value, getattr(type(value), "__slots__", ()))
+
+
+def _of(value: Any, names: Sequence[str]) -> list[Any]:
     return [each for name in names if isinstance(each := getattr(value, name, None), _OF_MESSAGES)]
 
 
