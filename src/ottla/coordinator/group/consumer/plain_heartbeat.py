@@ -79,7 +79,9 @@ def plain_heartbeat(
         "assignment": assigned,
     }
     reversals = ((heard.group_id, (group,), undo),) if records else ()
-    state.effects += (Write(records, undo=undo, reversals=reversals), Reply(token, answer))
+    # In this order: compiled, a call with names is one of Python's.
+    state.effects.append(Write(records, None, None, None, None, undo, reversals))
+    state.effects.append(Reply(token, answer))
     return token
 
 

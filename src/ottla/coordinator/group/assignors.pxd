@@ -1,0 +1,1 @@
+# C types for `assignors.py`; see there.

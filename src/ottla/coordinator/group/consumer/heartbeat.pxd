@@ -1,0 +1,1 @@
+# C types for `heartbeat.py`; see there.

@@ -1,0 +1,1 @@
+# C types for `member_removal.py`; see there.

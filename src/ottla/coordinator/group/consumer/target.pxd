@@ -1,0 +1,1 @@
+# C types for `target.py`; see there.
