@@ -306,10 +306,10 @@ class CompiledConnection:
                         self.outbox.write((answer,), len(answer))
                     return
                 if answer is not None:
-                    self._take(*answer)
+                    self._take(answer[0], answer[1])  # type: ignore[arg-type]
                     return
         begin = dispatch.begin(self._listener.node, self, frame) if self.quotas is None else self.quotas.begin(frame)
-        self._take(*begin)
+        self._take(begin[0], begin[1])
 
     def _take(self, call: Call, outcome: Outcome) -> None:
         """Answer a request that was begun, or wait for its answer."""

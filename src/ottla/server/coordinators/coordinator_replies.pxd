@@ -12,8 +12,12 @@ cdef class DeferredReply:
     cpdef complete(self, result)
 
 
+cdef object _pack_start
+
+
 cdef class EncodedReply(Deferred):
     cdef public RequestContext _context
     cdef public object _encode
 
     cpdef complete(self, result)
+    cpdef ask(self, groups, request)

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ottla.protocol import messages
 from ottla.protocol.messages import response_header
 from ottla.server.api import Deferred, EncodedResponse, RequestContext, Response
 
@@ -17,7 +18,8 @@ Finish = Callable[[Any], Response]
 Encode = Callable[[int, Mapping[str, Any], bytes], bytes]
 """Encoder of one API: writes a response in a version, after its header."""
 
-_INT32 = struct.Struct(">i")
+_pack_start = struct.Struct(">ii").pack
+"""Of the length of a frame, and its correlation id."""
 
 
 class DeferredReply:
@@ -48,9 +50,9 @@ def encoded(context: RequestContext, encode: Encode, response: Mapping[str, Any]
 
 def framed(context: RequestContext, encode: Encode, response: Mapping[str, Any]) -> bytes:
     """The same as one whole frame, which is sent as it is."""
-    header = response_header(context.api_key, context.api_version, context.correlation_id)
-    body = encode(context.api_version, response, header)
-    return _INT32.pack(len(body)) + body
+    end = b"\0" if messages.is_flexible(context.api_key, context.api_version) else b""  # of the header
+    body = encode(context.api_version, response, end)
+    return _pack_start(len(body) + 4, context.correlation_id) + body
 
 
 class EncodedReply(Deferred):
@@ -60,7 +62,9 @@ class EncodedReply(Deferred):
     __slots__ = ("_context", "_encode")
 
     def __init__(self, context: RequestContext, encode: Encode) -> None:
-        Deferred.__init__(self)
+        # Written out: compiled, the base's is a call of Python's.
+        self.done = self.cancelled = False
+        self.result = self.on_complete = self.on_cancel = None
         self._context = context
         self._encode = encode
 

@@ -54,19 +54,21 @@ def handle(context: RequestContext, request: SyncGroupRequest) -> Deferred:
 
 
 def _asked(request: SyncGroupRequest) -> SyncGroup:
-    return SyncGroup(
-        group_id=request.group_id,
-        generation=request.generation_id,
-        member_id=request.member_id,
-        instance_id=request.group_instance_id,
-        protocol_type=request.protocol_type,
-        protocol_name=request.protocol_name,
-        assignments={each.member_id: each.assignment for each in request.assignments},
+    fields = (
+        request.group_id,
+        request.generation_id,
+        request.member_id,
+        request.group_instance_id,
+        request.protocol_type,
+        request.protocol_name,
+        {each.member_id: each.assignment for each in request.assignments},
     )
+    return tuple.__new__(SyncGroup, fields)  # SyncGroup() costs ten times that
 
 
 def _ask(context: RequestContext, asked: SyncGroup) -> Deferred:
-    return EncodedReply(context, encode_sync).ask(context.node.groups, asked)
+    reply = EncodedReply(context, encode_sync)
+    return reply.ask(context.node.groups, asked)
 
 
 def _ask_again(context: RequestContext, known: Known) -> Deferred:
