@@ -16,8 +16,9 @@ cdef class Timers:
     cdef public long long _sequence
     cdef public long long _size
 
+    cpdef bint move(self, Timer timer, long long deadline_ms)
     @cython.locals(timer=Timer)
-    cpdef schedule(self, key, long long deadline_ms)
+    cpdef Timer schedule(self, key, long long deadline_ms)
     @cython.locals(timer=Timer)
     cpdef cancel(self, key)
     cpdef next_deadline(self)

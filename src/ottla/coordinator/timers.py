@@ -50,7 +50,18 @@ class Timers:
         """All of them by key; a copy."""
         return {key: timer.deadline_ms for key, timer in self._by_key.items() if timer.deadline_ms != _NONE}
 
-    def schedule(self, key: Hashable, deadline_ms: Millis) -> None:
+    def move(self, timer: Timer, deadline_ms: Millis) -> bool:
+        """Move the deadline that `schedule` has set, without looking for its key; False where it is not kept."""
+        if timer.deadline_ms == _NONE:
+            if timer.queued_ms == _NONE:
+                return False
+            self._size += 1
+        timer.deadline_ms = deadline_ms
+        if timer.queued_ms == _NONE or deadline_ms < timer.queued_ms:
+            self._push(timer)
+        return True
+
+    def schedule(self, key: Hashable, deadline_ms: Millis) -> Timer:
         """Set or move the deadline of `key`."""
         timer = self._by_key.get(key)
         if timer is None:
@@ -60,6 +71,7 @@ class Timers:
         timer.deadline_ms = deadline_ms
         if timer.queued_ms == _NONE or deadline_ms < timer.queued_ms:
             self._push(timer)
+        return timer
 
     def cancel(self, key: Hashable) -> None:
         timer = self._by_key.get(key)

@@ -6,7 +6,9 @@ import struct
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.effects import Token
+from ottla.coordinator.timers import Timer
 from ottla.model import Millis
+from ottla.protocol.internal.group_metadata import member_head, member_row
 from ottla.protocol.internal.group_records import MemberMetadata
 
 if TYPE_CHECKING:
@@ -21,8 +23,9 @@ class Member:
     """One member. Mutable; `ClassicGroup` counts the members that wait."""
 
     __slots__ = (
-        "assignment", "awaiting_join", "awaiting_sync", "client_host", "client_id", "instance_id", "is_new",
-        "member_id", "protocol_type", "protocols", "rebalance_timeout_ms", "record", "session_timeout_ms",
+        "_assigned", "_head", "_row", "_subscription", "assignment", "awaiting_join", "awaiting_sync", "client_host",
+        "client_id", "instance_id", "is_new", "member_id", "protocol_type", "protocols", "rebalance_timeout_ms",
+        "session", "session_timeout_ms",
     )  # fmt: skip
 
     def __init__(
@@ -58,8 +61,16 @@ class Member:
         self.is_new = is_new
         """Whether it is in its first rebalance: it may be dropped while it waits, since it may have given up and joined
         again."""
-        self.record: MemberMetadata | None = None
-        """What was written of it last; None once anything of it but its assignment has changed."""
+        self.session: Timer | None = None
+        """The timer of its session; None once it has another member id."""
+        self._head: bytes | None = None
+        """What is written of it before its assignment; None once any of that has changed."""
+        self._subscription = b""
+        """The subscription in `_head`."""
+        self._row: bytes | None = None
+        """What is written of it, `_head` and its assignment."""
+        self._assigned = b""
+        """The assignment in `_row`."""
 
     @property
     def is_static(self) -> bool:
@@ -74,23 +85,36 @@ class Member:
         """The candidate that this member likes best; every member supports at least one."""
         return next(name for name in self.protocols if name in candidates)
 
-    def to_record(self, protocol: str, assignment: bytes) -> MemberMetadata:
-        """Its part of the group's record, which one member that changes writes for all."""
+    def row(self, protocol: str, assignment: bytes) -> bytes:
+        """Its part of the group's record. One member that changes writes all of them."""
         subscription = self.protocols.get(protocol, b"")
-        record = self.record
-        if record is not None and record.subscription is subscription and record.assignment is assignment:
-            return record
-        self.record = record = MemberMetadata(
-            member_id=self.member_id,
-            group_instance_id=self.instance_id,
-            client_id=self.client_id,
-            client_host=self.client_host,
-            rebalance_timeout=self.rebalance_timeout_ms,
-            session_timeout=self.session_timeout_ms,
-            subscription=subscription,
-            assignment=assignment,
-        )
-        return record
+        if self._head is None or self._subscription is not subscription:
+            self._row = None
+            self._subscription = subscription
+            self._head = member_head(
+                self.member_id,
+                self.instance_id,
+                self.client_id,
+                self.client_host,
+                self.rebalance_timeout_ms,
+                self.session_timeout_ms,
+                subscription,
+            )
+        if self._row is None or (self._assigned is not assignment and self._assigned != assignment):
+            self._row = member_row(self._head, assignment)
+        self._assigned = assignment
+        return self._row
+
+    def change(self, rebalance_timeout_ms: Millis, session_timeout_ms: Millis, protocols: dict[str, bytes]) -> None:
+        """What it says when it joins again, mostly the same as before."""
+        if self.rebalance_timeout_ms != rebalance_timeout_ms or self.session_timeout_ms != session_timeout_ms:
+            self.rebalance_timeout_ms, self.session_timeout_ms = rebalance_timeout_ms, session_timeout_ms
+            self._head = None
+        self.protocols = protocols
+
+    def rename(self, member_id: str) -> None:
+        self.member_id = member_id
+        self.session = self._head = None
 
     @classmethod
     def from_record(cls, record: MemberMetadata, protocol_type: str, protocol: str) -> Member:

@@ -23,18 +23,27 @@ def join_error(error: ErrorCode, member_id: str = "") -> Response:
     }
 
 
-def joined(group: ClassicGroup, member_id: str, *, with_members: bool, skip_assignment: bool = False) -> Response:
+def joined(group: ClassicGroup, member_id: str, with_members: bool, skip_assignment: bool = False) -> Response:
     """The member is in; the leader gets everyone's metadata."""
-    return {
-        "error_code": NONE,
-        "generation_id": group.generation,
-        "protocol_type": group.protocol_type,
-        "protocol_name": group.protocol_name,
-        "leader": group.leader or "",
-        "skip_assignment": skip_assignment,
-        "member_id": member_id,
-        "members": group.members_for_leader() if with_members else (),
-    }
+    common = group.joined
+    if common is None or common["leader"] is not group.leader:
+        common = group.joined = {
+            "error_code": NONE,
+            "generation_id": group.generation,
+            "protocol_type": group.protocol_type,
+            "protocol_name": group.protocol_name,
+            "leader": group.leader or "",
+            "skip_assignment": False,
+            "member_id": "",
+            "members": (),
+        }
+    answer = common.copy()
+    answer["member_id"] = member_id
+    if skip_assignment:
+        answer["skip_assignment"] = True
+    if with_members:
+        answer["members"] = group.members_for_leader()
+    return answer
 
 
 def sync_error(error: ErrorCode) -> Response:

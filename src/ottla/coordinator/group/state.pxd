@@ -1,4 +1,5 @@
 # C types for `state.py`; see there.
+cimport cython
 
 from ottla.coordinator.effects cimport Now, Reply, Write
 from ottla.coordinator.group.classic.group cimport ClassicGroup
@@ -9,7 +10,7 @@ from ottla.coordinator.timers cimport Timers
 cdef class GroupState:
     cdef public object _applying
     cdef public object _configured
-    cdef public object _consumer_configs
+    cdef public dict _consumer_configs
     cdef public object config
     cdef public object counts
     cdef public object decisions
@@ -31,12 +32,14 @@ cdef class GroupState:
     cdef public Timers timers
     cdef public object topic_hashes
 
+    cpdef consumer_config(self, group_id)
     cpdef reply(self, token, response)
     cpdef become(self, ClassicGroup group, state)
     cpdef start_join_timer(self, ClassicGroup group, delay_ms)
     cpdef cancel_join_timer(self, ClassicGroup group)
     cpdef start_sync_timer(self, ClassicGroup group)
     cpdef cancel_sync_timer(self, ClassicGroup group)
+    @cython.locals(deadline_ms=cython.longlong)
     cpdef start_session(self, ClassicGroup group, Member member, timeout_ms=*)
     cpdef start_session_of(self, ClassicGroup group, member_id, timeout_ms)
     cpdef cancel_session(self, ClassicGroup group, member_id)

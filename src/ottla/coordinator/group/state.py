@@ -251,8 +251,9 @@ class GroupState:
 
     def start_session(self, group: ClassicGroup, member: Member, timeout_ms: Millis | None = None) -> None:
         """The member is alive: it has its session timeout (or `timeout_ms`) to send the next heartbeat."""
-        delay = member.session_timeout_ms if timeout_ms is None else timeout_ms
-        self.start_session_of(group, member.member_id, delay)
+        deadline_ms = self.now.timer_ms + (member.session_timeout_ms if timeout_ms is None else timeout_ms)
+        if member.session is None or not self.timers.move(member.session, deadline_ms):
+            member.session = self.timers.schedule(("session", group.group_id, member.member_id), deadline_ms)
 
     def start_session_of(self, group: ClassicGroup, member_id: str, timeout_ms: Millis) -> None:
         self.timers.schedule(("session", group.group_id, member_id), self.now.timer_ms + timeout_ms)

@@ -279,9 +279,9 @@ class GroupCoordinatorDriver:
         kind = type(request)
         shard = self._shard_of(
             request.group_id,
-            starts_waiting=kind is JoinGroup
-            or kind is SyncGroup,  # these wait for others: a node that stops takes none
-            flushes=kind is not ConsumerHeartbeat and kind is not StreamsHeartbeat,  # their records share a batch
+            kind is JoinGroup or kind is SyncGroup,
+            True,
+            kind is not ConsumerHeartbeat and kind is not StreamsHeartbeat,  # their records share a batch
         )
         shard.groups.ask(waiter, request, self._clock.now())
         self._effects.work(shard)
@@ -324,7 +324,7 @@ class GroupCoordinatorDriver:
 
     def heartbeat(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         """What the member is told, as `membership.heartbeat`. Raises KafkaError."""
-        shard = self._shard_of(group_id, reads_offsets=False, flushes=False)
+        shard = self._shard_of(group_id, False, False, False)
         error = shard.groups.heartbeat(group_id, member_id, instance_id, generation, self._clock.now())
         self._effects.arm(shard)
         return error
@@ -333,14 +333,14 @@ class GroupCoordinatorDriver:
         """The interval to the next heartbeat of a member that has said nothing new and to whom nothing new is to be
         said. Or a `waiter`, where the member gets a new epoch and nothing else, or is told what is not committed yet:
         that gets the reply to a ConsumerHeartbeat. None: it is for one. Raises KafkaError."""
-        shard = self._shard_of(heard.group_id, reads_offsets=False, flushes=False)
+        shard = self._shard_of(heard.group_id, False, False, False)
         state = shard.groups.state
         state.now = self._clock.now()
         is_settled = not (shard.pending or shard.collected)  # else what the answer rests on may not be committed
         make = None if shard.commits.entries else waiter
         found: Millis | W | None = _short_way()(state, heard, is_settled, make)
         if found is None and make is None:
-            shard = self._shard_of(heard.group_id, flushes=False)  # what is committed goes before its records
+            shard = self._shard_of(heard.group_id, False, True, False)  # what is committed goes before its records
             found = _short_way()(state, heard, False, waiter)
         if isinstance(found, int):
             self._effects.arm(shard)
@@ -448,6 +448,9 @@ class GroupCoordinatorDriver:
     def _shard_of(
         self, group_id: str, starts_waiting: bool = False, reads_offsets: bool = True, flushes: bool = True
     ) -> GroupLed:
+        """The shard of a group, for a request that may have to wait for others, which a node that stops does not take;
+        that sees what is committed; whose records follow those that are collected. In this order: compiled, a call with
+        names is one of Python's."""
         number = self.partition_of(group_id)
         shard = self._by_number.get(number)
         if shard is None or shard.error is not None:

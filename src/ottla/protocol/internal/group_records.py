@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.model import ZERO_UUID, Buffer
@@ -130,6 +130,10 @@ def encode_value(value: Value | None) -> bytes | None:
         return _encode_offset(value)
     if not isinstance(value, GroupMetadataValue):
         return _of_newer_groups()(value)
+    members: Any = value.members
+    if type(members) is not tuple:  # those that a coordinator keeps encoded: `group_metadata.MemberRows`
+        encoded: bytes = members.encoded(value)
+        return encoded
     out = bytearray(_SHORT.pack(GROUP_METADATA_VERSION))
     encode_into(out, value, GROUP_METADATA_VERSION)
     return bytes(out)

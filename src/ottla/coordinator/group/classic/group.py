@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group.member import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis
+from ottla.protocol.internal.group_metadata import MemberRows
 from ottla.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue, GroupRecord
 
 
@@ -57,9 +58,9 @@ class ClassicGroup:
     keeps_offsets = True
 
     __slots__ = (
-        "_support", "awaiting_join_count", "generation", "group_id", "initial_delay_left_ms", "leader", "members",
-        "new_member_added", "pending_members", "pending_sync", "previous_state", "protocol_name", "protocol_type",
-        "state", "state_timestamp_ms", "static_members", "subscribed",
+        "_support", "awaiting_join_count", "generation", "group_id", "initial_delay_left_ms", "joined", "leader",
+        "members", "new_member_added", "pending_members", "pending_sync", "previous_state", "protocol_name",
+        "protocol_type", "state", "state_timestamp_ms", "static_members", "subscribed",
     )  # fmt: skip
 
     def __init__(self, group_id: str, now_ms: Millis) -> None:
@@ -90,7 +91,9 @@ class ClassicGroup:
         """Milliseconds by which the initial delay may still grow."""
         self.subscribed: frozenset[str] | None = None
         """Topics of all members; None where the coordinator cannot know them."""
-        self._support: Counter[str] = Counter()
+        self.joined: dict[str, Any] | None = None
+        """What all members of this generation are told; made by `replies.joined`, again once the leader changes."""
+        self._support: dict[str, int] = {}
         """**Invariant**: how many members support each protocol."""
 
     # Questions
@@ -121,8 +124,12 @@ class ClassicGroup:
         have not."""
         if self.awaiting_join_count + len(self.static_members) < limit:  # also counts who is both
             return True
-        awaited = sum(1 for each in self.static_members.values() if self.members[each].awaiting_join is None)
-        return self.awaiting_join_count + awaited < limit
+        places = self.awaiting_join_count
+        for member_id in self.static_members.values():
+            member = self.members[member_id]
+            if member.awaiting_join is None:
+                places += 1
+        return places < limit
 
     @property
     def rebalance_timeout_ms(self) -> Millis:
@@ -138,12 +145,16 @@ class ClassicGroup:
     def request_refresh(self) -> None:
         """Its members look at topics themselves."""
 
-    def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
+    def supports(self, protocol_type: str, protocols: Collection[str]) -> bool:
         """Whether a member with these protocols could be in the group."""
         if self.state is EMPTY:
-            return bool(protocol_type) and any(True for _ in protocols)
-        everyone = len(self.members)
-        return self.protocol_type == protocol_type and any(self._support[name] == everyone for name in protocols)
+            return bool(protocol_type and protocols)
+        if self.protocol_type == protocol_type:
+            everyone = len(self.members)
+            for name in protocols:
+                if self._support.get(name, 0) == everyone:
+                    return True
+        return False
 
     def check_member(self, member_id: str, instance_id: str | None) -> Member:
         """The member. Raises UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID where the instance has another member id now."""
@@ -183,6 +194,7 @@ class ClassicGroup:
             self.static_members[member.instance_id] = member.member_id
         if not self.members:
             self.protocol_type = member.protocol_type
+            self.joined = None
         if self.leader is None:
             self.leader = member.member_id
         self.members[member.member_id] = member
@@ -209,8 +221,7 @@ class ClassicGroup:
         member = self.members.pop(old_member_id)
         self.set_waiter(member, None)
         member.awaiting_sync = None
-        member.member_id = new_member_id
-        member.record = None
+        member.rename(new_member_id)
         self.members[new_member_id] = member
         if self.leader == old_member_id:
             self.leader = new_member_id
@@ -223,18 +234,16 @@ class ClassicGroup:
     def update(
         self, member: Member, protocols: dict[str, bytes], rebalance_timeout_ms: Millis, session_timeout_ms: Millis
     ) -> None:
-        if member.protocols.keys() != protocols.keys():  # most members have what they had
+        # Most members have what they had, and the same object where their request came before.
+        if member.protocols is not protocols and member.protocols.keys() != protocols.keys():
             self._count(member.protocols, -1)
             self._count(protocols, 1)
-        member.protocols = protocols
-        member.rebalance_timeout_ms = rebalance_timeout_ms
-        member.session_timeout_ms = session_timeout_ms
-        member.record = None
+        member.change(rebalance_timeout_ms, session_timeout_ms, protocols)
 
     def _count(self, protocols: Iterable[str], change: int) -> None:
         """Count a member that supports these, or that no longer does."""
         for name in protocols:
-            self._support[name] += change
+            self._support[name] = self._support.get(name, 0) + change
 
     def set_waiter(self, member: Member, waiter: Token | None) -> Token | None:
         """Set the waiter for this member's JoinGroup response; returns the one before."""
@@ -258,6 +267,7 @@ class ClassicGroup:
     def next_generation(self, now_ms: Millis) -> None:
         """Begin the next generation with the members that are here."""
         self.generation += 1
+        self.joined = None
         self.protocol_name = self.select_protocol() if self.members else None
         self.refresh_subscription()
         self.become(COMPLETING if self.members else EMPTY, now_ms)
@@ -278,9 +288,18 @@ class ClassicGroup:
 
     # Records
 
-    def to_record(self, assignments: Mapping[str, bytes]) -> GroupRecord:
-        """The group's record, with the assignment of each member: all that a restart needs."""
+    def to_record(self, assignments: Mapping[str, bytes] | None = None) -> GroupRecord:
+        """The group's record: all that a restart needs. It has the assignment that each member has, or has in
+        `assignments`."""
         protocol = self.protocol_name or ""
+        rows = []
+        for member in self.members.values():
+            if assignments is None:
+                assignment = member.assignment
+            else:
+                assignment = assignments.get(member.member_id, b"")
+            rows.append(member.row(protocol, assignment))
+        members: Any = MemberRows(rows)
         return GroupRecord(
             GroupMetadataKey(self.group_id),
             GroupMetadataValue(
@@ -289,10 +308,7 @@ class ClassicGroup:
                 protocol=self.protocol_name,
                 leader=self.leader,
                 current_state_timestamp=self.state_timestamp_ms,
-                members=tuple(
-                    member.to_record(protocol, assignments.get(member.member_id, b""))
-                    for member in self.members.values()
-                ),
+                members=members,
             ),
         )
 

@@ -2,6 +2,12 @@
 cimport cython
 
 from ottla.coordinator.group.classic.group cimport ClassicGroup
+from ottla.coordinator.group.classic.rebalance cimport (
+    complete_if_all_joined,
+    prepare,
+    prepare_or_complete,
+    refuse_waiters,
+)
 from ottla.coordinator.group.member cimport Member
 from ottla.coordinator.group.state cimport GroupState
 

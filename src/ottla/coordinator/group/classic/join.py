@@ -155,12 +155,15 @@ def _join_known(state: GroupState, token: Token, group: ClassicGroup, request: J
     unchanged = member.protocols is request.protocols or [*member.protocols.items()] == [*request.protocols.items()]
     if unchanged and (group.state is COMPLETING or (group.state is STABLE and not is_leader)):
         # It may have missed the response: answer it again. A stable group's leader joins in order to rebalance.
-        state.reply(token, replies.joined(group, member_id, with_members=is_leader))
+        state.reply(token, replies.joined(group, member_id, is_leader))
     elif group.state is EMPTY:
         state.reply(token, replies.join_error(ErrorCode.unknown_member_id, member_id))
     else:
         _update(state, token, group, member, request)
-        prepare_or_complete(state, group, f"{'the leader' if is_leader else 'a member'}, {member_id}, joins again")
+        if group.can_become(PREPARING):
+            prepare(state, group, f"{'the leader' if is_leader else 'a member'}, {member_id}, joins again")
+        else:
+            complete_if_all_joined(state, group)
 
 
 def _add(state: GroupState, token: Token, group: ClassicGroup, request: JoinGroup, member_id: str) -> None:
@@ -219,10 +222,10 @@ def _replace_static(
             return
         if request.can_skip_assignment:
             is_leader = group.leader == member_id
-            response = replies.joined(group, member_id, with_members=is_leader, skip_assignment=is_leader)
+            response = replies.joined(group, member_id, is_leader, is_leader)
         else:
             # Named as a follower, an old client does not compute an assignment that nobody asked for.
-            response = {**replies.joined(group, member_id, with_members=False), "leader": old_leader or ""}
+            response = {**replies.joined(group, member_id, False), "leader": old_leader or ""}
         state.reply(waiter, response)
 
     def failed(error: ErrorCode) -> None:
@@ -234,5 +237,4 @@ def _replace_static(
         group.update(member, *before)
         state.start_session(group, member)
 
-    assignments = {other.member_id: other.assignment for other in group.members.values()}
-    state.write([group.to_record(assignments)], committed, failed)
+    state.write([group.to_record()], committed, failed)

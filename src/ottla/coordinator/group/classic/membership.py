@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from ottla.coordinator.effects import Token
 from ottla.coordinator.group import replies
@@ -20,17 +21,21 @@ from ottla.coordinator.group.requests import LeaveGroup, Leaving, SyncGroup
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import NONE, ErrorCode, KafkaError
 
+REBALANCE_IN_PROGRESS: Final = ErrorCode.rebalance_in_progress
+"""For compiled code, which reads a name fifty times as fast as a member of an enum."""
+
 
 def sync(state: GroupState, token: Token, request: SyncGroup) -> None:
     """The leader brings the assignment; everyone waits for its part until that is in the log."""
-    group = state.groups.get(request.group_id)
-    if group is not None and not isinstance(group, ClassicGroup):
-        classic = kind_of(group.group_type).classic
+    found = state.groups.get(request.group_id)
+    if found is not None and not isinstance(found, ClassicGroup):
+        classic = kind_of(found.group_type).classic
         if classic is None:
             state.reply(token, replies.sync_error(ErrorCode.unknown_member_id))
         else:
-            classic.sync(state, token, group, request)
+            classic.sync(state, token, found, request)
         return
+    group = found
     try:
         member = _checked_for_sync(group, request)
     except KafkaError as error:
@@ -98,20 +103,21 @@ def heartbeat(state: GroupState, group_id: str, member_id: str, instance_id: str
     because every member gets one of them in a rebalance. Raises KafkaError for other errors."""
     if not group_id:
         raise KafkaError(ErrorCode.invalid_group_id)
-    group = state.groups.get(group_id)
-    if group is None:
+    found = state.groups.get(group_id)
+    if found is None:
         raise KafkaError(ErrorCode.unknown_member_id)
-    if not isinstance(group, ClassicGroup):
-        classic = kind_of(group.group_type).classic
+    if not isinstance(found, ClassicGroup):
+        classic = kind_of(found.group_type).classic
         if classic is None:
             raise KafkaError(ErrorCode.unknown_member_id, f"Group {group_id} not found.")
-        classic.heartbeat(state, group, member_id, instance_id, generation)
+        classic.heartbeat(state, found, member_id, instance_id, generation)
         return NONE
+    group = found
     member = group.check_member(member_id, instance_id)
     if generation != group.generation:
         return ErrorCode.illegal_generation
     state.start_session(group, member)
-    return ErrorCode.rebalance_in_progress if group.state is PREPARING else NONE
+    return REBALANCE_IN_PROGRESS if group.state is PREPARING else NONE
 
 
 def leave(state: GroupState, token: Token, request: LeaveGroup) -> None:

@@ -4,6 +4,7 @@ cimport cython
 
 from ottla.coordinator.group.classic.group cimport ClassicGroup
 from ottla.coordinator.group.member cimport Member
+from ottla.coordinator.group.replies cimport assigned, joined
 from ottla.coordinator.group.state cimport GroupState
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from ottla.coordinator.group import replies
 from ottla.coordinator.group.classic.group import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup
 from ottla.coordinator.group.member import Member
+from ottla.coordinator.group.replies import assigned, joined
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
 
@@ -94,7 +95,7 @@ def answer_join(state: GroupState, group: ClassicGroup, member: Member) -> None:
     waiter = group.set_waiter(member, None)
     if waiter is not None:
         is_leader = group.leader == member.member_id
-        state.reply(waiter, replies.joined(group, member.member_id, with_members=is_leader))
+        state.reply(waiter, joined(group, member.member_id, is_leader))
 
 
 def refuse_waiters(state: GroupState, group: ClassicGroup, member: Member, error: ErrorCode, member_id: str) -> None:
@@ -121,7 +122,7 @@ def answer_sync_group(state: GroupState, group: ClassicGroup) -> None:
     """Hand out the assignments of a group that became stable."""
     for member in group.members.values():
         if member.awaiting_sync is not None:
-            state.reply(member.awaiting_sync, replies.assigned(group, member.assignment))
+            state.reply(member.awaiting_sync, assigned(group, member.assignment))
             member.awaiting_sync = None
             state.start_session(group, member)
 
