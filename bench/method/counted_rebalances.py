@@ -187,14 +187,14 @@ class StaticReturns(_Members):
         self._generation = 0
         joining = (ApiKey.JOIN_GROUP, JOIN_VERSION)
         joined = self.exchange([(each, (*joining, self._joining(at))) for at, each in enumerate(self._clients)])
-        syncing = []
+        assigning = []
         for at, (client, answer) in enumerate(zip(self._clients, joined, strict=True)):
             _require(answer, ErrorCode.none)
             _require_generation(answer.generation_id)
             self._generation = answer.generation_id
             assignments = [{"member_id": each.member_id, "assignment": ASSIGNMENT} for each in answer.members]
-            syncing.append((client, self._syncing(at, answer.member_id, assignments)))
-        for answer in self.exchange(syncing):
+            assigning.append((client, self._assigning(at, answer.member_id, assignments)))
+        for answer in self.exchange(assigning):
             _require(answer, ErrorCode.none)
 
     def burst(self) -> None:
@@ -205,9 +205,9 @@ class StaticReturns(_Members):
             (joined,) = self.exchange([(client, (ApiKey.JOIN_GROUP, JOIN_VERSION, self._joining(at)))])
             _require(joined, ErrorCode.none)
             _require_generation(joined.generation_id)
-            (synced,) = self.exchange([(client, self._syncing(at, joined.member_id, []))])
-            _require(synced, ErrorCode.none)
-            if synced.assignment != ASSIGNMENT:
+            (answer,) = self.exchange([(client, self._assigning(at, joined.member_id, []))])
+            _require(answer, ErrorCode.none)
+            if answer.assignment != ASSIGNMENT:
                 raise RuntimeError("a static member lost its assignment")
 
     def close(self) -> None:
@@ -217,7 +217,7 @@ class StaticReturns(_Members):
     def _joining(self, at: int) -> dict[str, Any]:
         return {**_joining(self.group_id, ""), "group_instance_id": f"instance-{at:06}"}
 
-    def _syncing(self, at: int, member_id: str, assignments: list[dict[str, Any]]) -> Request:
+    def _assigning(self, at: int, member_id: str, assignments: list[dict[str, Any]]) -> Request:
         return (
             ApiKey.SYNC_GROUP,
             SYNC_VERSION,

@@ -4,13 +4,13 @@ cimport cython
 cdef tuple _EMPTY_BYTES
 cdef tuple _EMPTY_ID_BYTES
 cdef long long _FLEXIBLE_JOIN
-cdef long long _FLEXIBLE_SYNC
+cdef long long _FLEXIBLE_ASSIGNING
 cdef tuple _JOIN_ENDS
 cdef list _ONE_BYTE
 cdef Py_ssize_t _ONE_BYTE_MAX
-cdef tuple _SYNC_ENDS
-cdef _Start _JOINED
-cdef _Start _SYNCED
+cdef tuple _ASSIGNMENT_ENDS
+cdef _Start _JOINING
+cdef _Start _ASSIGNED
 
 
 cdef class _Start:

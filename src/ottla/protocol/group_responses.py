@@ -20,12 +20,12 @@ _SYNC_GROUP: Final = int(ApiKey.SYNC_GROUP)
 _HEARTBEAT: Final = int(ApiKey.HEARTBEAT)
 _CONSUMER_GROUP_HEARTBEAT: Final = int(ApiKey.CONSUMER_GROUP_HEARTBEAT)
 _FLEXIBLE_JOIN: Final[int] = FLEXIBLE_SINCE[_JOIN_GROUP]
-_FLEXIBLE_SYNC: Final[int] = FLEXIBLE_SINCE[_SYNC_GROUP]
+_FLEXIBLE_ASSIGNING: Final[int] = FLEXIBLE_SINCE[_SYNC_GROUP]
 _SHORT: Final = struct.Struct(">h")
 _INT: Final = struct.Struct(">i")
 _JOIN_ENDS: Final = (b"\0\0\0\0", b"\1\0")
 """No members, by whether the version is flexible."""
-_SYNC_ENDS: Final = (b"", b"\0")
+_ASSIGNMENT_ENDS: Final = (b"", b"\0")
 _EMPTY_ID_BYTES: Final = (2, 1)
 _EMPTY_BYTES: Final = (4, 1)
 _ONE_BYTE_MAX: Final = 0x7F
@@ -42,8 +42,8 @@ class _Start:
         self.kept = b""
 
 
-_JOINED: Final = _Start()
-_SYNCED: Final = _Start()
+_JOINING: Final = _Start()
+_ASSIGNED: Final = _Start()
 
 
 def encode_join(version: int, response: Mapping[str, Any], header: bytes) -> bytes:
@@ -61,7 +61,7 @@ def encode_join(version: int, response: Mapping[str, Any], header: bytes) -> byt
         response["leader"],
         response["skip_assignment"],
     )
-    start = _JOINED
+    start = _JOINING
     if start.version != version or start.values != values:
         whole = _encoded(_JOIN_GROUP, version, {**response, "member_id": ""}, b"")
         start.kept = whole[: -_EMPTY_ID_BYTES[flexible] - len(_JOIN_ENDS[flexible])]
@@ -74,17 +74,17 @@ def encode_join(version: int, response: Mapping[str, Any], header: bytes) -> byt
 
 def encode_sync(version: int, response: Mapping[str, Any], header: bytes) -> bytes:
     """The response behind its `header`."""
-    flexible = 1 if version >= _FLEXIBLE_SYNC else 0
+    flexible = 1 if version >= _FLEXIBLE_ASSIGNING else 0
     values = (response["error_code"], response["protocol_type"], response["protocol_name"])
-    start = _SYNCED
+    start = _ASSIGNED
     if start.version != version or start.values != values:
         whole = _encoded(_SYNC_GROUP, version, {**response, "assignment": b""}, b"")
-        start.kept = whole[: -_EMPTY_BYTES[flexible] - len(_SYNC_ENDS[flexible])]
+        start.kept = whole[: -_EMPTY_BYTES[flexible] - len(_ASSIGNMENT_ENDS[flexible])]
         start.version, start.values = version, values
     assignment = response["assignment"]
     size = len(assignment)
     length = _compact(size) if flexible else _INT.pack(size)
-    return b"".join((header, start.kept, length, assignment, _SYNC_ENDS[flexible]))
+    return b"".join((header, start.kept, length, assignment, _ASSIGNMENT_ENDS[flexible]))
 
 
 def _compact(size: int) -> bytes:

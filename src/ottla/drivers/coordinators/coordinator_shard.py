@@ -75,8 +75,8 @@ class Shard:
         "task", "timer", "timer_deadline_ms",
     )  # fmt: skip
 
-    core: Any
-    """Its state machine, a `Core`; the shards of each coordinator say which."""
+    core: Core
+    """Its state machine; the shards of each coordinator say which."""
 
     def __init__(self, partition: Partition, core: Core) -> None:
         self.partition = partition
@@ -101,13 +101,11 @@ class Shard:
 
     def take(self) -> list[Any]:
         """Take the effects of the core since the last call."""
-        effects: list[Any] = self.core.take()
-        return effects
+        return self.core.take()
 
     def next_deadline(self) -> Millis | None:
         """When the core is to be called next."""
-        deadline: Millis | None = self.core.next_deadline()
-        return deadline
+        return self.core.next_deadline()
 
 
 S = TypeVar("S", bound=Shard)

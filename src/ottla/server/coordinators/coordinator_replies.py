@@ -19,7 +19,7 @@ Encode = Callable[[int, Mapping[str, Any], bytes], bytes]
 """Encoder of one API: writes a response in a version, after its header."""
 
 _pack_start = struct.Struct(">ii").pack
-"""Of the length of a frame, and its correlation id."""
+"""Encodes the start of a frame: its length, and its correlation id."""
 
 
 class DeferredReply:
