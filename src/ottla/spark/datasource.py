@@ -35,9 +35,7 @@ class OttlaDataSource(DataSource):
 
     def schema(self) -> StructType:
         from ottla.spark.layout import source_schema
-        from ottla.spark.worker import freeze_modules
 
-        freeze_modules()
         return source_schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
