@@ -1,7 +1,8 @@
-"""Writes what mypy knows of requests and responses, from the table of messages: `python -m tools.message_types`.
+"""Writes what mypy knows of messages, from the tables of `protocol/schemas`: `python -m tools.message_types`.
 
-`received.pyi` has them as the reader makes them: objects with slots. `sent.pyi` has them as the writer takes them:
-mappings, of which any key may be left out. Nothing is imported from there at run time.
+`received.pyi` has requests and responses as the reader makes them: objects with slots. `sent.pyi` has them as the writer
+takes them: mappings, of which any key may be left out. Nothing is imported from these two at run time. `records.pyi` has
+records, whose classes `records.py` makes.
 
 A struct has Kafka's name, with that of its message before it where several messages have different structs of one name.
 `--check` writes nothing, and fails where the files are stale.
@@ -15,11 +16,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from ottla.protocol import schemas
-from ottla.protocol.schemas import FieldSchema, MessageSchema, Versions
-from tools.protocol_schemas import TABLE
+from ottla.protocol.schemas import OF_APIS, FieldSchema, MessageSchema, Versions
+from tools.protocol_schemas import RECORDS, TABLE
 
 RECEIVED: Final = TABLE.parent / "received.pyi"
 SENT: Final = TABLE.parent / "sent.pyi"
+STORED: Final = RECORDS.with_suffix(".pyi")
 
 _PLAIN: Final = {
     "string": "str", "uuid": "UUID", "bool": "bool", "float64": "float", "bytes": "bytes", "records": "Buffer",
@@ -48,13 +50,27 @@ from uuid import UUID
 
 from ottla.model import Buffer
 ''',
+    STORED: '''"""Records as they are read and written: made by `python -m tools.message_types`, never edited.
+
+Behind `#`: the versions of the record that have a field, where not all do. In others it has its default.
+"""
+
+from typing import Any, Self, dataclass_transform
+from uuid import UUID
+
+from ottla.protocol.schemas import Message
+
+@dataclass_transform(frozen_default=True)
+class Record(Message):
+    def replaced(self, **changes: Any) -> Self: ...
+''',
 }
 
 
-def _messages() -> Iterator[MessageSchema]:
+def _messages(of_apis: bool) -> Iterator[MessageSchema]:
     for name in schemas.names():
         found = schemas.schema(name)
-        if found.kind in ("request", "response"):
+        if (found.kind in OF_APIS) == of_apis:
             yield found
 
 
@@ -80,15 +96,18 @@ def _null(field: FieldSchema) -> str:
     return " | None" if field.nullable[1] >= 0 or field.default is None else ""
 
 
-def _names() -> dict[tuple[str, str], str]:
+def _names(of_apis: bool) -> dict[tuple[str, str], str]:
     """(message, struct) -> the name of its class."""
     shapes = defaultdict(set)
-    for message in _messages():
+    for message in _messages(of_apis):
         for field in _structs(message.fields):
             shapes[field.struct].add(_shape(field.fields))
+    twice = {name for name, found in shapes.items() if len(found) > 1}
+    if twice and not of_apis:
+        raise SystemExit(f"structs of records that need names in `tools/own_records.py`: {', '.join(sorted(twice))}")
     return {
-        (message.name, field.struct): field.struct if len(shapes[field.struct]) == 1 else message.name + field.struct
-        for message in _messages()
+        (message.name, field.struct): message.name + field.struct if field.struct in twice else field.struct
+        for message in _messages(of_apis)
         for field in _structs(message.fields)
     }
 
@@ -112,15 +131,16 @@ def _sent(field: FieldSchema, struct: str) -> str:
     return f"Sequence[{kind}]" if field.is_array else kind
 
 
-def _classes(type_of: Callable[[FieldSchema, str], str], base: str) -> Iterator[str]:
-    names = _names()
+def _classes(type_of: Callable[[FieldSchema, str], str], base: str, end: str = "") -> Iterator[str]:
+    of_apis = base != "Record"
+    names = _names(of_apis)
     classes: dict[str, list[str]] = {}
-    for message in _messages():
+    for message in _messages(of_apis):
         rows = [(message.name, message.fields)]
         rows += [(names[message.name, each.struct], each.fields) for each in _structs(message.fields)]
         for name, fields in rows:
             kinds = [type_of(each, names[message.name, each.struct] if each.struct else "") for each in fields]
-            lines = [f"    {each.name}: {kind}{_null(each)}" for each, kind in zip(fields, kinds, strict=True)]
+            lines = [f"    {each.name}: {kind}{_null(each)}{end}" for each, kind in zip(fields, kinds, strict=True)]
             since = [_since(each.versions, message.versions) for each in fields]
             text = [line + versions for line, versions in zip(lines, since, strict=True)]
             classes[name] = text if classes.get(name, text) == text else lines
@@ -130,10 +150,12 @@ def _classes(type_of: Callable[[FieldSchema, str], str], base: str) -> Iterator[
 
 def rendered() -> dict[str, str]:
     """File name -> text."""
-    return {
-        RECEIVED.name: _HEADS[RECEIVED] + "\n" + "\n".join(_classes(_received, "Message")).rstrip() + "\n",
-        SENT.name: _HEADS[SENT] + "\n" + "\n".join(_classes(_sent, "TypedDict, total=False")).rstrip() + "\n",
+    classes = {
+        RECEIVED: _classes(_received, "Message"),
+        SENT: _classes(_sent, "TypedDict, total=False"),
+        STORED: _classes(_received, "Record", " = ..."),
     }
+    return {path.name: _HEADS[path] + "\n" + "\n".join(lines).rstrip() + "\n" for path, lines in classes.items()}
 
 
 def main() -> None:

@@ -1,9 +1,11 @@
-"""Writes `protocol/schemas/table.py` from Kafka's own message definitions: `python -m tools.protocol_schemas JARS`.
+"""Writes the tables of `protocol/schemas` from Kafka's own message definitions: `python -m tools.protocol_schemas JARS`.
 
 Kafka's jars carry them as JSON; JARS are those of the newest release that Ottla speaks, 4.4. `--other 3.9 JARS` adds
 the versions that Kafka 4.0 removed (KIP-896), `--other 4.5 JARS` what a newer release changes: marked with the release,
 and not served. The marked lines of a release that is not given stay as they are. The messages that only Ottla has are
-in `OWN`, in the same form. `--check` writes nothing, and fails where the file is stale.
+in `OWN`, in the same form; what it has beside Kafka's records, and calls otherwise, in `tools/own_records.py`.
+Requests and responses are in `table.py`, all else in `records.py`. `--check` writes nothing, and fails where a file is
+stale.
 """
 
 from __future__ import annotations
@@ -16,14 +18,35 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from ottla.protocol.schemas import OF_APIS
+from tools.own_records import CHANGES, OWN_FIELDS, OWN_RECORDS, STRUCTS
+
 TABLE: Final = Path(__file__).resolve().parents[1] / "src" / "ottla" / "protocol" / "schemas" / "table.py"
+RECORDS: Final = TABLE.with_name("records.py")
 _DEFINITION: Final = re.compile(r"(common/)?(message|metadata)/\w+\.json")
 _COMMENT: Final = re.compile(r"^\s*//.*$", re.MULTILINE)
 
-HEAD: Final = '''"""Kafka's messages, a line each: made by `python -m tools.protocol_schemas`, never edited."""
+HEADS: Final = {
+    TABLE: '''"""Kafka's messages, a line each: made by `python -m tools.protocol_schemas`, never edited."""
 
 TABLE = """\\
-'''
+''',
+    RECORDS: '''"""Records and their classes: made by `python -m tools.protocol_schemas`, never edited."""
+
+from typing import Any
+
+from ottla.protocol.schemas import record_class
+
+
+def __getattr__(name: str) -> Any:
+    """The class of a record, or of a struct in records, made when it is first asked for. Raises AttributeError."""
+    found = globals()[name] = record_class(name)
+    return found
+
+
+TABLE = """\\
+''',
+}
 
 _NULLABLE: Final = {"nullableVersions": "0+", "default": "null"}
 
@@ -119,9 +142,13 @@ def definitions(jars: Iterable[Path]) -> Iterator[dict[str, Any]]:
                     yield json.loads(_COMMENT.sub("", archive.read(name).decode()))
 
 
-def _field(field: Mapping[str, Any], common: Mapping[str, Any]) -> str:
+def _field(field: Mapping[str, Any], common: Mapping[str, Any], struct: str, message: str) -> str:
+    field = {**field, **CHANGES.get(f"{struct}.{field['name']}", {})}
+    below = field.get("fields") or common.get(field["type"].removeprefix("[]"))
+    kind = field["type"].removeprefix("[]")
+    renamed = STRUCTS.get(f"{message} {kind}", kind)
     versions = field.get("versions") or field["taggedVersions"]
-    parts = [field["name"], field["type"], versions]
+    parts = [field["name"], field["type"].removesuffix(kind) + renamed, versions]
     if (nullable := field.get("nullableVersions", "none")) != "none":
         parts.append("?" + nullable)
     if "tag" in field:
@@ -133,23 +160,26 @@ def _field(field: Mapping[str, Any], common: Mapping[str, Any]) -> str:
         parts.append("=" + default.lower() if field["type"] == "bool" else "=" + default)
     if field.get("ignorable"):
         parts.append("~")
+    if field.get("secret"):
+        parts.append("*")
     if field.get("flexibleVersions") == "none":
         parts.append("!")
     text = " ".join(parts)
-    below = field.get("fields") or common.get(field["type"].removeprefix("[]"))
-    return f"{text} {{{_fields(below, common)}}}" if below is not None else text
+    return f"{text} {{{_fields(below, common, renamed, message)}}}" if below is not None else text
 
 
-def _fields(fields: Iterable[Mapping[str, Any]], common: Mapping[str, Any]) -> str:
-    return "; ".join(_field(each, common) for each in fields)
+def _fields(fields: Iterable[Mapping[str, Any]], common: Mapping[str, Any], struct: str, message: str) -> str:
+    return "; ".join(_field(each, common, struct, message) for each in fields)
 
 
 def line(message: Mapping[str, Any]) -> str:
     """`Name kind key versions flexible-versions: fields`. A key of - is none."""
     common = {each["name"]: each["fields"] for each in message.get("commonStructs", ())}
     flexible = message.get("flexibleVersions", "none")
+    name, _, _ = message["name"].partition("@")
+    fields = [*message.get("fields", ()), *OWN_FIELDS.get(name, ())]
     head = f"{message['name']} {message['type']} {message.get('apiKey', '-')} {message['validVersions']} {flexible}"
-    return f"{head}: {_fields(message.get('fields', ()), common)}".rstrip()
+    return f"{head}: {_fields(fields, common, name, name)}".rstrip()
 
 
 def _ends(message: Mapping[str, Any]) -> tuple[int, int]:
@@ -198,17 +228,21 @@ def marked(
         }
 
 
-def rendered(jars: Sequence[Path], others: Mapping[str, Sequence[Path]] | None = None) -> str:
-    """The text of the table."""
-    ours = {each["name"]: each for each in [*definitions(jars), *OWN] if each["validVersions"] != "none"}
+def rendered(jars: Sequence[Path], others: Mapping[str, Sequence[Path]] | None = None) -> dict[Path, str]:
+    """The texts of the tables."""
+    every = [*definitions(jars), *OWN, *OWN_RECORDS]
+    ours = {each["name"]: each for each in every if each["validVersions"] != "none"}
     lines = [line(each) for each in ours.values()]
     for release, of_it in (others or {}).items():
         lines += map(line, marked(release, ours, [*definitions(of_it)]))
-    for each in TABLE.read_text().splitlines():
+    for each in (TABLE.read_text() + RECORDS.read_text()).splitlines():
         mark = each.partition(" ")[0].partition("@")[2]
         if mark and mark not in (others or {}):
             lines.append(each)
-    return HEAD + "".join(each + "\n" for each in sorted(lines)) + '"""\n'
+    parts: dict[Path, list[str]] = {TABLE: [], RECORDS: []}
+    for each in sorted(lines):
+        parts[TABLE if each.split(" ", 2)[1] in OF_APIS else RECORDS].append(each)
+    return {path: HEADS[path] + "".join(each + "\n" for each in part) + '"""\n' for path, part in parts.items()}
 
 
 def main() -> None:
@@ -217,12 +251,12 @@ def main() -> None:
     parser.add_argument("--other", nargs="+", action="append", default=[], metavar=("RELEASE", "JARS"))
     parser.add_argument("jars", nargs="+", type=Path)
     arguments = parser.parse_args()
-    text = rendered(arguments.jars, {release: [Path(jar) for jar in jars] for release, *jars in arguments.other})
-    if arguments.check:
-        if TABLE.read_text() != text:
-            raise SystemExit(f"{TABLE.name} is stale: python -m tools.protocol_schemas writes it again")
-        return
-    TABLE.write_text(text)
+    others = {release: [Path(jar) for jar in jars] for release, *jars in arguments.other}
+    for path, text in rendered(arguments.jars, others).items():
+        if not arguments.check:
+            path.write_text(text)
+        elif path.read_text() != text:
+            raise SystemExit(f"{path.name} is stale: python -m tools.protocol_schemas writes it again")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.model import Buffer
 from ottla.protocol import layout as layouts
+from ottla.protocol import schemas
 from ottla.protocol.layout import Field, Layout, Malformed
 from ottla.protocol.layout import UnsupportedVersion as UnsupportedVersion
 from ottla.protocol.reader import read_record
@@ -123,6 +124,8 @@ def decode_from(cls: type[T], version: int, buffer: Buffer, position: int = 0, i
 @cache
 def layout(cls: Any, version: int) -> Layout:
     """How a record of `cls` travels in `version`."""
+    if issubclass(cls, schemas.Message):
+        return schemas.record_layout(cls, version)
     return _layout(cls, version, within(version, version_range(getattr(cls, "FLEXIBLE", "0+"))))
 
 

@@ -1,21 +1,24 @@
-"""Kafka's messages as classes and layouts, made of `table.py` when they are first asked for.
+"""Kafka's messages and records as classes and layouts, made of `table.py` and `records.py` when first asked for.
 
-A line of the table is a message: its name, kind, API key (- for none), versions, flexible versions, and fields. A field
+A line of a table is a message: its name, kind, API key (- for none), versions, flexible versions, and fields. A field
 is its name, type and versions, then in any order `?` nullable versions, `#` tag `@` the versions with it, `=` default,
-`~` where it is ignorable and `!` where its length is never a varint; the fields of a struct are in braces.
+`~` where it is ignorable, `*` where it is secret and `!` where its length is never a varint; the fields of a struct are
+in braces. `records.py` has the records that brokers write for themselves; a node may start without `table.py`.
 
 The table is that of Kafka 4.4. A name with a release behind it (`FetchRequest@3.9`) has versions that Kafka 4.0 removed
 (KIP-896); `server/legacy` serves them where a setting asks for it. `layout` knows it by that name only.
 
 A message has one class for all versions; a field that a version lacks has its default. Attributes are Kafka's names
 in snake case; those of Kafka's requests and responses have no `_ms` at the end, but are milliseconds all the same.
+Nobody changes an object once it is made: they are compared and hashed by their values.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from ottla.model import ZERO_UUID
@@ -31,6 +34,8 @@ ZEROS: Final[dict[str, Any]] = {
     "bool": False, "uuid": ZERO_UUID, "string": "", "bytes": b"", "records": None, "float64": 0.0,
 }  # fmt: skip
 """Where it is not 0."""
+OF_APIS: Final = ("request", "response")
+"""Kinds of messages in `table.py`; the others are those of records."""
 ERROR_FIELDS: Final = frozenset({"ErrorCode", "PartitionErrorCode"})
 
 Versions = tuple[int, int]
@@ -51,6 +56,8 @@ class FieldSchema(NamedTuple):
     default: Any
     """MISSING for a struct of defaults."""
     ignorable: bool
+    is_secret: bool
+    """Whether it is shown nowhere."""
     always_classic: bool
     """Whether the length is no varint in flexible versions either."""
     fields: tuple[FieldSchema, ...]
@@ -74,48 +81,87 @@ class Message:
 
     __slots__ = ()
     _schema: tuple[FieldSchema, ...] = ()
+    _flexible: Versions | None = None
+    """Flexible versions of a record, and of the structs in it; None in requests and responses."""
+    _values: Callable[[Any], Any] = staticmethod(lambda _: ())
+    """Values of all fields."""
 
-    def __init__(self, **values: Any) -> None:
-        for field in self._schema:
-            setattr(self, field.name, values.pop(field.name) if field.name in values else _zero(type(self), field))
-        if values:
-            raise TypeError(f"{type(self).__name__} has no {', '.join(values)}")
+    def __init__(self, *args: Any, **values: Any) -> None:
+        cls = type(self)
+        cls.__init__ = _initializer(cls)  # type: ignore[method-assign]
+        cls.__init__(self, *args, **values)
 
     @classmethod
     def nested(cls) -> tuple[str, ...]:
         """Names of the fields that are arrays or structs."""
         return tuple([each.name for each in cls._schema if each.is_array or each.fields or each.struct])
 
-    def _values(self) -> tuple[Any, ...]:
-        return tuple([getattr(self, field.name) for field in self._schema])
+    def replaced(self, **changes: Any) -> Any:
+        """A copy with other values in some fields."""
+        return type(self)(**{each.name: getattr(self, each.name) for each in self._schema} | changes)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._values() == other._values()
+        return type(self) is type(other) and bool(self._values(self) == self._values(other))
 
     def __hash__(self) -> int:
-        return hash(self._values())
+        return hash(self._values(self))
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in self._schema)
+        shown = [each for each in self._schema if not each.is_secret]
+        fields = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in shown)
         return f"{type(self).__name__}({fields})"
+
+
+def _initializer(cls: type[Any]) -> Any:
+    """A class's own `__init__`, compiled when the first object is made: a loop over the schema takes ten times as long."""
+    names = [field.name for field in cls._schema]
+    defaults = {f"_{field.name}": _zero(cls, field) for field in cls._schema}
+    head = ", ".join(f"{name}=_{name}" for name in names)
+    body = "".join(f"    self.{name} = {name}\n" for name in names)
+    exec(f"def __init__(self, {head}):\n{body}    return\n", defaults)
+    return defaults["__init__"]
+
+
+def _shown_setting(self: Any) -> str:
+    """The repr of a setting, whose name says whether its value may be shown."""
+    from ottla.config.definitions import may_be_secret
+
+    value = self.value
+    if value is not None and may_be_secret(self.resource_type, self.name):
+        value = "[hidden]"
+    return (
+        f"ConfigRecord(resource_type={self.resource_type!r}, resource_name={self.resource_name!r}, "
+        f"name={self.name!r}, value={value!r})"
+    )
 
 
 def _zero(cls: type, field: FieldSchema) -> Any:
     return struct_class(cls, field.name)() if field.default is MISSING else field.default
 
 
-@cache
-def _lines() -> Mapping[str, str]:
-    from ottla.protocol.schemas.table import TABLE  # a node may start without
+def _by_name(table: str) -> Mapping[str, str]:
+    return {line[: line.index(" ")]: line for line in table.splitlines()}
 
-    return {line[: line.index(" ")]: line for line in TABLE.splitlines()}
+
+@cache
+def _message_lines() -> Mapping[str, str]:
+    from ottla.protocol.schemas.table import TABLE
+
+    return _by_name(TABLE)
+
+
+@cache
+def _record_lines() -> Mapping[str, str]:
+    from ottla.protocol.schemas.records import TABLE
+
+    return _by_name(TABLE)
 
 
 @cache
 def _api_messages() -> Mapping[tuple[str, str], str]:
     """(kind, API key) -> name, of requests and responses."""
-    heads = [line.split(" ", 3)[:3] for line in _lines().values()]
-    return {(kind, key): name for name, kind, key in heads if kind in ("request", "response") and "@" not in name}
+    heads = [line.split(" ", 3)[:3] for line in _message_lines().values()]
+    return {(kind, key): name for name, kind, key in heads if "@" not in name}
 
 
 def api_message(kind: str, api_key: int) -> str:
@@ -125,17 +171,22 @@ def api_message(kind: str, api_key: int) -> str:
 
 def names(release: str = "") -> list[str]:
     """The names of the messages that are served, or of those that another release has beside them."""
-    return [name for name in _lines() if name.partition("@")[2] == release]
+    return [name for name in [*_message_lines(), *_record_lines()] if name.partition("@")[2] == release]
 
 
 @cache
 def schema(name: str) -> MessageSchema:
     """The schema of a message. Raises KeyError."""
-    head, _, text = _lines()[name].partition(":")
-    _, kind, key, valid, flexible = head.split(" ")
+    return parsed(_record_lines().get(name) or _message_lines()[name])
+
+
+def parsed(line: str) -> MessageSchema:
+    """The schema in a line of a table."""
+    head, _, text = line.partition(":")
+    name, kind, key, valid, flexible = head.split(" ")
     tokens = [each for each in re.split(r"([;{}])", text) if each.strip()]
     tokens.reverse()
-    fields = _fields(tokens, kind in ("request", "response") and int(key) < OWN_API_MIN)
+    fields = _fields(tokens, kind in OF_APIS and int(key) < OWN_API_MIN)
     return MessageSchema(name, kind, -1 if key == "-" else int(key), versions(valid), versions(flexible), fields)
 
 
@@ -182,6 +233,7 @@ def _field(words: list[str], below: tuple[FieldSchema, ...], of_api: bool) -> Fi
         versions(tagged),
         _default(kind, is_array, default),
         "~" in words,
+        "*" in words,
         "!" in words,
         below,
         struct,
@@ -219,13 +271,49 @@ def versions(text: str) -> Versions:
 @cache
 def message_class(name: str) -> type[Any]:
     """The class of a message. Raises KeyError."""
-    return _class(name.partition("@")[0], schema(name).fields)
+    return class_of(schema(name))
+
+
+def class_of(found: MessageSchema) -> type[Any]:
+    """The class of messages of a schema."""
+    flexible = None if found.kind in OF_APIS else found.flexible
+    return _class(found.name.partition("@")[0], found.fields, flexible)
+
+
+def record_class(name: str) -> type[Any]:
+    """The class of a record, or of a struct in records. Raises AttributeError."""
+    if name.startswith("_"):
+        raise AttributeError(name)  # the import of a name asks for `__path__` first
+    lines = _record_lines()
+    if name in lines:
+        return message_class(name)
+    for line in lines.values():
+        if f" {name} " in line or f"]{name} " in line:
+            found = schema(line[: line.index(" ")])
+            for each in structs(found.fields):
+                if each.struct == name:
+                    return _class(name, each.fields, found.flexible)
+    raise AttributeError(name)
+
+
+def structs(fields: Iterable[FieldSchema]) -> Iterator[FieldSchema]:
+    """The fields that are structs or arrays of them, those in structs included."""
+    for field in fields:
+        if field.struct:
+            yield field
+            yield from structs(field.fields)
 
 
 @cache
-def _class(name: str, fields: tuple[FieldSchema, ...]) -> type[Any]:
+def _class(name: str, fields: tuple[FieldSchema, ...], flexible: Versions | None) -> type[Any]:
     slots = tuple(field.name for field in fields)
-    made = type(name, (Message,), {"__slots__": slots, "_schema": fields, "__module__": __name__})
+    module = __name__ if flexible is None else f"{__name__}.records"
+    members = {"__slots__": slots, "_schema": fields, "_flexible": flexible, "__module__": module}
+    if slots:
+        members["_values"] = attrgetter(*slots)
+    if name == "ConfigRecord":
+        members["__repr__"] = _shown_setting
+    made = type(name, (Message,), members)
     leave_to_counts(made)
     return made
 
@@ -234,7 +322,7 @@ def _class(name: str, fields: tuple[FieldSchema, ...]) -> type[Any]:
 def struct_class(cls: type[Any], name: str) -> type[Any]:
     """The class of the structs in a field of a message or struct."""
     (field,) = [each for each in cls._schema if each.name == name]
-    return _class(field.struct, field.fields)
+    return _class(field.struct, field.fields, cls._flexible)
 
 
 @cache
@@ -243,34 +331,40 @@ def layout(name: str, version: int) -> Layout:
     found = schema(name)
     if not found.versions[0] <= version <= found.versions[1]:
         raise KeyError((name, version))
-    return _layout(message_class(name), found.fields, version, within(version, found.flexible))
+    return _layout(message_class(name), version, within(version, found.flexible))
+
+
+@cache
+def record_layout(cls: type[Any], version: int) -> Layout:
+    """How a record travels in a version, or a struct in it."""
+    return _layout(cls, version, within(version, cls._flexible or (0, -1)))
 
 
 def within(version: int, among: Versions) -> bool:
     return among[0] <= version <= among[1]
 
 
-def _layout(cls: type[Any], fields: tuple[FieldSchema, ...], version: int, flexible: bool) -> Layout:
-    plain, tagged, absent = [], [], []
-    for each in fields:
-        below = None
-        if each.fields or each.struct:
-            below = _layout(_class(each.struct, each.fields), each.fields, version, flexible)
+def _layout(cls: type[Any], version: int, flexible: bool) -> Layout:
+    plain, tagged, absent, refused = [], [], [], []
+    is_record = cls._flexible is not None
+    for each in cls._schema:
         is_tagged = flexible and within(version, each.tagged)
         field = Field(
             each.name,
             each.type,
             is_array=each.is_array,
             nullable=within(version, each.nullable),
-            default=each.default,
-            layout=below,
+            default=_zero(cls, each) if is_record and within(version, each.nullable) else each.default,
+            layout=_layout(struct_class(cls, each.name), version, flexible) if each.struct else None,
             flexible=flexible and not each.always_classic,
             tag=each.tag if is_tagged else -1,
         )
         if not within(version, each.versions):
             absent.append(field)
+            if not each.ignorable and is_record:
+                refused.append(field)
         elif is_tagged:
             tagged.append(field)
         else:
             plain.append(field)
-    return Layout(cls, plain, tagged, absent, (), flexible)
+    return Layout(cls, plain, tagged, absent, refused, flexible)
