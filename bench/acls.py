@@ -25,8 +25,9 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.replay import replay
 from ottla.network import SystemNetwork
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.internal.metadata_records import decode_record, encode_record
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas import records as r
 from ottla.security.acls import Operation, PatternType, Permission, ResourceType
 from ottla.security.authorizer import Authorizer
 from ottla.server.main import MIDDLE_COLLECTIONS_MAX, YOUNG_COLLECTIONS_MAX, YOUNG_OBJECTS_MAX
@@ -77,7 +78,7 @@ def loaded(frames: list[bytes]) -> tuple[MetadataImage, float]:
     began_s = time.perf_counter()
     delta = MetadataDelta(EMPTY_IMAGE)
     for frame in frames:
-        replay(r.decode_record(frame)[0], delta)
+        replay(decode_record(frame)[0], delta)
     return delta.apply(0, 1, 1), time.perf_counter() - began_s
 
 
@@ -89,7 +90,7 @@ def each_us(work: Callable[[int], object], times: int = LOOK_UPS) -> float:
 
 
 def measure(acls: int, users: int) -> None:
-    frames = [r.encode_record(record, 0) for record in records(acls, users)]
+    frames = [encode_record(record, 0) for record in records(acls, users)]
     gc.collect()
     before = resident_bytes()
     image, load_s = loaded(frames)

@@ -10,9 +10,9 @@ from typing import Any
 from uuid import UUID
 
 from ottla.protocol import fetch, fetch_plain, fetch_responses, messages, share_fetch
-from ottla.protocol.internal import metadata_records
 from ottla.protocol.internal.codec import decode, encode
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas import records as metadata_records
 from ottla.server.api import load
 
 Values = dict[str, Any]

@@ -1,8 +1,8 @@
 """Writes what mypy knows of messages, from the tables of `protocol/schemas`: `python -m tools.message_types`.
 
-`received.pyi` has requests and responses as the reader makes them: objects with slots. `sent.pyi` has them as the writer
-takes them: mappings, of which any key may be left out. Nothing is imported from these two at run time. `records.pyi` has
-records, whose classes `records.py` makes.
+`received.pyi` has requests and responses as the reader makes them: objects with slots. `sent.pyi` has them as the
+writer takes them: mappings, of which any key may be left out. Nothing is imported from these two at run time.
+`records.pyi` has records, whose classes `records.py` makes.
 
 A struct has Kafka's name, with that of its message before it where several messages have different structs of one name.
 `--check` writes nothing, and fails where the files are stale.
@@ -60,7 +60,9 @@ from uuid import UUID
 
 from ottla.protocol.schemas import Message
 
-@dataclass_transform(frozen_default=True)
+TABLE: str
+
+@dataclass_transform()
 class Record(Message):
     def replaced(self, **changes: Any) -> Self: ...
 ''',

@@ -1,4 +1,4 @@
-"""What Ottla's records have beside Kafka's definitions, in the form of those: `tools/protocol_schemas.py` merges both."""
+"""What Ottla's records have beside Kafka's definitions, in their form; `tools/protocol_schemas.py` merges both."""
 
 from __future__ import annotations
 

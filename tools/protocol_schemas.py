@@ -1,4 +1,4 @@
-"""Writes the tables of `protocol/schemas` from Kafka's own message definitions: `python -m tools.protocol_schemas JARS`.
+"""Writes the tables of `protocol/schemas` from Kafka's message definitions: `python -m tools.protocol_schemas JARS`.
 
 Kafka's jars carry them as JSON; JARS are those of the newest release that Ottla speaks, 4.4. `--other 3.9 JARS` adds
 the versions that Kafka 4.0 removed (KIP-896), `--other 4.5 JARS` what a newer release changes: marked with the release,
@@ -35,7 +35,9 @@ TABLE = """\\
 
 from typing import Any
 
-from ottla.protocol.schemas import record_class
+from ottla.protocol.schemas import Message, record_class
+
+Record = Message
 
 
 def __getattr__(name: str) -> Any:

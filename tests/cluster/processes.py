@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ottla.metadata.features import METADATA_VERSION_4_3, default_levels
 from ottla.metadata.writer import encode
-from ottla.protocol.internal.metadata_records import FeatureLevelRecord
+from ottla.protocol.schemas.records import FeatureLevelRecord
 from ottla.quorum.snapshot import write_snapshot
 from ottla.storage.checkpoints.meta_properties import MetaProperties, decode_meta_properties, random_directory_id
 from ottla.testing.process import reserve

@@ -6,7 +6,6 @@ It finds holes such as CVE-2024-27309.
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, acl_content
 from ottla.metadata.replay import replay
-from ottla.protocol.internal.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from ottla.protocol.schemas.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from ottla.security.acls import Operation, PatternType, Permission, ResourceType
 from ottla.security.authorizer import Authorizer
 from ottla.steps import at_once
@@ -84,7 +83,7 @@ def test_decisions_follow_the_image(changes: list[list[Any]], everyone: bool, qu
                     del there[gone]
                     replay(RemoveAccessControlEntryRecord(gone), delta)
             elif acl_content(each) not in there.values():  # as the controller takes care
-                acl = replace(each, id=UUID(int=next(ids)))
+                acl = each.replaced(id=UUID(int=next(ids)))
                 replay(acl, delta)
                 there[acl.id] = acl_content(acl)
         generation = authorizer.generation

@@ -20,9 +20,10 @@ from ottla.coordinator.group.requests import DeleteGroups, OffsetCommit, OffsetD
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
 from ottla.network import SocketSender
-from ottla.protocol.internal.group_records import OffsetCommitKey, OffsetCommitValue, decode_record
+from ottla.protocol.internal.group_records import decode_record
 from ottla.protocol.offset_block import CommitShape, CommittedPartition
 from ottla.protocol.records.record_batch import iterate_records
+from ottla.protocol.schemas.records import OffsetCommitKey, OffsetCommitValue
 from ottla.server.connections.outbox import Outbox
 from ottla.server.coordinators.repeated_commits import RepeatedCommits
 from tests.unit.coordinator.test_driver import Waiter, World

@@ -20,7 +20,7 @@ from ottla.metadata import features
 from ottla.metadata.image import EMPTY_IMAGE, NO_LEADER, LeaderRecoveryState, MetadataImage, PartitionRegistration
 from ottla.metadata.replica_index import partitions_of
 from ottla.model import NodeId
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.steps import at_once
 from tests.unit.metadata.images import apply, feature_records, settings
 

@@ -26,13 +26,8 @@ from ottla.coordinator.group.requests import (
 from ottla.coordinator.group.shard import GroupShard
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import TopicPartition
-from ottla.protocol.internal.group_records import (
-    GroupMetadataKey,
-    GroupRecord,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    encode_key,
-)
+from ottla.protocol.internal.group_records import GroupRecord, encode_key
+from ottla.protocol.schemas.records import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from tests.unit.coordinator.harness import SimulatedDriver
 
 GROUPS = st.sampled_from(["g", "h"])

@@ -15,8 +15,9 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.loader import MetadataLoader
 from ottla.metadata.writer import encode, image_records
-from ottla.protocol.internal import metadata_records as r
 from ottla.protocol.internal.codec import MalformedRecord, UnsupportedVersion
+from ottla.protocol.internal.metadata_records import API_KEYS, HIGHEST_VERSIONS, decode_record, encode_record
+from ottla.protocol.schemas import records as r
 from ottla.quorum.snapshot import SnapshotId, read_snapshot, write_snapshot
 from tests.unit.metadata.images import apply, broker_records, feature_records, topic_records
 
@@ -51,49 +52,49 @@ def _records(cls: type) -> st.SearchStrategy[Any]:
     return st.builds(cls, **{item.name: _field(item.metadata["ottla.codec"]) for item in fields(cls)})
 
 
-_ANY = st.sampled_from(sorted(r.API_KEYS, key=r.API_KEYS.__getitem__)).flatmap(_records)
+_ANY = st.sampled_from(sorted(API_KEYS, key=API_KEYS.__getitem__)).flatmap(_records)
 
 
 @given(_ANY)
 def test_the_newest_version_says_everything(record: Any) -> None:
-    version = r.HIGHEST_VERSIONS.get(type(record), 0)
-    assert r.decode_record(r.encode_record(record, version)) == (record, version)
+    version = HIGHEST_VERSIONS.get(type(record), 0)
+    assert decode_record(encode_record(record, version)) == (record, version)
 
 
 @given(_ANY, st.integers(0, 4))
 def test_older_versions_say_the_same_after_a_second_round(record: Any, version: int) -> None:
-    version = min(version, r.HIGHEST_VERSIONS.get(type(record), 0))
+    version = min(version, HIGHEST_VERSIONS.get(type(record), 0))
     try:
-        data = r.encode_record(record, version)
+        data = encode_record(record, version)
     except UnsupportedVersion:
         return
-    again, _ = r.decode_record(data)
-    assert r.encode_record(again, version) == data
+    again, _ = decode_record(data)
+    assert encode_record(again, version) == data
 
 
 @given(_ANY, st.data())
 def test_truncated_and_prolonged_records_are_refused(record: Any, data: st.DataObject) -> None:
-    encoded = r.encode_record(record, r.HIGHEST_VERSIONS.get(type(record), 0))
+    encoded = encode_record(record, HIGHEST_VERSIONS.get(type(record), 0))
     cut = data.draw(st.integers(0, len(encoded) - 1))
     with pytest.raises(MalformedRecord):
-        r.decode_record(encoded[:cut])
+        decode_record(encoded[:cut])
     with pytest.raises(MalformedRecord):
-        r.decode_record(encoded + b"\0")
+        decode_record(encoded + b"\0")
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_record_or_malformed(data: bytes) -> None:
     try:
-        record, version = r.decode_record(data)
+        record, version = decode_record(data)
     except MalformedRecord:
         return
-    r.encode_record(record, version)
+    encode_record(record, version)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x02\x02\0", b"\x01\x06\0\0", b"\x01\x7f\0\0", b"\x01\x02\x01\0"])
 def test_frames_of_another_time_are_refused(data: bytes) -> None:
     with pytest.raises(MalformedRecord):
-        r.decode_record(data)
+        decode_record(data)
 
 
 @st.composite

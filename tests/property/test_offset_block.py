@@ -10,16 +10,11 @@ from hypothesis import strategies as st
 from ottla.drivers.coordinators.coordinator_commits import Commits
 from ottla.model import ZERO_UUID
 from ottla.protocol import messages
-from ottla.protocol.internal.group_records import (
-    OffsetCommitKey,
-    OffsetCommitValue,
-    decode_record,
-    encode_key,
-    encode_value,
-)
+from ottla.protocol.internal.group_records import decode_record, encode_key, encode_value
 from ottla.protocol.messages import ApiKey, read_header
 from ottla.protocol.offset_block import CommitShape, CommittedPartition, OffsetBlock, offset_positions
 from ottla.protocol.records.record_batch import crc_is_valid, iterate_records, read_batch_header
+from ottla.protocol.schemas.records import OffsetCommitKey, OffsetCommitValue
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 NUMBERS = st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**31), 2**31 - 1))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ottla.metadata import features
 from ottla.metadata.image import DIRECTORY_MIGRATING, MetadataImage
 from ottla.model import uuid_to_base64
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.znodes.cluster import CONTROLLER_EPOCH
 from ottla.znodes.passwords import WrongSecret, decrypted, encrypted, is_encrypted
 from ottla.znodes.reading import Reader, image_of, made_up_id, records_of

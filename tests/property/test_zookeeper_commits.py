@@ -23,7 +23,7 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, acl_content
 from ottla.metadata.replay import replay
 from ottla.model import random_uuid
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.steps import at_once
 from ottla.testing.disk import SimulatedFileSystem
 from ottla.znodes import cluster

@@ -16,7 +16,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.metadata.image import ACLS_PER_STEP, AclContent, MetadataImage, acl_content
 from ottla.model import random_uuid
-from ottla.protocol.internal.metadata_records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
+from ottla.protocol.schemas.records import AccessControlEntryRecord, RemoveAccessControlEntryRecord
 from ottla.security.acls import CLUSTER_NAME, AclFilter, Operation, PatternType, Permission, ResourceType, network
 
 if TYPE_CHECKING:

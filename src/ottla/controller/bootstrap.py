@@ -8,7 +8,7 @@ from typing import Any
 from ottla.controller.decision import Decision
 from ottla.metadata import features
 from ottla.metadata.image import ConfigResourceType, MetadataImage
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 
 MIN_ISR = "min.insync.replicas"
 

@@ -27,7 +27,7 @@ from ottla.metadata.image import (
 )
 from ottla.metadata.writer import broker_record, controller_record
 from ottla.model import NodeId
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas import sent

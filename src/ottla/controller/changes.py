@@ -12,7 +12,7 @@ from uuid import UUID
 from ottla.config import definitions
 from ottla.config.secret import HIDDEN
 from ottla.metadata.image import ConfigResource, ConfigResourceType, MetadataImage
-from ottla.protocol.internal import metadata_records as records
+from ottla.protocol.schemas import records
 from ottla.security.acls import PatternType, ResourceType, shown
 from ottla.security.sasl.scram import BY_NUMBER
 

@@ -27,7 +27,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.metadata.image import ConfigResource, ConfigResourceType, Configs, MetadataImage
 from ottla.model import NodeId
-from ottla.protocol.internal.metadata_records import ClearElrRecord, ConfigRecord
+from ottla.protocol.schemas.records import ClearElrRecord, ConfigRecord
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas import sent

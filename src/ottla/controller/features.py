@@ -11,7 +11,7 @@ from ottla.controller.decision import Decision
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.metadata_records import FeatureLevelRecord
+from ottla.protocol.schemas.records import FeatureLevelRecord
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas import sent

@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode
 from ottla.metadata.image import NO_LEADER_CHANGE, LeaderRecoveryState, MetadataImage, PartitionRegistration
 from ottla.metadata.replay import changed_partition
 from ottla.model import ZERO_UUID, NodeId
-from ottla.protocol.internal.metadata_records import PartitionChangeRecord
+from ottla.protocol.schemas.records import PartitionChangeRecord
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas import sent

@@ -15,7 +15,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import DIRECTORY_LOST, NO_LEADER, MetadataImage, PartitionRegistration, TopicImage
 from ottla.metadata.replay import changed_partition
 from ottla.metadata.replica_index import PARTITIONS_PER_STEP
-from ottla.protocol.internal.metadata_records import PartitionChangeRecord
+from ottla.protocol.schemas.records import PartitionChangeRecord
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas import sent

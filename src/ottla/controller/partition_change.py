@@ -31,7 +31,7 @@ from ottla.metadata.image import (
     TopicImage,
 )
 from ottla.model import NodeId
-from ottla.protocol.internal.metadata_records import PartitionChangeRecord
+from ottla.protocol.schemas.records import PartitionChangeRecord
 
 UNCLEAN: Final = "unclean.leader.election.enable"
 

@@ -8,7 +8,7 @@ from ottla.controller.brokers import known
 from ottla.controller.decision import Decision
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.metadata_records import ProducerIdsRecord
+from ottla.protocol.schemas.records import ProducerIdsRecord
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas import sent

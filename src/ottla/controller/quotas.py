@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ottla.controller.decision import ITEMS_PER_STEP, Decision, Steps
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.metadata_records import ClientQuotaRecord, QuotaEntityData
+from ottla.protocol.schemas.records import ClientQuotaRecord, QuotaEntityData
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas import sent

@@ -17,7 +17,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage, PartitionRegistration, TopicImage
 from ottla.metadata.replica_index import PARTITIONS_PER_STEP
 from ottla.model import NodeId
-from ottla.protocol.internal.metadata_records import PartitionChangeRecord
+from ottla.protocol.schemas.records import PartitionChangeRecord
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas import sent

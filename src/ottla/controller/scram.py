@@ -14,7 +14,7 @@ from ottla.controller.decision import ITEMS_PER_STEP, Decision, Steps
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
+from ottla.protocol.schemas.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from ottla.security.sasl import scram
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ Which connections may ask at all is decided by the handlers (`server/security/de
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.controller.decision import NAMES_PER_STEP, Decision, Steps
@@ -15,7 +14,7 @@ from ottla.errors import ErrorCode
 from ottla.metadata import features
 from ottla.metadata.image import MetadataImage
 from ottla.model import random_uuid, uuid_to_base64
-from ottla.protocol.internal.metadata_records import DelegationTokenRecord, RemoveDelegationTokenRecord
+from ottla.protocol.schemas.records import DelegationTokenRecord, RemoveDelegationTokenRecord
 from ottla.security.tokens import Token, hmac_of, is_expired, may_renew
 
 if TYPE_CHECKING:
@@ -157,7 +156,7 @@ def _found(image: MetadataImage, asked: Asked, by: Inputs) -> Any:
 def _until(token: DelegationTokenRecord, at_ms: int) -> Decision[sent.RenewDelegationTokenResponse]:
     expiry = min(token.max_timestamp, _moment(at_ms))
     response: sent.RenewDelegationTokenResponse = {"error_code": ErrorCode.none, "expiry_timestamp": expiry}
-    return Decision(response, [replace(token, expiration_timestamp=expiry)])
+    return Decision(response, [token.replaced(expiration_timestamp=expiry)])
 
 
 def _refused(error: ErrorCode) -> Decision[sent.RenewDelegationTokenResponse]:

@@ -27,7 +27,7 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType, MetadataImage, PartitionRegistration
 from ottla.metadata.writer import partition_record
 from ottla.model import METADATA_TOPIC, ZERO_UUID, NodeId, TopicId, random_uuid
-from ottla.protocol.internal.metadata_records import ConfigRecord, RemoveTopicRecord, TopicRecord
+from ottla.protocol.schemas.records import ConfigRecord, RemoveTopicRecord, TopicRecord
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas import sent

@@ -11,14 +11,16 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.replay import ReplayError, replay
 from ottla.model import LeaderEpoch, Millis, Offset
-from ottla.protocol.internal.metadata_records import (
+from ottla.protocol.internal.metadata_records import decode_record
+from ottla.protocol.records.record_batch import BatchHeader
+from ottla.protocol.schemas.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     EndTransactionRecord,
-    decode_record,
+    KRaftVersionRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
 )
-from ottla.protocol.internal.quorum_records import KRaftVersionRecord, SnapshotHeaderRecord, VotersRecord
-from ottla.protocol.records.record_batch import BatchHeader
 from ottla.quorum.snapshot import SnapshotId
 
 RECORDS_PER_STEP = 200

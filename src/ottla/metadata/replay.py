@@ -23,7 +23,7 @@ from ottla.metadata.image import (
     PartitionRegistration,
     shared,
 )
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 
 
 class ReplayError(Exception):

@@ -14,7 +14,8 @@ from ottla.metadata.image import (
     TopicImage,
 )
 from ottla.model import TopicId
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.internal.metadata_records import encode_record
+from ottla.protocol.schemas import records as r
 
 
 def image_records(image: MetadataImage) -> Iterator[Any]:
@@ -45,7 +46,7 @@ def encode(record: Any, metadata_version: int) -> bytes:
     version = features.record_version(type(record), metadata_version)
     if isinstance(record, r.BrokerRegistrationChangeRecord):
         version = min(version, _change_version(record))
-    return r.encode_record(record, version)
+    return encode_record(record, version)
 
 
 def _change_version(record: r.BrokerRegistrationChangeRecord) -> int:

@@ -14,8 +14,8 @@ from ottla.metadata.loader import MetadataLoader
 from ottla.metadata.replay import ReplayError
 from ottla.model import LeaderEpoch, NodeId, Offset
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.quorum_records import VotersRecord
 from ottla.protocol.records.record_batch import iterate_batches
+from ottla.protocol.schemas.records import VotersRecord
 from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches, read_snapshot
 
 

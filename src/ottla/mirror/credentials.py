@@ -11,17 +11,9 @@ from typing import Final, NamedTuple
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Buffer, LeaderEpoch, Offset
+from ottla.protocol import schemas
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.metadata_records import (
-    API_KEYS,
-    FRAME_VERSION,
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-    RemoveUserScramCredentialRecord,
-    UserScramCredentialRecord,
-    decode_record,
-)
+from ottla.protocol.internal.metadata_records import FRAME_VERSION, decode_record
 from ottla.protocol.records.record_batch import (
     BatchHeader,
     CorruptBatch,
@@ -29,10 +21,17 @@ from ottla.protocol.records.record_batch import (
     iterate_batches,
     iterate_records,
 )
+from ottla.protocol.schemas.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    RemoveUserScramCredentialRecord,
+    UserScramCredentialRecord,
+)
 from ottla.security.sasl.scram import BY_NAME, BY_NUMBER, Credential
 
 _WANTED: Final = frozenset(
-    API_KEYS[each]
+    schemas.schema(each.__name__).api_key
     for each in (
         UserScramCredentialRecord, RemoveUserScramCredentialRecord, BeginTransactionRecord, EndTransactionRecord,
         AbortTransactionRecord,

@@ -12,14 +12,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.model import Buffer
-from ottla.protocol.internal.group_records import (
-    OFFSET_COMMIT_VERSION,
-    GroupRecord,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    encode_key,
-    offset_value_tags,
-)
+from ottla.protocol.internal.group_records import OFFSET_COMMIT_VERSION, GroupRecord, encode_key, offset_value_tags
+from ottla.protocol.schemas.records import OffsetCommitKey, OffsetCommitValue
 from ottla.protocol.varint import write_uvarint, zigzag_varint
 from ottla.protocol.wire import end_of_tags, read_count, read_name, read_string
 

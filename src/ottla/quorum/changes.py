@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import LeaderEpoch, Millis
-from ottla.protocol.internal.quorum_records import KRaftVersionRecord, Voter, VotersRecord
+from ottla.protocol.schemas.records import KRaftVersionRecord, Voter, VotersRecord
 from ottla.quorum.core import QuorumCore
 from ottla.quorum.leader import Leadership
 from ottla.quorum.voters import ReplicaKey, VoterSet

@@ -17,11 +17,11 @@ from random import Random
 from typing import Any
 
 from ottla.model import ZERO_UUID, LeaderEpoch, Millis, NodeId, Offset
-from ottla.protocol.internal.quorum_records import (
+from ottla.protocol.internal.quorum_records import QuorumStateFile
+from ottla.protocol.schemas.records import (
     KRaftVersionRecord,
     LeaderChangeMessage,
     LeaderChangeVoter,
-    QuorumStateFile,
     VoterEndpoint,
     VotersRecord,
 )

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ottla.model import LeaderEpoch, Millis, NodeId, Offset
-from ottla.protocol.internal.quorum_records import LeaderChangeMessage, QuorumStateFile, VoterEndpoint
+from ottla.protocol.internal.quorum_records import QuorumStateFile
+from ottla.protocol.schemas.records import LeaderChangeMessage, VoterEndpoint
 from ottla.quorum.core import QuorumCore
 from ottla.quorum.leader import Leadership, Replica
 from ottla.quorum.snapshot import SnapshotId

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 
 from ottla.model import Millis, NodeId, Offset
-from ottla.protocol.internal.quorum_records import Voter
+from ottla.protocol.schemas.records import Voter
 from ottla.quorum.voters import ReplicaKey, VoterSet
 
 OBSERVER_EXPIRY_MS = 300_000

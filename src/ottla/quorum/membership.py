@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ottla.model import LeaderEpoch
-from ottla.protocol.internal.quorum_records import Voter
+from ottla.protocol.schemas.records import Voter
 from ottla.quorum.core import QuorumCore
 from ottla.quorum.state import Role
 from ottla.quorum.voters import ReplicaKey, says_the_same

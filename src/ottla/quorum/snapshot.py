@@ -14,12 +14,7 @@ from typing import Any, NamedTuple
 
 from ottla.model import LeaderEpoch, Millis, Offset
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.quorum_records import (
-    SnapshotFooterRecord,
-    SnapshotHeaderRecord,
-    decode_control,
-    encode_control,
-)
+from ottla.protocol.internal.quorum_records import decode_control, encode_control
 from ottla.protocol.records.record_batch import (
     BatchHeader,
     SimpleRecord,
@@ -28,6 +23,7 @@ from ottla.protocol.records.record_batch import (
     iterate_batches,
     iterate_records,
 )
+from ottla.protocol.schemas.records import SnapshotFooterRecord, SnapshotHeaderRecord
 
 BOOTSTRAP_FILE = "bootstrap.checkpoint"
 BATCH_RECORDS_MAX = 1024

@@ -12,7 +12,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ottla.model import ZERO_UUID, LeaderEpoch, Millis, NodeId, Offset
-from ottla.protocol.internal.quorum_records import QuorumStateFile, Voter
+from ottla.protocol.internal.quorum_records import QuorumStateFile
+from ottla.protocol.schemas.records import Voter
 from ottla.quorum.election import Election, LogEnd, Timing
 from ottla.quorum.epochs import EPOCH_LAST, EPOCHS_AHEAD_MAX, EpochLimit
 from ottla.quorum.leader import Leadership, Replica

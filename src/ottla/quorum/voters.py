@@ -11,14 +11,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.model import ZERO_UUID, LeaderEpoch, NodeId, Offset
-from ottla.protocol.internal.quorum_records import (
-    KRaftVersionRange,
-    KRaftVersionRecord,
-    QuorumStateFile,
-    Voter,
-    VoterEndpoint,
-    VotersRecord,
-)
+from ottla.protocol.internal.quorum_records import QuorumStateFile
+from ottla.protocol.schemas.records import KRaftVersionRange, KRaftVersionRecord, Voter, VoterEndpoint, VotersRecord
 
 KRAFT_VERSION_MAX = 1
 """The newest level of `kraft.version`: voters change while the quorum runs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ottla.protocol.internal.metadata_records import DelegationTokenRecord
+from ottla.protocol.schemas.records import DelegationTokenRecord
 from ottla.znodes.tree import BadZnode, Fields, desanitized, fields_of, sanitized, to_json
 
 CLUSTER_ID: Final = "/cluster/id"

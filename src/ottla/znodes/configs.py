@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ottla.config.secret import revealed
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.security.sasl.scram import BY_NAME, BY_NUMBER
 from ottla.znodes.tree import DEFAULT_NAME, BadZnode, desanitized, fields_of, sanitized, to_json
 

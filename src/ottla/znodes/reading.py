@@ -13,7 +13,7 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import NO_LEADER, ConfigResourceType, MetadataImage
 from ottla.metadata.replay import replay
 from ottla.model import TopicId, uuid_to_base64
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.security.acls import Binding
 from ottla.znodes import cluster, configs
 from ottla.znodes.acls import decode_acls, read_acls

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from ottla.metadata.image import ConfigResourceType, MetadataImage
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.security.acls import Binding, PatternType, binding
 from ottla.znodes import acls, configs
 from ottla.znodes.passwords import WrongSecret, decrypted, is_encrypted

@@ -10,7 +10,7 @@ from ottla.metadata import features
 from ottla.metadata.image import NO_LEADER, ConfigResourceType
 from ottla.metadata.writer import broker_record
 from ottla.model import NodeId
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.znodes import cluster
 from ottla.znodes.changes import CLIENT_METRICS_CONFIGS, GROUP_CONFIGS, Change, Kind
 from ottla.znodes.configs import decode_config

@@ -14,7 +14,7 @@ import pytest
 from ottla.cli.main import main
 from ottla.metadata.features import METADATA_VERSIONS
 from ottla.protocol.internal.metadata_records import decode_record
-from ottla.protocol.internal.quorum_records import KRaftVersionRecord
+from ottla.protocol.schemas.records import KRaftVersionRecord
 from ottla.quorum.snapshot import read_snapshot
 from tests.conformance.shell import Shell
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from ottla.protocol import messages, schemas
 from ottla.protocol.internal import codec, group_records
-from ottla.protocol.internal.modern_group_records import ModernKey
+from ottla.protocol.internal.group_records import ModernKey
 from ottla.protocol.layout import Malformed
 from ottla.protocol.reader import read_struct
 from ottla.protocol.writer import write_struct

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ottla.model import uuid_from_base64, uuid_to_base64
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.security.acls import Binding, Operation, PatternType, Permission, ResourceType
 from ottla.znodes import acls, cluster, configs, passwords, topics
 from ottla.znodes.checking import decode_migration

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ottla.protocol.internal.metadata_records import (
+from ottla.protocol.internal.metadata_records import decode_record
+from ottla.protocol.schemas.records import (
     BeginTransactionRecord,
     ConfigRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
-    decode_record,
 )
 from ottla.quorum.snapshot import read_batches
 from tests.conformance.drop_in.drop_in import Place, seen

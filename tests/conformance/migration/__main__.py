@@ -17,7 +17,7 @@ from uuid import UUID
 from ottla.metadata import features
 from ottla.migration.rollback import batches, changes
 from ottla.network import SystemNetwork
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.znodes.cluster import CONTROLLER_EPOCH
 from ottla.znodes.reading import image_of
 from ottla.znodes.tree import Znode

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.protocol.internal.metadata_records import AccessControlEntryRecord
+from ottla.protocol.schemas.records import AccessControlEntryRecord
 from ottla.security.acls import (
     CLUSTER_NAME,
     SUPPORTED_OPERATIONS,

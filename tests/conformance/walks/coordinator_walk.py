@@ -6,7 +6,7 @@ from uuid import UUID
 
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.replay import replay
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from tests.unit.coordinator.harness import SimulatedDriver
 
 

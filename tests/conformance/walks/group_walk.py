@@ -25,9 +25,10 @@ from uuid import UUID
 from ottla.coordinator.partitioning import partition_for
 from ottla.errors import ErrorCode
 from ottla.protocol import messages
-from ottla.protocol.internal.group_records import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue, decode_record
+from ottla.protocol.internal.group_records import decode_record
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_batches, iterate_records
+from ottla.protocol.schemas.records import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 
 SETTLED_WITHIN_S = 60
 PARTITIONS = 3

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from typing import Any
 
 from ottla.errors import KafkaError
-from ottla.protocol.internal.share_records import StateBatch
+from ottla.protocol.schemas.records import StateBatch
 from ottla.replication.share.aborted import ReadBatch, aborted_ranges
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
 from ottla.replication.share.acquisition import Acquired, Wanted

@@ -6,7 +6,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -16,13 +15,8 @@ from ottla.coordinator.share.combining import UNCHANGED, combine
 from ottla.coordinator.share.config import ShareCoordinatorConfig
 from ottla.coordinator.share.requests import DeleteState, InitializeState, ReadState, WriteState
 from ottla.coordinator.share.shard import partition_of
-from ottla.protocol.internal.share_records import (
-    SharePartitionKey,
-    ShareRecord,
-    StateBatch,
-    decode_record,
-    encode_record,
-)
+from ottla.protocol.internal.share_records import SharePartitionKey, ShareRecord, decode_record, encode_record
+from ottla.protocol.schemas.records import StateBatch
 from tests.conformance.line_program import Lines
 from tests.unit.coordinator.share_harness import ShareDriver
 
@@ -168,7 +162,7 @@ def _combined(record: ShareRecord) -> ShareRecord:
     if record.value is None:
         return record
     return record._replace(
-        value=replace(record.value, state_batches=combine((), record.value.state_batches, UNCHANGED))
+        value=record.value.replaced(state_batches=combine((), record.value.state_batches, UNCHANGED))
     )
 
 

@@ -36,12 +36,7 @@ from ottla.coordinator.group.streams.heartbeat import check
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import encode_key, encode_value
 from ottla.protocol.internal.group_values import encode_group_value
-from ottla.protocol.internal.streams_group_records import (
-    CopartitionGroup,
-    StreamsEndpoint,
-    StreamsGroupTopologyValue,
-    Subtopology,
-)
+from ottla.protocol.schemas.records import CopartitionGroup, StreamsEndpoint, StreamsGroupTopologyValue, Subtopology
 from tests.conformance.line_program import Lines
 from tests.conformance.walks.consumer_group_texts import shown, split, without_order
 from tests.conformance.walks.coordinator_walk import grown, register_brokers, removed

@@ -6,7 +6,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import pytest
 
@@ -14,7 +13,7 @@ from ottla.coordinator.group.streams.assignor import MemberTasks, SubtopologySiz
 from ottla.coordinator.group.streams.topology import ConfiguredTopology, InternalTopic, configure
 from ottla.errors import KafkaError
 from ottla.protocol.internal.group_values import encode_group_value
-from ottla.protocol.internal.streams_group_records import (
+from ottla.protocol.schemas.records import (
     CopartitionGroup,
     StreamsGroupTopologyValue,
     Subtopology,
@@ -268,7 +267,7 @@ def test_kafka_passes_over_the_description_in_a_topology(kafka: Lines) -> None:
     listed = ",".join(f"{name}:{count}" for name, count in topics.items())
     plain, described = (
         kafka.ask(" ".join(("topology", encode_group_value(each).hex(), listed)))[0]
-        for each in (topology, replace(topology, description=b"\x01" * 300))
+        for each in (topology, topology.replaced(description=b"\x01" * 300))
     )
     assert plain == described and plain.startswith("READY")
 

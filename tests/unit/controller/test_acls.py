@@ -13,7 +13,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.replay import replay
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.internal.metadata_records import encode_record
+from ottla.protocol.schemas import records as r
 from ottla.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from ottla.steps import at_once
 
@@ -64,7 +65,7 @@ def test_an_acl_is_one_record() -> None:
     assert decision.response == {"results": [{"error_code": 0, "error_message": ""}]}
     assert record == r.AccessControlEntryRecord(record.id, 2, "orders", 3, "User:alice", "*", READ, 3)
     assert record.id.version == 4
-    frame = r.encode_record(record, 0)  # frame 1, API 18, version 0, then Kafka's fields in their order
+    frame = encode_record(record, 0)  # frame 1, API 18, version 0, then Kafka's fields in their order
     assert frame == b"\x01\x12\x00" + record.id.bytes + b"\x02\x07orders\x03\x0bUser:alice\x02*\x03\x03\x00"
 
 
@@ -197,7 +198,7 @@ def test_what_filters_match_is_deleted() -> None:
     left = after(image, decision.records)
     assert [acl.resource_name for acl in left.acls.values()] == ["other"]
     gone = decision.records[0]
-    assert r.encode_record(gone, 0) == b"\x01\x13\x00" + gone.id.bytes + b"\x00"
+    assert encode_record(gone, 0) == b"\x01\x13\x00" + gone.id.bytes + b"\x00"
 
 
 def test_an_acl_that_is_gone_can_be_made_again() -> None:

@@ -14,7 +14,7 @@ from ottla.controller.decision import Decision
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.metadata.image import DIRECTORY_LOST, EMPTY_IMAGE, Endpoint, MetadataImage
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.steps import at_once
 from tests.unit.metadata.images import (
     DIRECTORY,

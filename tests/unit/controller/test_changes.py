@@ -14,7 +14,7 @@ from ottla.controller.changes import Change, Resource, changes_of
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, ConfigResourceType, MetadataImage
 from ottla.metadata.replay import replay
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 
 TOPIC_ID, ACL_ID = UUID(int=7), UUID(int=8)
 BROKER, TOPIC = ConfigResourceType.BROKER, ConfigResourceType.TOPIC

@@ -10,7 +10,7 @@ from ottla.config.server import ServerConfig
 from ottla.controller.configs import Operation, alter_configs, incremental_alter_configs, refused_by_broker
 from ottla.errors import ErrorCode
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.steps import at_once
 from tests.unit.metadata.images import one_broker, topic_records
 

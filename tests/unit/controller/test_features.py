@@ -7,7 +7,7 @@ import pytest
 from ottla.controller.features import update_features
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.metadata_records import (
+from ottla.protocol.schemas.records import (
     ConfigRecord,
     FeatureLevelRecord,
     RegisterControllerRecord,

@@ -10,7 +10,7 @@ import pytest
 from ottla.controller.isr import alter_partition
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.steps import at_once
 from tests.unit.metadata.images import apply, broker_records, feature_records, settings, topic_records
 

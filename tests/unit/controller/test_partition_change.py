@@ -10,7 +10,7 @@ import pytest
 from ottla.controller.partition_change import Changes, Election, PartitionChange
 from ottla.metadata import features
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from tests.unit.metadata.images import apply, broker_records, feature_records, settings, topic_records
 
 DIRECTORIES = {node: UUID(int=0xD0 + node) for node in (1, 2, 3, 4, 5)}

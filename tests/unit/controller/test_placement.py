@@ -12,7 +12,7 @@ import pytest
 from ottla.controller.placement import place
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from tests.unit.metadata.images import apply, broker_records, feature_records
 
 

@@ -11,7 +11,7 @@ from ottla.controller import leader_elections, reassignments
 from ottla.controller.directories import assign_replicas_to_dirs, assignment_request
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import DIRECTORY_LOST, MetadataImage
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.steps import at_once
 from tests.unit.metadata.images import apply, broker_records, feature_records, settings, topic_records
 

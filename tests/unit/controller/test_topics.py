@@ -12,7 +12,7 @@ from ottla.config.server import ServerConfig
 from ottla.controller.topics import create_partitions, create_topics, delete_topics
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import DIRECTORY_UNASSIGNED, MetadataImage
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.steps import at_once
 from tests.unit.metadata.images import DIRECTORY, apply, broker_records, feature_records, one_broker, topic_records
 

@@ -40,7 +40,8 @@ from ottla.coordinator.group.requests import (
 )
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD, ZERO_UUID, TopicPartition
-from ottla.protocol.internal.group_records import GroupMetadataValue, GroupRecord, OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.schemas.records import GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from tests.unit.coordinator.harness import WALL_START_MS, SimulatedDriver
 
 _MEMBER = re.compile(r"-00000000-0000-4000-8000-0*([0-9a-f]+)")

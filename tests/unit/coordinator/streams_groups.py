@@ -12,12 +12,7 @@ from ottla.coordinator.group.streams.group import StreamsGroup
 from ottla.errors import KafkaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import ConfigResource, ConfigResourceType, PartitionRegistration
-from ottla.protocol.internal.streams_group_records import (
-    StreamsGroupTopologyValue,
-    Subtopology,
-    TopicConfig,
-    TopicInfo,
-)
+from ottla.protocol.schemas.records import StreamsGroupTopologyValue, Subtopology, TopicConfig, TopicInfo
 from tests.unit.coordinator.harness import SimulatedDriver
 
 Tasks = Mapping[str, Iterable[int]]

@@ -18,9 +18,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import ConfigResource, ConfigResourceType
 from ottla.model import NO_GUARD
-from ottla.protocol.internal.consumer_group_records import ConsumerGroupPartitionMetadataValue
-from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-from ottla.protocol.internal.modern_group_records import ModernKey
+from ottla.protocol.internal.group_records import GroupRecord, ModernKey
+from ottla.protocol.schemas.records import ConsumerGroupPartitionMetadataValue, OffsetCommitKey, OffsetCommitValue
 from tests.unit.coordinator.consumer_groups import Groups
 from tests.unit.coordinator.harness import WALL_START_MS
 

@@ -25,14 +25,9 @@ from ottla.metadata.features import GROUP_VERSION, SHARE_VERSION, STREAMS_VERSIO
 from ottla.metadata.image import EMPTY_IMAGE, PartitionRegistration
 from ottla.metrics.instruments import NodeMetrics
 from ottla.model import OFFSETS_TOPIC, ZERO_UUID, TopicPartition
-from ottla.protocol.internal.group_records import (
-    GroupRecord,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    encode_key,
-    encode_value,
-)
+from ottla.protocol.internal.group_records import GroupRecord, encode_key, encode_value
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch, read_batch_header, set_base_offset_and_epoch
+from ottla.protocol.schemas.records import OffsetCommitKey, OffsetCommitValue
 from ottla.replication.partition import Partition
 from ottla.server.handlers.groups import consumer_group_describe, describe_groups, list_groups, streams_group_describe
 from ottla.server.handlers.share import share_group_describe

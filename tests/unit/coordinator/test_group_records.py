@@ -14,18 +14,14 @@ from ottla.coordinator.group.member import Member, subscribed_topics
 from ottla.coordinator.partitioning import partition_for
 from ottla.protocol.internal import codec
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.group_records import (
+from ottla.protocol.internal.group_records import GroupRecord, ModernKey, decode_record, encode_key, encode_value
+from ottla.protocol.schemas.records import (
     GroupMetadataKey,
     GroupMetadataValue,
-    GroupRecord,
     MemberMetadata,
     OffsetCommitKey,
     OffsetCommitValue,
-    decode_record,
-    encode_key,
-    encode_value,
 )
-from ottla.protocol.internal.modern_group_records import ModernKey
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 INT32 = st.integers(-(2**31), 2**31 - 1)

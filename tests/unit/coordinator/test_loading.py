@@ -23,18 +23,10 @@ from ottla.drivers.coordinators import coordinator_shards, group_coordinator
 from ottla.drivers.coordinators.coordinator_load import load
 from ottla.errors import ErrorCode
 from ottla.protocol.internal import codec
-from ottla.protocol.internal.group_records import (
-    GroupMetadataKey,
-    GroupMetadataValue,
-    GroupRecord,
-    OffsetCommitKey,
-    OffsetCommitValue,
-    decode_record,
-    encode_key,
-    encode_value,
-)
+from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch
+from ottla.protocol.schemas.records import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
 from tests.unit.coordinator.harness import WALL_START_MS, SimulatedDriver
 from tests.unit.coordinator.test_driver import Waiter, World, code_of, code_of_or_none, play, until
 from tests.unit.server.node import Client, running

@@ -10,13 +10,9 @@ from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.group.admin import list_groups
 from ottla.coordinator.group.requests import DeleteGroups, JoinGroup, OffsetCommit, OffsetDelete, OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.internal.group_records import SHARE, GroupRecord, ModernKey
 from ottla.protocol.internal.group_values import GroupValue, encode_group_value
-from ottla.protocol.internal.modern_group_records import (
-    SHARE,
-    ModernKey,
-)
-from ottla.protocol.internal.share_group_records import (
+from ottla.protocol.schemas.records import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
     ShareGroupMetadataValue,

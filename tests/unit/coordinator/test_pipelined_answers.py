@@ -14,7 +14,8 @@ from ottla.coordinator.group.requests import ConsumerHeartbeat, OffsetCommit, Of
 from ottla.drivers.coordinators import coordinator_shard
 from ottla.drivers.coordinators.group_coordinator import GroupLed
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.schemas.records import OffsetCommitKey, OffsetCommitValue
 from tests.unit.coordinator.harness import WALL_START_MS
 from tests.unit.coordinator.test_driver import OK, Waiter, World, play, until
 from tests.unit.coordinator.test_driver import code_of as raised_by

@@ -15,7 +15,8 @@ from ottla.coordinator.share.config import ShareCoordinatorConfig
 from ottla.coordinator.share.requests import InitializeState, ReadState, WriteState
 from ottla.coordinator.share.shard import partition_of
 from ottla.errors import ErrorCode
-from ottla.protocol.internal.share_records import SharePartitionKey, ShareSnapshotValue, ShareUpdateValue, StateBatch
+from ottla.protocol.internal.share_records import SharePartitionKey
+from ottla.protocol.schemas.records import ShareSnapshotValue, ShareUpdateValue, StateBatch
 from tests.unit.coordinator.share_harness import TOPIC, ShareDriver
 
 KEY = SharePartitionKey("g", TOPIC, 0)

@@ -28,9 +28,15 @@ from ottla.coordinator.group.streams.member import HeldTasks, MemberState, Strea
 from ottla.coordinator.group.streams.reconcile import reconciled
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import NO_GUARD
-from ottla.protocol.internal.group_records import GroupMetadataKey, GroupRecord, OffsetCommitKey, OffsetCommitValue
-from ottla.protocol.internal.modern_group_records import ModernKey
-from ottla.protocol.internal.streams_group_records import StreamsEndpoint, StreamsGroupTopologyValue, TopicInfo
+from ottla.protocol.internal.group_records import GroupRecord, ModernKey
+from ottla.protocol.schemas.records import (
+    GroupMetadataKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    StreamsEndpoint,
+    StreamsGroupTopologyValue,
+    TopicInfo,
+)
 from tests.unit.coordinator.harness import WALL_START_MS
 from tests.unit.coordinator.streams_groups import COUNTING, SIMPLE, Groups, rows, statuses, subtopology
 
@@ -388,15 +394,15 @@ def test_topics_that_change_make_the_group_assign_again() -> None:
 def test_an_older_topology_is_stale_and_another_one_is_refused() -> None:
     groups = Groups()
     groups.create(t=4, u=2)
-    assert groups.join("a", replace(SIMPLE, epoch=1))["member_epoch"] == 2
-    stale = groups.join("b", replace(SIMPLE, epoch=0))
+    assert groups.join("a", SIMPLE.replaced(epoch=1))["member_epoch"] == 2
+    stale = groups.join("b", SIMPLE.replaced(epoch=0))
     assert statuses(stale) == [STALE]
     assert stale["status"][0]["status_detail"] == (
         "The member's topology epoch 0 is behind the group's topology epoch 1."
     )
     assert statuses(groups.poll("b")) == [STALE]
     other = StreamsGroupTopologyValue(1, (subtopology("0", "u"),))
-    for topology in (other, replace(SIMPLE, epoch=2)):
+    for topology in (other, SIMPLE.replaced(epoch=2)):
         assert groups.join("c", topology) is ErrorCode.invalid_request
     reordered = StreamsGroupTopologyValue(0, COUNTING.subtopologies[::-1])
     assert groups.join("a", COUNTING, group="h")["member_epoch"] == 2
@@ -548,9 +554,9 @@ def test_what_no_member_may_send(changed: dict[str, Any], sentence: str) -> None
 
 def test_topologies_that_are_refused() -> None:
     groups = Groups()
-    pattern = replace(SIMPLE.subtopologies[0], source_topic_regex=("a.*",))
+    pattern = SIMPLE.subtopologies[0].replaced(source_topic_regex=("a.*",))
     assert groups.join("a", StreamsGroupTopologyValue(0, (pattern,))) is ErrorCode.invalid_request
-    sized = replace(SIMPLE.subtopologies[0], state_changelog_topics=(TopicInfo("c", 3, 0, ()),))
+    sized = SIMPLE.subtopologies[0].replaced(state_changelog_topics=(TopicInfo("c", 3, 0, ()),))
     assert groups.join("a", StreamsGroupTopologyValue(0, (sized,))) is ErrorCode.streams_invalid_topology
     groups.create(t=1)
     unread = StreamsGroupTopologyValue(0, (*SIMPLE.subtopologies, subtopology("1", reads=["r"])))

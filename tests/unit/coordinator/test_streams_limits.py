@@ -12,7 +12,7 @@ import pytest
 from ottla.coordinator.group.streams import topology as topologies
 from ottla.coordinator.group.streams.topology import ITEMS_MAX, TASKS_MAX, TopologyStatus, configure
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.streams_group_records import CopartitionGroup, StreamsGroupTopologyValue, Subtopology
+from ottla.protocol.schemas.records import CopartitionGroup, StreamsGroupTopologyValue, Subtopology
 from tests.unit.coordinator.streams_groups import subtopology
 
 CALLS_PER_ITEM_MAX = 30

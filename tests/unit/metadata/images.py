@@ -12,7 +12,7 @@ from ottla.metadata import features
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, ConfigResourceType, MetadataImage
 from ottla.metadata.replay import replay
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 
 DIRECTORY = UUID(int=0xD1)
 

@@ -14,14 +14,9 @@ from ottla.metadata.image import EMPTY_IMAGE, Endpoint, LeaderRecoveryState
 from ottla.metadata.loader import MetadataLoader
 from ottla.metadata.writer import encode
 from ottla.protocol.internal.metadata_records import decode_record, encode_record
-from ottla.protocol.internal.quorum_records import (
-    LeaderChangeMessage,
-    QuorumStateFile,
-    SnapshotHeaderRecord,
-    decode_quorum_state,
-    encode_quorum_state,
-)
+from ottla.protocol.internal.quorum_records import QuorumStateFile, decode_quorum_state, encode_quorum_state
 from ottla.protocol.records.record_batch import iterate_batches
+from ottla.protocol.schemas.records import LeaderChangeMessage, SnapshotHeaderRecord
 from ottla.quorum.snapshot import control_batch, data_batch, read_batches, read_snapshot, write_snapshot
 
 HERE = Path(__file__).parent

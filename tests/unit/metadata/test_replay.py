@@ -10,7 +10,7 @@ import pytest
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import DIRECTORY_MIGRATING, ConfigResource
 from ottla.metadata.replay import ReplayError, UnsupportedLevel, replay
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from tests.unit.metadata.images import DIRECTORY, apply, broker_records, one_broker, topic_records
 
 

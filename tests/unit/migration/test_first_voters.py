@@ -19,7 +19,7 @@ from ottla.migration.importing import execute
 from ottla.migration.metadata_image import load_image
 from ottla.migration.rollback import roll_back
 from ottla.model import uuid_from_base64
-from ottla.protocol.internal.quorum_records import KRaftVersionRecord, VotersRecord
+from ottla.protocol.schemas.records import KRaftVersionRecord, VotersRecord
 from ottla.quorum.snapshot import read_snapshot
 from ottla.storage.checkpoints.meta_properties import (
     MetaProperties,

@@ -19,7 +19,7 @@ from ottla.migration.importing import LEVELS, execute
 from ottla.migration.metadata_image import load_image
 from ottla.migration.rollback import roll_back
 from ottla.migration.verifying import differences
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.storage.checkpoints.meta_properties import MetaProperties, encode_meta_properties
 from ottla.znodes import cluster
 from ottla.znodes.checking import IMPORT

@@ -13,7 +13,7 @@ from ottla.metadata.image import MetadataImage
 from ottla.metadata.writer import encode, image_records
 from ottla.migration.directories import Node
 from ottla.model import TopicPartition
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.quorum.snapshot import SnapshotId, write_snapshot
 from ottla.quorum.voters import Configuration, ReplicaKey, VoterSet, voter
 from ottla.storage.checkpoints.meta_properties import MetaProperties, encode_meta_properties

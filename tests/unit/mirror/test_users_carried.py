@@ -13,9 +13,10 @@ from ottla.mirror.carrying import USERS, Belongings, Carry, Change, Names, carry
 from ottla.mirror.control_topic import MirrorError
 from ottla.mirror.credentials import Carried, User, UserLog, fingerprint
 from ottla.mirror.mirror import Route
-from ottla.protocol.internal import metadata_records as records
+from ottla.protocol.internal.metadata_records import encode_record
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import CorruptBatch, SimpleRecord, build_batch
+from ottla.protocol.schemas import records
 from ottla.security.sasl import scram
 
 A, B = User("a", "SCRAM-SHA-256"), User("b", "SCRAM-SHA-512")
@@ -43,7 +44,7 @@ BEGIN, END, ABORT = (
 
 
 def batch(offset: int, *items: Any, epoch: int = 3) -> bytes:
-    values = [each if isinstance(each, bytes) else records.encode_record(each, 0) for each in items]
+    values = [each if isinstance(each, bytes) else encode_record(each, 0) for each in items]
     return bytes(build_batch([SimpleRecord(0, None, each) for each in values], base_offset=offset, leader_epoch=epoch))
 
 

@@ -9,12 +9,15 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ottla.protocol.internal.consumer_group_records import CONSUMER_GROUP_VALUES
+from ottla.protocol.internal.share_group_records import SHARE_GROUP_VALUES
+from ottla.protocol.internal.streams_group_records import STREAMS_GROUP_VALUES
 
-from ottla.protocol.internal import consumer_group_records as consumer
-from ottla.protocol.internal import share_group_records as share
-from ottla.protocol.internal import streams_group_records as streams
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.internal.group_values import GroupValue, decode_group_value, encode_group_value
+from ottla.protocol.schemas import records as consumer
+from ottla.protocol.schemas import records as share
+from ottla.protocol.schemas import records as streams
 
 TOPIC = UUID("00112233-4455-6677-8899-aabbccddeeff")
 TOPIC_HEX = TOPIC.hex
@@ -111,7 +114,7 @@ def test_values_are_what_kafka_writes(number: int) -> None:
     assert decode_group_value(abs(number), bytes.fromhex(expected)) == value
 
 
-TYPES = {**consumer.CONSUMER_GROUP_VALUES, **share.SHARE_GROUP_VALUES, **streams.STREAMS_GROUP_VALUES}
+TYPES = {**CONSUMER_GROUP_VALUES, **SHARE_GROUP_VALUES, **STREAMS_GROUP_VALUES}
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 UNSIGNED = {"uint16": 16}
 SIZES = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}

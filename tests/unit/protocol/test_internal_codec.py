@@ -18,14 +18,7 @@ from kio.schema.voters_record.v0 import data as kio_voters
 from kio.serial import entity_writer
 
 from ottla.model import ZERO_UUID
-from ottla.protocol.internal.codec import (
-    MalformedRecord,
-    UnsupportedVersion,
-    decode,
-    decode_from,
-    encode,
-    spec,
-)
+from ottla.protocol.internal.codec import MalformedRecord, UnsupportedVersion, decode, decode_from, encode, spec
 
 
 @dataclass(slots=True)

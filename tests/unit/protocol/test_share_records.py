@@ -9,15 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.share_records import (
-    SharePartitionKey,
-    ShareRecord,
-    ShareSnapshotValue,
-    ShareUpdateValue,
-    StateBatch,
-    decode_record,
-    encode_record,
-)
+from ottla.protocol.internal.share_records import SharePartitionKey, ShareRecord, decode_record, encode_record
+from ottla.protocol.schemas.records import ShareSnapshotValue, ShareUpdateValue, StateBatch
 
 KEY = SharePartitionKey("g", UUID("00112233-4455-6677-8899-aabbccddeeff"), 2)
 KEY_HEX = "0001 67 00112233445566778899aabbccddeeff 00000002"

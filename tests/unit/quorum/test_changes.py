@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.quorum_records import KRaftVersionRange, KRaftVersionRecord, Voter, VoterEndpoint
+from ottla.protocol.schemas.records import KRaftVersionRange, KRaftVersionRecord, Voter, VoterEndpoint
 from ottla.quorum import changes
 from ottla.quorum.core import QuorumCore
 from ottla.quorum.election import LogEnd
@@ -66,7 +65,7 @@ def refusal(change: object, *arguments: object) -> ErrorCode:
         (replica(at(2), at(1, directory=9)), False, -1, None),
         (replica(at(2), at(1)), True, -1, None),
         (replica(at(2), at(1, port=1)), False, 4, Update(at(1))),
-        (replica(at(2), replace(at(1), kraft_version_feature=KRaftVersionRange(0, 2))), False, 4, Update(at(1))),
+        (replica(at(2), at(1).replaced(kraft_version_feature=KRaftVersionRange(0, 2))), False, 4, Update(at(1))),
         (replica(at(2), at(1), kraft_version=0), False, 3, Update(at(1))),
         (replica(at(2), at(1), kraft_version=0), False, 4, None),
     ],
@@ -97,7 +96,7 @@ def test_an_upgrade_needs_to_know_all_voters() -> None:
     assert changes.updated(core, core.epoch, at(2), LISTENER) is None
     level, voters = changes.upgraded(core, 1)
     assert (level, voters) == (KRaftVersionRecord(0, 1), VoterSet([at(1), at(2)]).record())
-    old = replace(at(2), kraft_version_feature=KRaftVersionRange(0, 0))
+    old = at(2).replaced(kraft_version_feature=KRaftVersionRange(0, 0))
     assert changes.updated(core, core.epoch, old, LISTENER) is None
     assert refusal(changes.upgraded, core, 1) == ErrorCode.invalid_update_version
     assert refusal(changes.check_leader, core, "adding") == ErrorCode.unsupported_version
@@ -118,8 +117,8 @@ def test_what_a_voter_says_of_itself_gets_into_the_log() -> None:
     for code, said, of in (
         (ErrorCode.voter_not_found, at(3), epoch),
         (ErrorCode.voter_not_found, at(2, directory=9), epoch),
-        (ErrorCode.invalid_request, replace(at(2), endpoints=()), epoch),
-        (ErrorCode.invalid_request, replace(at(2), kraft_version_feature=KRaftVersionRange(0, 0)), epoch),
+        (ErrorCode.invalid_request, at(2).replaced(endpoints=()), epoch),
+        (ErrorCode.invalid_request, at(2).replaced(kraft_version_feature=KRaftVersionRange(0, 0)), epoch),
         (ErrorCode.fenced_leader_epoch, at(2), epoch - 1),
         (ErrorCode.unknown_leader_epoch, at(2), epoch + 1),
     ):
@@ -131,7 +130,7 @@ def test_who_is_added_supports_the_level_and_has_caught_up() -> None:
     new = at(3)
     assert refusal(changes.added, core, new, 20) == ErrorCode.request_timed_out
     core.on_fetch(ReplicaKey(3, new.voter_directory_id), core.end_offset, 20)
-    old = replace(new, kraft_version_feature=KRaftVersionRange(0, 0))
+    old = new.replaced(kraft_version_feature=KRaftVersionRange(0, 0))
     assert refusal(changes.added, core, old, 20) == ErrorCode.invalid_request
     assert changes.added(core, new, 20) == VoterSet([at(1), at(2), new]).record()
     assert refusal(changes.check_new, core, at(2)) == ErrorCode.duplicate_voter

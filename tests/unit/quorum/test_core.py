@@ -7,12 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from ottla.protocol.internal.quorum_records import (
-    KRaftVersionRecord,
-    LeaderChangeMessage,
-    QuorumStateFile,
-    VotersRecord,
-)
+from ottla.protocol.internal.quorum_records import QuorumStateFile
+from ottla.protocol.schemas.records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from ottla.quorum.core import QuorumCore
 from ottla.quorum.election import LogEnd, Timing, backoff_ms, successor_backoff_ms
 from ottla.quorum.leader import OBSERVER_EXPIRY_MS

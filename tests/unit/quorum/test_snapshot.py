@@ -5,14 +5,8 @@ from uuid import UUID
 import pytest
 
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.quorum_records import (
-    KRaftVersionRange,
-    KRaftVersionRecord,
-    Voter,
-    VoterEndpoint,
-    VotersRecord,
-    decode_quorum_state,
-)
+from ottla.protocol.internal.quorum_records import decode_quorum_state
+from ottla.protocol.schemas.records import KRaftVersionRange, KRaftVersionRecord, Voter, VoterEndpoint, VotersRecord
 from ottla.quorum.snapshot import (
     BATCH_RECORDS_MAX,
     SnapshotId,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.protocol.internal.share_records import DeliveryState, StateBatch
+from ottla.protocol.internal.share_records import DeliveryState
 from ottla.protocol.records.record_batch import Record
+from ottla.protocol.schemas.records import StateBatch
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
 from ottla.replication.share.acknowledgement import StateWrite
 from ottla.replication.share.acquisition import Wanted

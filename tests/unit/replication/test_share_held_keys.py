@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ottla.coordinator.share.combining import combine, combine_into
-from ottla.protocol.internal.share_records import StateBatch
+from ottla.protocol.schemas.records import StateBatch
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
 from ottla.replication.share.acquisition import Acquired, Wanted
 from ottla.replication.share.config import Mark, ShareConfig

@@ -8,7 +8,8 @@ import random
 import pytest
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.share_records import DeliveryState, StateBatch
+from ottla.protocol.internal.share_records import DeliveryState
+from ottla.protocol.schemas.records import StateBatch
 from ottla.replication.share.aborted import OffsetRange, ReadBatch, aborted_ranges
 from ottla.replication.share.acknowledgement import StateWrite
 from ottla.replication.share.acquisition import Acquired, Wanted, without

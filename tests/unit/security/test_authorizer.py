@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from ottla.errors import ErrorCode
-from ottla.protocol.internal.metadata_records import AccessControlEntryRecord
+from ottla.protocol.schemas.records import AccessControlEntryRecord
 from ottla.security import authorizer as module
 from ottla.security.acls import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType, host_text, network
 from ottla.security.authorizer import Authorizer, AuthorizerNotReady, Question, Verdict

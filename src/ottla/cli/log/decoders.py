@@ -7,7 +7,6 @@ import posixpath
 import re
 import struct
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +14,7 @@ from ottla.cli.output import bytes_field, printable
 from ottla.model import METADATA_TOPIC, OFFSETS_TOPIC, TRANSACTION_TOPIC, uuid_to_base64
 from ottla.protocol.internal.codec import MalformedRecord
 from ottla.protocol.records.record_batch import Record
+from ottla.protocol.schemas import Message
 
 Decoder = Callable[[Record], dict[str, Any]]
 """A record's content as JSON-able members. Raises MalformedRecord."""
@@ -50,7 +50,8 @@ def decode_plain(record: Record) -> dict[str, Any]:
 
 def decode_metadata(record: Record) -> dict[str, Any]:
     from ottla.config.definitions import may_be_secret
-    from ottla.protocol.internal.metadata_records import ConfigRecord, decode_record
+    from ottla.protocol.internal.metadata_records import decode_record
+    from ottla.protocol.schemas.records import ConfigRecord
 
     message, version = decode_record(record.value or b"")
     content = to_json(message)
@@ -61,8 +62,7 @@ def decode_metadata(record: Record) -> dict[str, Any]:
 
 
 def decode_group(record: Record) -> dict[str, Any]:
-    from ottla.protocol.internal.group_records import decode_record
-    from ottla.protocol.internal.modern_group_records import ModernKey, name_of
+    from ottla.protocol.internal.group_records import ModernKey, decode_record, name_of
 
     decoded = decode_record(record.key or b"", record.value)
     if decoded is None:
@@ -92,7 +92,7 @@ def decode_transaction(record: Record) -> dict[str, Any]:
 
 def decode_control(record: Record) -> dict[str, Any]:
     """Transaction markers of data partitions, and what a Raft leader writes into the metadata log."""
-    from ottla.protocol.internal import quorum_records
+    from ottla.protocol.internal.quorum_records import decode_control
 
     key, value = record.key or b"", record.value or b""
     if len(key) < 4:
@@ -101,7 +101,7 @@ def decode_control(record: Record) -> dict[str, Any]:
     if kind in _MARKERS:
         epoch = struct.unpack_from(">hi", value)[1] if len(value) >= 6 else None
         return {"type": _MARKERS[kind], "coordinator_epoch": epoch}
-    message = quorum_records.decode_control(key, value)
+    message = decode_control(key, value)
     if message is None:
         return {"type": f"control {kind}", **bytes_field("value", value)}
     return {"type": type(message).__name__, "content": to_json(message)}
@@ -118,8 +118,10 @@ _DECODERS: dict[str, Decoder] = {
 
 def to_json(value: Any) -> Any:
     """A record of the codec as JSON: ids in Kafka's base64, bytes as text, secrets hidden."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_json(getattr(value, field.name)) if field.repr else HIDDEN for field in fields(value)}
+    if isinstance(value, Message):
+        return {
+            field.name: HIDDEN if field.is_secret else to_json(getattr(value, field.name)) for field in value._schema
+        }
     if isinstance(value, UUID):
         return uuid_to_base64(value)
     if isinstance(value, bytes):

@@ -54,7 +54,7 @@ def new_password() -> str:
 
 def credentials(password: str) -> Sequence[Any]:
     """Records of the administrator, with which the cluster begins (KIP-900). Raises CommandFailed."""
-    from ottla.protocol.internal.metadata_records import UserScramCredentialRecord
+    from ottla.protocol.schemas.records import UserScramCredentialRecord
     from ottla.security.sasl import scram
 
     found = []

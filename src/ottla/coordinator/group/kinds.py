@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ottla.protocol.internal.modern_group_records import ModernKey, types_of
+from ottla.protocol.internal.group_records import ModernKey, types_of
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.kind import Kind

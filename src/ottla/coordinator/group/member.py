@@ -9,7 +9,7 @@ from ottla.coordinator.effects import Token
 from ottla.coordinator.timers import Timer
 from ottla.model import Millis
 from ottla.protocol.internal.group_metadata import member_head, member_row
-from ottla.protocol.internal.group_records import MemberMetadata
+from ottla.protocol.schemas.records import MemberMetadata
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.sent import DescribedGroupMember

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeV
 from ottla.coordinator.group.kind import Undo, saved_group
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis
-from ottla.protocol.internal.group_records import GroupRecord, Value
-from ottla.protocol.internal.modern_group_records import ModernKey, ModernTypes
+from ottla.protocol.internal.group_records import GroupRecord, ModernKey, ModernTypes, Value
 
 if TYPE_CHECKING:
     from typing import Self

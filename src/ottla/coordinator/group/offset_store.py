@@ -7,8 +7,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from ottla.model import NO_PRODUCER_ID, Millis, Offset, ProducerId
-from ottla.protocol.internal.group_records import OffsetCommitKey, OffsetCommitValue
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
+from ottla.protocol.schemas.records import OffsetCommitKey, OffsetCommitValue
 
 
 class CommittedOffset(NamedTuple):

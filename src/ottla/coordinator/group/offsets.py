@@ -21,12 +21,9 @@ from ottla.coordinator.group.requests import (
 from ottla.coordinator.group.state import RECORDS_PER_PART_MAX, GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID, TopicPartition
-from ottla.protocol.internal.group_records import (
-    GroupRecord,
-    OffsetCommitKey,
-    OffsetCommitValue,
-)
+from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.offset_block import OffsetBlock
+from ottla.protocol.schemas.records import OffsetCommitKey, OffsetCommitValue
 from ottla.protocol.wire import FetchedOffset, FetchedTopic
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ottla.coordinator.effects import InTransaction, Marker
 from ottla.model import ZERO_UUID, Millis, Offset
 
 if TYPE_CHECKING:
-    from ottla.protocol.internal.streams_group_records import StreamsEndpoint, StreamsGroupTopologyValue
+    from ottla.protocol.schemas.records import StreamsEndpoint, StreamsGroupTopologyValue
 
 
 class JoinGroup(NamedTuple):

@@ -45,8 +45,9 @@ from ottla.errors import ErrorCode
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
 from ottla.model import NO_PRODUCER_ID, UNKNOWN_OFFSET, Millis, Offset, ProducerId
-from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.offset_block import OffsetBlock
+from ottla.protocol.schemas.records import OffsetCommitKey, OffsetCommitValue
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -19,7 +19,8 @@ from ottla.errors import ErrorCode
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from ottla.metrics.instruments import OffsetCounts
 from ottla.model import Millis, Offset
-from ottla.protocol.internal.group_records import GroupRecord, OffsetCommitKey
+from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.schemas.records import OffsetCommitKey
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.group import Group

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Final
 
 from ottla.model import Offset
-from ottla.protocol.internal.share_records import StateBatch
+from ottla.protocol.schemas.records import StateBatch
 
 UNCHANGED: Final = -1
 """Stands for a start offset that does not change."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ottla.model import NO_LEADER_EPOCH, LeaderEpoch, Offset
-from ottla.protocol.internal.share_records import NOT_COUNTED, SharePartitionKey, StateBatch
+from ottla.protocol.internal.share_records import NOT_COUNTED, SharePartitionKey
+from ottla.protocol.schemas.records import StateBatch
 
 StateRow: TypeAlias = dict[str, Any]
 """The reply to one of these: the fields of the API's PartitionResult."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -39,10 +39,8 @@ from ottla.protocol.internal.share_records import (
     NOT_COUNTED,
     SharePartitionKey,
     ShareRecord,
-    ShareSnapshotValue,
-    ShareUpdateValue,
-    StateBatch,
 )
+from ottla.protocol.schemas.records import ShareSnapshotValue, ShareUpdateValue, StateBatch
 
 RECORDS_PER_WRITE: Final = 100
 """A snapshot may have a batch for each of some thousand records in flight: 100 KB; most have a few."""
@@ -88,7 +86,7 @@ class _Entry:
 
     def whole(self) -> ShareSnapshotValue:
         """All that is known, as a snapshot has it."""
-        return replace(self.value, state_batches=tuple(self.state_batches))
+        return self.value.replaced(state_batches=tuple(self.state_batches))
 
 
 class _Waiter(NamedTuple):
@@ -372,8 +370,8 @@ class ShareShard:
         records = [
             ShareRecord(
                 key,
-                replace(
-                    entry.whole(), snapshot_epoch=entry.value.snapshot_epoch + 1, write_timestamp=self._now.wall_ms
+                entry.whole().replaced(
+                    snapshot_epoch=entry.value.snapshot_epoch + 1, write_timestamp=self._now.wall_ms
                 ),
             )
             for key, entry in self._entries.items()

@@ -18,7 +18,7 @@ from ottla.model import (
     TopicPartition,
 )
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.transaction_records import PartitionsSchema, TransactionLogValue
+from ottla.protocol.schemas.records import PartitionsSchema, TransactionLogValue
 
 EPOCH_MAX: Final = 32_767
 EPOCH_EXHAUSTED: Final = EPOCH_MAX - 1

@@ -33,12 +33,8 @@ from ottla.metadata.loader import at_kraft_version
 from ottla.metadata.replay import replay
 from ottla.metadata.writer import encode
 from ottla.model import NodeId, Offset
-from ottla.protocol.internal.metadata_records import (
-    AbortTransactionRecord,
-    BeginTransactionRecord,
-    EndTransactionRecord,
-)
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas.records import AbortTransactionRecord, BeginTransactionRecord, EndTransactionRecord
 
 if TYPE_CHECKING:
     from ottla.drivers.controller.controller_ports import Keeper

@@ -37,12 +37,7 @@ from ottla.logs import fields
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import Endpoint, MetadataImage
 from ottla.model import OFFSETS_TOPIC, Millis, NodeId, TopicPartition
-from ottla.protocol.internal.group_records import (
-    GroupRecord,
-    decode_record,
-    encode_key,
-    encode_value,
-)
+from ottla.protocol.internal.group_records import GroupRecord, decode_record, encode_key, encode_value
 from ottla.protocol.offset_block import CommitShape, OffsetBlock
 from ottla.replication.partition import ACKS_ALL, Partition
 from ottla.storage.log.validation import COORDINATOR

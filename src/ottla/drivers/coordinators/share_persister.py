@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.coordinator.share.combining import UNCHANGED
@@ -32,8 +31,9 @@ from ottla.logs import fields
 from ottla.metadata.image import BrokerRegistration
 from ottla.model import SHARE_STATE_TOPIC, NodeId
 from ottla.network import Address
-from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
+from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey, plain_in_steps
+from ottla.protocol.schemas.records import StateBatch
 
 if TYPE_CHECKING:
     from ottla.drivers.ports import PersisterHost
@@ -278,9 +278,9 @@ def _outside(batch: StateBatch, newer: StateBatch) -> Iterator[StateBatch]:
         yield batch
         return
     if batch.first_offset < newer.first_offset:
-        yield replace(batch, last_offset=newer.first_offset - 1)
+        yield batch.replaced(last_offset=newer.first_offset - 1)
     if newer.last_offset < batch.last_offset:
-        yield replace(batch, first_offset=newer.last_offset + 1)
+        yield batch.replaced(first_offset=newer.last_offset + 1)
 
 
 def _writer(request: StateRequest) -> tuple[int, int] | None:

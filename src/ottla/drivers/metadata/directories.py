@@ -19,7 +19,7 @@ from ottla.metadata import features
 from ottla.metadata.image import DIRECTORIES_RESERVED, MetadataImage
 from ottla.metadata.writer import encode
 from ottla.model import METADATA_TOPIC, Millis, NodeId, TopicPartition, uuid_from_base64, uuid_to_base64
-from ottla.protocol.internal.metadata_records import FeatureLevelRecord
+from ottla.protocol.schemas.records import FeatureLevelRecord
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, write_snapshot
 from ottla.storage.checkpoints.meta_properties import (
     BEFORE_IMPORT_FILE,

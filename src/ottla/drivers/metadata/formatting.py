@@ -16,7 +16,7 @@ from ottla.errors import OttlaError
 from ottla.filesystem import FileSystem
 from ottla.metadata.features import BOOTSTRAP
 from ottla.model import Millis, NodeId, uuid_from_base64
-from ottla.protocol.internal.quorum_records import Voter, VoterEndpoint
+from ottla.protocol.schemas.records import Voter, VoterEndpoint
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, SnapshotId, write_snapshot
 from ottla.quorum.voters import KRAFT_VERSION_MAX, Configuration, ReplicaKey, VoterSet, voter
 from ottla.storage.checkpoints.meta_properties import (

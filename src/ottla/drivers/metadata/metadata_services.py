@@ -50,7 +50,8 @@ from ottla.metadata.image import BrokerRegistration, Endpoint, MetadataImage
 from ottla.model import LeaderEpoch, NodeId, random_uuid
 from ottla.network import Address
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.metadata_records import UserScramCredentialRecord, decode_record
+from ottla.protocol.internal.metadata_records import decode_record
+from ottla.protocol.schemas.records import UserScramCredentialRecord
 from ottla.quorum.election import Timing
 from ottla.quorum.snapshot import BOOTSTRAP_FILE, read_snapshot
 from ottla.quorum.voters import ReplicaKey

@@ -22,13 +22,9 @@ from ottla.filesystem import File, FileSystem
 from ottla.logs import fields
 from ottla.model import METADATA_TOPIC, METADATA_TOPIC_ID, Buffer, LeaderEpoch, Millis, Offset, TopicPartition
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.quorum_records import (
-    LeaderChangeMessage,
-    QuorumStateFile,
-    decode_quorum_state,
-    encode_quorum_state,
-)
+from ottla.protocol.internal.quorum_records import QuorumStateFile, decode_quorum_state, encode_quorum_state
 from ottla.protocol.records.record_batch import BatchHeader, iterate_batches
+from ottla.protocol.schemas.records import LeaderChangeMessage
 from ottla.quorum.snapshot import SnapshotId, parse_snapshot_name, read_batches, read_snapshot_pieces, takes_place
 from ottla.quorum.voters import Configuration, Configurations, VoterSet
 from ottla.storage.checkpoints.fsynced_end import FSYNCED_END_FILE, encode_fsynced_end, read_fsynced_end

@@ -4,13 +4,12 @@ until it is committed."""
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 from ottla.drivers.quorum.quorum_node import QuorumNode
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import LeaderEpoch, Millis, Offset
-from ottla.protocol.internal.quorum_records import Voter
+from ottla.protocol.schemas.records import Voter
 from ottla.quorum import changes
 from ottla.quorum.state import Ready
 from ottla.quorum.voters import ReplicaKey
@@ -25,7 +24,7 @@ async def add(node: QuorumNode, new: Voter, timeout_ms: Millis, *, wait: bool = 
     from ottla.drivers.quorum.quorum_membership import supported_levels  # a quorum of one has no use for it
 
     changes.check_new(node.core, new)
-    new = replace(new, kraft_version_feature=await supported_levels(node, new))
+    new = new.replaced(kraft_version_feature=await supported_levels(node, new))
     await node.persisted()
     await _change(node, (changes.added(node.core, new, node.now_ms()),), timeout_ms if wait else 0)
 

@@ -20,8 +20,8 @@ from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.model import Millis
 from ottla.network import Address, Network
-from ottla.protocol.internal.quorum_records import KRaftVersionRange, Voter, VoterEndpoint
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas.records import KRaftVersionRange, Voter, VoterEndpoint
 from ottla.quorum.membership import Add, Change, Remove, wanted_change
 
 if TYPE_CHECKING:

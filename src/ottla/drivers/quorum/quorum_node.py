@@ -31,7 +31,8 @@ from ottla.logs import fields
 from ottla.metadata.image import Endpoint
 from ottla.model import Buffer, LeaderEpoch, Millis, NodeId, Offset
 from ottla.network import Address
-from ottla.protocol.internal.quorum_records import KRaftVersionRecord, QuorumStateFile, VoterEndpoint, VotersRecord
+from ottla.protocol.internal.quorum_records import QuorumStateFile
+from ottla.protocol.schemas.records import KRaftVersionRecord, VoterEndpoint, VotersRecord
 from ottla.quorum.core import QuorumCore
 from ottla.quorum.election import LogEnd
 from ottla.quorum.epochs import are_doubtful

@@ -27,7 +27,8 @@ from ottla.metadata.features import SHARE_VERSION
 from ottla.metadata.image import ConfigResourceType, MetadataImage
 from ottla.metrics.shared import ShareMetrics, SharePartitionMetrics
 from ottla.model import Millis, Offset
-from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
+from ottla.protocol.internal.share_records import SharePartitionKey
+from ottla.protocol.schemas.records import StateBatch
 from ottla.replication.partition import Partition
 from ottla.replication.share.acknowledgement import Acknowledgement, StateWrite
 from ottla.replication.share.acquisition import Acquired

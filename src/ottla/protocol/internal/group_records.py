@@ -1,80 +1,82 @@
 """The records of `__consumer_offsets`: committed offsets and the state of classic groups, in Kafka's format.
 
 A record's key starts with an int16 that names its type; its value starts with an int16 version, or is null, which
-deletes what the key names. Keys of consumer, share and streams groups are in `modern_group_records.py`, their values in
-`consumer_group_records.py`, `share_group_records.py` and `streams_group_records.py`.
+deletes what the key names. The values of consumer (KIP-848), share (KIP-932) and streams groups (KIP-1071) are decoded
+by `group_values.py`; the broker that deletes such a group must name each record.
 """
 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.model import ZERO_UUID, Buffer
-from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into, spec
-from ottla.protocol.internal.modern_group_records import ModernKey, decode_modern_key, encode_modern_key
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode_into
+from ottla.protocol.schemas.records import (
+    ConsumerGroupMemberMetadataKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    Record,
+)
 from ottla.protocol.varint import write_uvarint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ottla.protocol.internal.group_values import GroupValue
+
+class ModernKey(NamedTuple):
+    """Key of a record: a group, or a member (or a pattern) of it."""
+
+    type: int
+    """The int16 at the start of the key."""
+    group: str
+    member: str | None = None
+    """The member, or for type 16 a regular expression."""
 
 
-@dataclass(slots=True)
-class OffsetCommitKey:
-    FLEXIBLE: ClassVar[str] = "none"
-    group: str = spec("string")
-    topic: str = spec("string")
-    partition: int = spec("int32")
+class ModernTypes(NamedTuple):
+    """The types of records that one protocol has."""
+
+    group_type: str
+    """The name in ListGroups, and the protocol type."""
+    metadata: int
+    target: int
+    """The epoch of the target assignment."""
+    member: int
+    member_target: int
+    member_current: int
+    others: tuple[int, ...]
+    """Record types of the whole group that need not exist."""
 
 
-@dataclass(slots=True)
-class OffsetCommitValue:
-    FLEXIBLE: ClassVar[str] = "4+"
-    offset: int = spec("int64")
-    leader_epoch: int = spec("int32", versions="3+", default=-1, ignorable=True)
-    metadata: str = spec("string")
-    commit_timestamp: int = spec("int64")
-    expire_timestamp: int = spec("int64", versions="1", default=-1, ignorable=True)
-    topic_id: UUID = spec("uuid", versions="4+", tag=0, default=ZERO_UUID, ignorable=True)
+CONSUMER: Final = ModernTypes("consumer", 3, 6, 5, 7, 8, (4, 16))
+SHARE: Final = ModernTypes("share", 11, 12, 10, 13, 14, (9, 15))
+STREAMS: Final = ModernTypes("streams", 17, 20, 19, 21, 22, (23,))
 
-
-@dataclass(slots=True)
-class GroupMetadataKey:
-    FLEXIBLE: ClassVar[str] = "none"
-    group: str = spec("string")
-
-
-@dataclass(slots=True)
-class MemberMetadata:
-    FLEXIBLE: ClassVar[str] = "4+"
-    member_id: str = spec("string")
-    group_instance_id: str | None = spec("string", versions="3+", nullable="3+", default=None, ignorable=True)
-    client_id: str = spec("string")
-    client_host: str = spec("string")
-    rebalance_timeout: int = spec("int32", versions="1+", default=-1, ignorable=True)
-    session_timeout: int = spec("int32")
-    subscription: bytes = spec("bytes")
-    assignment: bytes = spec("bytes")
-
-
-@dataclass(slots=True)
-class GroupMetadataValue:
-    FLEXIBLE: ClassVar[str] = "4+"
-    protocol_type: str = spec("string")
-    generation: int = spec("int32")
-    protocol: str | None = spec("string", nullable="0+")
-    leader: str | None = spec("string", nullable="0+")
-    current_state_timestamp: int = spec("int64", versions="2+", default=-1, ignorable=True)
-    members: tuple[MemberMetadata, ...] = spec([MemberMetadata])
-
+_MODERN: Final = {
+    number: types
+    for types in (CONSUMER, SHARE, STREAMS)
+    for number in (types.metadata, types.target, types.member, types.member_target, types.member_current, *types.others)
+}
+_OF_MEMBERS: Final = {16} | {
+    number
+    for types in (CONSUMER, SHARE, STREAMS)
+    for number in (types.member, types.member_target, types.member_current)
+}
+_NAMES: Final = {
+    4: "ConsumerGroupPartitionMetadata",
+    16: "ConsumerGroupRegularExpression",
+    9: "ShareGroupPartitionMetadata",
+    15: "ShareGroupStatePartitionMetadata",
+    23: "StreamsGroupTopology",
+}
 
 Key = OffsetCommitKey | GroupMetadataKey | ModernKey
-Value: TypeAlias = "OffsetCommitValue | GroupMetadataValue | GroupValue | bytes"
+Value: TypeAlias = "Record | bytes"
 
 
 class GroupRecord(NamedTuple):
@@ -113,6 +115,7 @@ _SHORT = struct.Struct(">h")
 _OFFSET = struct.Struct(">hqi")
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
+_TYPE_AND_LENGTH = struct.Struct(">hh")
 
 
 def encode_key(key: Key) -> bytes:
@@ -140,7 +143,7 @@ def encode_value(value: Value | None) -> bytes | None:
 
 
 @cache
-def _of_newer_groups() -> Callable[[GroupValue], bytes]:
+def _of_newer_groups() -> Callable[[Record], bytes]:
     """Looked up once: an import inside a function takes longer than encoding a value."""
     from ottla.protocol.internal.group_values import encode_group_value
 
@@ -206,3 +209,57 @@ def _encode_offset(value: OffsetCommitValue) -> bytes:
     tags = offset_value_tags(value.topic_id)
     head = _OFFSET.pack(OFFSET_COMMIT_VERSION, value.offset, value.leader_epoch)
     return b"".join((head, length, metadata, _LONG.pack(value.commit_timestamp), tags))
+
+
+def types_of(key: ModernKey) -> ModernTypes:
+    return _MODERN[key.type]
+
+
+def name_of(key: ModernKey) -> str:
+    """Kafka's name of this type of record."""
+    types = _MODERN[key.type]
+    ends = {
+        types.metadata: "Metadata",
+        types.target: "TargetAssignmentMetadata",
+        types.member: "MemberMetadata",
+        types.member_target: "TargetAssignmentMember",
+        types.member_current: "CurrentMemberAssignment",
+    }
+    return _NAMES.get(key.type) or f"{types.group_type.capitalize()}Group{ends[key.type]}"
+
+
+def decode_modern_key(key: Buffer) -> ModernKey | None:
+    """None for a key of another type. Raises MalformedRecord."""
+    if len(key) < 2:
+        raise MalformedRecord("a key without a type")
+    (number,) = _SHORT.unpack_from(key)
+    if number not in _MODERN:
+        return None
+    if number in _OF_MEMBERS:
+        member = decode(ConsumerGroupMemberMetadataKey, 0, key, 2)
+        return ModernKey(number, member.group_id, member.member_id)
+    return ModernKey(number, decode(GroupMetadataKey, 0, key, 2).group)
+
+
+def encode_modern_key(key: ModernKey) -> bytes:
+    number, name, of = key
+    group = name.encode()
+    if of is None:
+        return b"".join((_TYPE_AND_LENGTH.pack(number, len(group)), group))
+    member = of.encode()
+    return b"".join((_TYPE_AND_LENGTH.pack(number, len(group)), group, _SHORT.pack(len(member)), member))
+
+
+def epoch_of(value: bytes) -> int:
+    """The epoch with which the records of groups, target and current assignments begin. Raises MalformedRecord."""
+    if len(value) < 6:
+        raise MalformedRecord(f"an epoch in {len(value)} bytes")
+    return int(_INT.unpack_from(value, 2)[0])
+
+
+def member_state(value: bytes) -> tuple[int, int]:
+    """(epoch, state) of a member, from its current assignment. Raises MalformedRecord."""
+    epoch = epoch_of(value)
+    if len(value) < 11:
+        raise MalformedRecord(f"a current assignment of {len(value)} bytes")
+    return epoch, value[10]

@@ -13,85 +13,16 @@ from typing import Any, Final
 from uuid import UUID
 
 from ottla.model import METADATA_TOPIC, ZERO_UUID, Buffer, uuid_from_base64, uuid_to_base64
-from ottla.protocol.internal.codec import MalformedRecord, decode, encode, spec
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode
+from ottla.protocol.schemas.records import (
+    KRaftVersionRecord,
+    LeaderChangeMessage,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    VotersRecord,
+)
 
 _KEY: Final = struct.Struct(">hh")
-
-
-@dataclass(slots=True)
-class LeaderChangeVoter:
-    """A voter of the epoch, by id and, from version 1 on, directory."""
-
-    voter_id: int = spec("int32")
-    voter_directory_id: UUID = spec("uuid", versions="1+", ignorable=True)
-
-
-@dataclass(slots=True)
-class LeaderChangeMessage:
-    """First record of every epoch: who leads it, among which voters, elected by whom."""
-
-    version: int = spec("int16")
-    leader_id: int = spec("int32")
-    voters: tuple[LeaderChangeVoter, ...] = spec([LeaderChangeVoter])
-    granting_voters: tuple[LeaderChangeVoter, ...] = spec([LeaderChangeVoter])
-
-
-@dataclass(slots=True)
-class SnapshotHeaderRecord:
-    """First record of a snapshot; the time is that of the last record it contains."""
-
-    version: int = spec("int16")
-    last_contained_log_timestamp: int = spec("int64")
-
-
-@dataclass(slots=True)
-class SnapshotFooterRecord:
-    """Last record of a snapshot; one without it is incomplete."""
-
-    version: int = spec("int16")
-
-
-@dataclass(slots=True)
-class KRaftVersionRecord:
-    """The finalized level of `kraft.version`."""
-
-    version: int = spec("int16")
-    kraft_version: int = spec("int16")
-
-
-@dataclass(slots=True)
-class VoterEndpoint:
-    """One listener of a voter."""
-
-    name: str = spec("string")
-    host: str = spec("string")
-    port: int = spec("uint16")
-
-
-@dataclass(slots=True)
-class KRaftVersionRange:
-    """The levels of `kraft.version` that a voter supports."""
-
-    min_supported_version: int = spec("int16")
-    max_supported_version: int = spec("int16")
-
-
-@dataclass(slots=True)
-class Voter:
-    """A voter with its directory, listeners and what it supports."""
-
-    voter_id: int = spec("int32")
-    voter_directory_id: UUID = spec("uuid")
-    endpoints: tuple[VoterEndpoint, ...] = spec([VoterEndpoint])
-    kraft_version_feature: KRaftVersionRange = spec(KRaftVersionRange)
-
-
-@dataclass(slots=True)
-class VotersRecord:
-    """The voters from this offset on, once `kraft.version` is 1 (KIP-853)."""
-
-    version: int = spec("int16")
-    voters: tuple[Voter, ...] = spec([Voter])
 
 
 CONTROL_TYPES: Final[dict[type, int]] = {

@@ -7,14 +7,14 @@ starts with an int16 version, or is null, which deletes the share-partition (a s
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
-from ottla.model import ZERO_UUID, Buffer
-from ottla.protocol.internal.codec import MalformedRecord, decode, encode, spec
+from ottla.model import Buffer
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode
+from ottla.protocol.schemas.records import ShareSnapshotKey, ShareSnapshotValue, ShareUpdateValue
 
 NOT_COUNTED: Final = -1
 """Stands for a missing `delivery_complete_count`: written before Kafka counted, or nothing was fetched yet."""
@@ -35,55 +35,6 @@ class DeliveryState(IntEnum):
     def is_terminal(self) -> bool:
         """Whether nothing is left to do for it: no delivery, no dead letter."""
         return self is DeliveryState.ACKNOWLEDGED or self is DeliveryState.ARCHIVED
-
-
-@dataclass(slots=True)
-class ShareStateKey:
-    """The key of both types of records."""
-
-    FLEXIBLE: ClassVar[str] = "none"
-    group_id: str = spec("string")
-    topic_id: UUID = spec("uuid", default=ZERO_UUID)
-    partition: int = spec("int32")
-
-
-@dataclass(slots=True, unsafe_hash=True)
-class StateBatch:
-    """Offsets in a row, both ends included, whose deliveries stand alike. Nobody changes one: it is not `frozen` only
-    because that makes it four times as slow to make, and there are several for each acknowledgement."""
-
-    first_offset: int = spec("int64")
-    last_offset: int = spec("int64")
-    delivery_state: int = spec("int8")
-    delivery_count: int = spec("int16")
-
-
-@dataclass(slots=True)
-class ShareSnapshotValue:
-    """All that is known of a share-partition."""
-
-    snapshot_epoch: int = spec("int32")
-    state_epoch: int = spec("int32")
-    leader_epoch: int = spec("int32")
-    start_offset: int = spec("int64")
-    delivery_complete_count: int = spec("int32", tag=0, default=NOT_COUNTED)
-    create_timestamp: int = spec("int64")
-    """When what is known was last made whole, by a snapshot that had something new or by an initialization."""
-    write_timestamp: int = spec("int64")
-    """When it was last written whole."""
-    state_batches: tuple[StateBatch, ...] = spec([StateBatch])
-
-
-@dataclass(slots=True)
-class ShareUpdateValue:
-    """Changes since the snapshot of the same epoch."""
-
-    snapshot_epoch: int = spec("int32")
-    leader_epoch: int = spec("int32")
-    start_offset: int = spec("int64")
-    """-1 where it stays as it is."""
-    delivery_complete_count: int = spec("int32", tag=0, default=NOT_COUNTED)
-    state_batches: tuple[StateBatch, ...] = spec([StateBatch])
 
 
 class SharePartitionKey(NamedTuple):
@@ -120,7 +71,7 @@ def encode_record(record: ShareRecord) -> tuple[bytes, bytes | None]:
 
 
 def _encoded_key(number: int, key: SharePartitionKey) -> bytes:
-    return _SHORT.pack(number) + encode(ShareStateKey(*key), 0)
+    return _SHORT.pack(number) + encode(ShareSnapshotKey(*key), 0)
 
 
 _cached_key = lru_cache(KEYS_CACHED)(_encoded_key)
@@ -133,7 +84,7 @@ def decode_record(key: Buffer, value: Buffer | None) -> ShareRecord | None:
     (number,) = _SHORT.unpack_from(key)
     if number not in (_SNAPSHOT, _UPDATE):
         return None
-    parts = decode(ShareStateKey, 0, key, 2)
+    parts = decode(ShareSnapshotKey, 0, key, 2)
     share_partition = SharePartitionKey(parts.group_id, parts.topic_id, parts.partition)
     if value is None:
         if number == _UPDATE:

@@ -6,43 +6,15 @@ The format is that of the struct in StreamsGroupTopologyDescriptionUpdate 0.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from ottla.protocol.internal.codec import decode, encode, spec
+from ottla.protocol.internal.codec import decode, encode
+from ottla.protocol.schemas.records import TopologyDescription, TopologyNode
 
 SOURCE: Final = 1
 PROCESSOR: Final = 2
 SINK: Final = 3
 """Types of nodes."""
-
-
-@dataclass(slots=True, frozen=True)
-class TopologyNode:
-    name: str = spec("string")
-    node_type: int = spec("int8")
-    source_topics: tuple[str, ...] = spec("[]string")
-    sink_topic: str | None = spec("string", nullable="0+", default=None)
-    stores: tuple[str, ...] = spec("[]string")
-    successors: tuple[str, ...] = spec("[]string")
-
-
-@dataclass(slots=True, frozen=True)
-class DescribedSubtopology:
-    subtopology_id: str = spec("string")
-    nodes: tuple[TopologyNode, ...] = spec([TopologyNode])
-
-
-@dataclass(slots=True, frozen=True)
-class GlobalStore:
-    source: TopologyNode = spec(TopologyNode)
-    processor: TopologyNode = spec(TopologyNode)
-
-
-@dataclass(slots=True, frozen=True)
-class TopologyDescription:
-    subtopologies: tuple[DescribedSubtopology, ...] = spec([DescribedSubtopology])
-    global_stores: tuple[GlobalStore, ...] = spec([GlobalStore])
 
 
 def nodes_of(description: TopologyDescription) -> Iterator[TopologyNode]:

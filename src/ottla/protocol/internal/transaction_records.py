@@ -8,46 +8,12 @@ KIP-915).
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from ottla.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Buffer
-from ottla.protocol.internal.codec import MalformedRecord, decode, encode, spec
-
-
-@dataclass(slots=True)
-class TransactionLogKey:
-    FLEXIBLE: ClassVar[str] = "none"
-    transactional_id: str = spec("string")
-
-
-@dataclass(slots=True)
-class PartitionsSchema:
-    FLEXIBLE: ClassVar[str] = "1+"
-    topic: str = spec("string")
-    partition_ids: tuple[int, ...] = spec("[]int32")
-
-
-@dataclass(slots=True)
-class TransactionLogValue:
-    FLEXIBLE: ClassVar[str] = "1+"
-    producer_id: int = spec("int64")
-    previous_producer_id: int = spec("int64", versions="1+", tag=0, default=NO_PRODUCER_ID, ignorable=True)
-    """The id before the last change of state."""
-    next_producer_id: int = spec("int64", versions="1+", tag=1, default=NO_PRODUCER_ID, ignorable=True)
-    """The id that the producer has from the end of this transaction on, because the epochs of the other are used up."""
-    producer_epoch: int = spec("int16")
-    next_producer_epoch: int = spec("int16", versions="1+", tag=3, default=NO_PRODUCER_EPOCH, ignorable=True)
-    last_producer_epoch: int = spec("int16", versions="1+", tag=4, default=NO_PRODUCER_EPOCH, ignorable=True)
-    """The epoch before the last change of epochs, by which a retry is recognised. Newer than Kafka 4.4, which skips
-    the tag (KAFKA-20357)."""
-    transaction_timeout_ms: int = spec("int32")
-    transaction_status: int = spec("int8")
-    transaction_partitions: tuple[PartitionsSchema, ...] | None = spec([PartitionsSchema], nullable="0+")
-    transaction_last_update_timestamp_ms: int = spec("int64")
-    transaction_start_timestamp_ms: int = spec("int64")
-    client_transaction_version: int = spec("int16", versions="1+", tag=2, default=0, ignorable=True)
+from ottla.model import Buffer
+from ottla.protocol.internal.codec import MalformedRecord, decode, encode
+from ottla.protocol.schemas.records import TransactionLogKey, TransactionLogValue
 
 
 class TransactionRecord(NamedTuple):

@@ -10,7 +10,7 @@ The table is that of Kafka 4.4. A name with a release behind it (`FetchRequest@3
 
 A message has one class for all versions; a field that a version lacks has its default. Attributes are Kafka's names
 in snake case; those of Kafka's requests and responses have no `_ms` at the end, but are milliseconds all the same.
-Nobody changes an object once it is made: they are compared and hashed by their values.
+Objects are compared and hashed by their values: nobody changes one that somebody else has.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Message:
 
 
 def _initializer(cls: type[Any]) -> Any:
-    """A class's own `__init__`, compiled when the first object is made: a loop over the schema takes ten times as long."""
+    """A class's own `__init__`, compiled with the first object: a loop over the schema takes ten times as long."""
     names = [field.name for field in cls._schema]
     defaults = {f"_{field.name}": _zero(cls, field) for field in cls._schema}
     head = ", ".join(f"{name}=_{name}" for name in names)
@@ -136,7 +136,7 @@ def _shown_setting(self: Any) -> str:
 
 
 def _zero(cls: type, field: FieldSchema) -> Any:
-    return struct_class(cls, field.name)() if field.default is MISSING else field.default
+    return _struct_class(cls, field)() if field.default is MISSING else field.default
 
 
 def _by_name(table: str) -> Mapping[str, str]:
@@ -172,6 +172,12 @@ def api_message(kind: str, api_key: int) -> str:
 def names(release: str = "") -> list[str]:
     """The names of the messages that are served, or of those that another release has beside them."""
     return [name for name in [*_message_lines(), *_record_lines()] if name.partition("@")[2] == release]
+
+
+def by_key(kind: str, pattern: str) -> dict[int, str]:
+    """API key -> name, of the records of a kind whose names begin with `pattern`."""
+    heads = [line.split(" ", 3)[:3] for line in _record_lines().values()]
+    return {int(key): name for name, each, key in heads if each == kind and re.match(pattern, name)}
 
 
 @cache
@@ -308,7 +314,7 @@ def structs(fields: Iterable[FieldSchema]) -> Iterator[FieldSchema]:
 def _class(name: str, fields: tuple[FieldSchema, ...], flexible: Versions | None) -> type[Any]:
     slots = tuple(field.name for field in fields)
     module = __name__ if flexible is None else f"{__name__}.records"
-    members = {"__slots__": slots, "_schema": fields, "_flexible": flexible, "__module__": module}
+    members: dict[str, Any] = {"__slots__": slots, "_schema": fields, "_flexible": flexible, "__module__": module}
     if slots:
         members["_values"] = attrgetter(*slots)
     if name == "ConfigRecord":
@@ -322,6 +328,10 @@ def _class(name: str, fields: tuple[FieldSchema, ...], flexible: Versions | None
 def struct_class(cls: type[Any], name: str) -> type[Any]:
     """The class of the structs in a field of a message or struct."""
     (field,) = [each for each in cls._schema if each.name == name]
+    return _struct_class(cls, field)
+
+
+def _struct_class(cls: type[Any], field: FieldSchema) -> type[Any]:
     return _class(field.struct, field.fields, cls._flexible)
 
 
@@ -334,10 +344,9 @@ def layout(name: str, version: int) -> Layout:
     return _layout(message_class(name), version, within(version, found.flexible))
 
 
-@cache
 def record_layout(cls: type[Any], version: int) -> Layout:
     """How a record travels in a version, or a struct in it."""
-    return _layout(cls, version, within(version, cls._flexible or (0, -1)))
+    return _layout(cls, version, cls._flexible is not None and within(version, cls._flexible))
 
 
 def within(version: int, among: Versions) -> bool:
@@ -355,7 +364,7 @@ def _layout(cls: type[Any], version: int, flexible: bool) -> Layout:
             is_array=each.is_array,
             nullable=within(version, each.nullable),
             default=_zero(cls, each) if is_record and within(version, each.nullable) else each.default,
-            layout=_layout(struct_class(cls, each.name), version, flexible) if each.struct else None,
+            layout=_layout(_struct_class(cls, each), version, flexible) if each.struct else None,
             flexible=flexible and not each.always_classic,
             tag=each.tag if is_tagged else -1,
         )

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from ottla.protocol.schemas import record_class
+from ottla.protocol.schemas import Message, record_class
+
+Record = Message
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,9 @@ from uuid import UUID
 
 from ottla.protocol.schemas import Message
 
-@dataclass_transform(frozen_default=True)
+TABLE: str
+
+@dataclass_transform()
 class Record(Message):
     def replaced(self, **changes: Any) -> Self: ...
 

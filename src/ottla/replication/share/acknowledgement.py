@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import LeaderEpoch, Millis, Offset
-from ottla.protocol.internal.share_records import DeliveryState, StateBatch
+from ottla.protocol.internal.share_records import DeliveryState
+from ottla.protocol.schemas.records import StateBatch
 from ottla.replication.share.config import ShareConfig
 from ottla.replication.share.dead_letters import DeadRecords, Reason, add_dead
 from ottla.replication.share.in_flight import DONE_COUNT, InFlightBatch, Run

@@ -16,8 +16,9 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from ottla.model import Millis, Offset, TopicPartition
-from ottla.protocol.internal.share_records import DeliveryState, StateBatch
+from ottla.protocol.internal.share_records import DeliveryState
 from ottla.protocol.records.record_batch import Record
+from ottla.protocol.schemas.records import StateBatch
 
 
 class Reason(Enum):

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.errors import KafkaError
 from ottla.model import LeaderEpoch, Millis, Offset
-from ottla.protocol.internal.share_records import DeliveryState, StateBatch
+from ottla.protocol.internal.share_records import DeliveryState
+from ottla.protocol.schemas.records import StateBatch
 from ottla.replication.share.aborted import OffsetRange, ReadBatch
 from ottla.replication.share.acknowledgement import (
     Acknowledgement,

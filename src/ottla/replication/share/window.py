@@ -13,7 +13,8 @@ from operator import attrgetter
 from typing import Final
 
 from ottla.model import Offset
-from ottla.protocol.internal.share_records import DeliveryState, StateBatch
+from ottla.protocol.internal.share_records import DeliveryState
+from ottla.protocol.schemas.records import StateBatch
 from ottla.replication.share.in_flight import Counts, InFlightBatch, Run, counted, may_close, may_take
 
 BATCH_RUNS: Final = 16

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ottla.drivers.quorum import quorum_changes
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
-from ottla.protocol.internal.quorum_records import KRaftVersionRange, Voter, VoterEndpoint
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas.records import KRaftVersionRange, Voter, VoterEndpoint
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api
 from ottla.server.controller_handlers.quorum_requests import leader_endpoints

@@ -15,20 +15,20 @@ from hypothesis import strategies as st
 
 from ottla.cli.exits import FAILED, OK
 from ottla.cli.main import main
-from ottla.protocol.internal.group_records import OffsetCommitKey, OffsetCommitValue, encode_key, encode_value
-from ottla.protocol.internal.metadata_records import (
-    ConfigRecord,
-    TopicRecord,
-    UserScramCredentialRecord,
-    encode_record,
-)
-from ottla.protocol.internal.transaction_records import (
-    PartitionsSchema,
-    TransactionLogValue,
-    TransactionRecord,
-)
+from ottla.protocol.internal.group_records import encode_key, encode_value
+from ottla.protocol.internal.metadata_records import encode_record
+from ottla.protocol.internal.transaction_records import TransactionRecord
 from ottla.protocol.internal.transaction_records import encode_record as encode_transaction
 from ottla.protocol.records.record_batch import SimpleRecord, build_batch, marker_batch
+from ottla.protocol.schemas.records import (
+    ConfigRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    PartitionsSchema,
+    TopicRecord,
+    TransactionLogValue,
+    UserScramCredentialRecord,
+)
 
 LOG = "00000000000000000010.log"
 INDEX = "00000000000000000010.index"

@@ -16,7 +16,8 @@ from ottla.cli.migrate.survey import KAFKA, OTTLA, Entry, Node, Partition, Quoru
 from ottla.config import definitions
 from ottla.config.tables.without_effect import why
 from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
-from ottla.protocol.internal.group_records import OffsetCommitKey, encode_key
+from ottla.protocol.internal.group_records import encode_key
+from ottla.protocol.schemas.records import OffsetCommitKey
 
 PLAIN = {
     "listeners": Entry("PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093", True),

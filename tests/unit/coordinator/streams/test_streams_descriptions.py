@@ -11,12 +11,8 @@ from ottla.coordinator.group.streams.describe import describe as describe_stream
 from ottla.coordinator.group.streams.describe import description_of
 from ottla.coordinator.group.streams.descriptions import ITEMS_MAX, RECORD_BYTES_MAX
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.topology_descriptions import (
-    DescribedSubtopology,
-    TopologyDescription,
-    TopologyNode,
-    encode_description,
-)
+from ottla.protocol.internal.topology_descriptions import encode_description
+from ottla.protocol.schemas.records import DescribedSubtopology, TopologyDescription, TopologyNode
 from tests.unit.coordinator.streams_groups import COUNTING, SIMPLE, Groups
 from tests.unit.coordinator.test_streams_groups import SESSION_MS, assert_reloads, in_log
 

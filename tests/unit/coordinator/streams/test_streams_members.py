@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ottla.protocol.internal.streams_group_records import StreamsGroupTopologyValue
+from ottla.protocol.schemas.records import StreamsGroupTopologyValue
 from tests.unit.coordinator.streams_groups import SIMPLE, Groups, named, subtopology
 from tests.unit.coordinator.test_streams_groups import assert_reloads
 

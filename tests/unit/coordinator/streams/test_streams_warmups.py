@@ -9,7 +9,7 @@ from typing import Any
 from ottla.coordinator.group.streams.assignor import MemberTasks, SubtopologySize, TaskMember, assign_tasks
 from ottla.coordinator.group.streams.member import HeldTasks, MemberState, StreamsMember
 from ottla.coordinator.group.streams.warmups import UNKNOWN_OFFSET, Limits, Reported, refine
-from ottla.protocol.internal.streams_group_records import StreamsGroupTopologyValue
+from ottla.protocol.schemas.records import StreamsGroupTopologyValue
 from tests.unit.coordinator.streams_groups import SIMPLE, Groups, named, statuses, subtopology
 from tests.unit.coordinator.test_streams_groups import assert_reloads
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 
 import pytest
 
-from ottla.protocol.internal.transaction_records import (
-    TransactionLogValue,
-    TransactionRecord,
-    decode_record,
-    encode_record,
-)
+from ottla.protocol.internal.transaction_records import TransactionRecord, decode_record, encode_record
+from ottla.protocol.schemas.records import TransactionLogValue
 
 VALUE = TransactionLogValue(
     producer_id=1006,
@@ -38,7 +33,7 @@ def test_last_producer_epoch_is_a_tag_behind_those_of_kafka() -> None:
 def test_kafkas_own_bytes_have_no_last_producer_epoch() -> None:
     """Nor has a value of ours that does not need the tag."""
     kafkas = BEFORE_TAGS + bytes.fromhex("02000800000000000003ed02020002")
-    expected = TransactionRecord("a", replace(VALUE, last_producer_epoch=-1))
+    expected = TransactionRecord("a", VALUE.replaced(last_producer_epoch=-1))
     key, value = encode_record(expected, 1)
     assert value == kafkas
     assert decode_record(key, kafkas) == expected

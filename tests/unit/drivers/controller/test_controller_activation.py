@@ -12,9 +12,8 @@ from ottla.drivers.controller.controller_channel import LocalControllerChannel
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.metadata.writer import encode
-from ottla.protocol.internal.metadata_records import BeginTransactionRecord, ConfigRecord
-from ottla.protocol.internal.quorum_records import LeaderChangeMessage
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas.records import BeginTransactionRecord, ConfigRecord, LeaderChangeMessage
 from ottla.quorum.snapshot import control_batch
 from tests.unit.drivers.parts import HeldFsyncs, Parts, new_disk, run, turns
 

@@ -17,8 +17,9 @@ from ottla.drivers.coordinators.share_persister import Persister
 from ottla.drivers.nodes.broker_clients import BrokerClients
 from ottla.drivers.ports import PersisterHost
 from ottla.errors import ErrorCode
-from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
+from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas.records import StateBatch
 
 TOPIC = UUID(int=7)
 KEYS = [SharePartitionKey("g", TOPIC, number) for number in range(2)]

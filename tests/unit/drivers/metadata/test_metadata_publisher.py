@@ -20,7 +20,7 @@ from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.loader import RECORDS_PER_STEP
 from ottla.metadata.replay import replay
 from ottla.metadata.writer import encode, image_records
-from ottla.protocol.internal import metadata_records as r
+from ottla.protocol.schemas import records as r
 from ottla.quorum.snapshot import SnapshotId, data_batch, write_snapshot
 from ottla.testing.disk import SimulatedFileSystem
 from tests.unit.drivers.parts import new_disk, silent, turns

@@ -12,14 +12,14 @@ from ottla.controller.decision import Decision
 from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.metadata_records import (
+from ottla.protocol.internal.quorum_records import QuorumStateFile
+from ottla.protocol.schemas.records import (
     BeginTransactionRecord,
     ConfigRecord,
     NoOpRecord,
     PartitionRecord,
     TopicRecord,
 )
-from ottla.protocol.internal.quorum_records import QuorumStateFile
 from ottla.testing.disk import SimulatedFileSystem
 from ottla.testing.disk_nodes import SimulatedCrash
 from tests.unit.drivers.parts import ENDPOINTS, LOG, Parts, image_of, new_disk, parts, run

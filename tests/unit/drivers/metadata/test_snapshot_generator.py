@@ -14,7 +14,7 @@ from ottla.drivers.metadata.metadata_publisher import MetadataPublisher
 from ottla.drivers.metadata.snapshot_generator import SnapshotGenerator, SnapshotSettings
 from ottla.drivers.quorum.metadata_log import control_items
 from ottla.metadata.image import EMPTY_IMAGE
-from ottla.protocol.internal.quorum_records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
+from ottla.protocol.schemas.records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from ottla.quorum.snapshot import SnapshotId, control_batch, data_batch
 from ottla.quorum.voters import Configuration, Configurations, ReplicaKey, VoterSet
 from tests.unit.drivers.parts import new_disk

@@ -13,7 +13,8 @@ from ottla.drivers.quorum.quorum_node import QuorumNode
 from ottla.drivers.quorum.quorum_requests import fetch, read_snapshot, vote
 from ottla.drivers.quorum.quorum_settings import QuorumSettings
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.metadata_records import NoOpRecord, encode_record
+from ottla.protocol.internal.metadata_records import encode_record
+from ottla.protocol.schemas.records import NoOpRecord
 from ottla.quorum.election import LogEnd
 from ottla.quorum.snapshot import SnapshotId, data_batch, write_snapshot
 from ottla.quorum.state import VoteRequest

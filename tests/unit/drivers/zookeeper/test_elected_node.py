@@ -16,7 +16,8 @@ from ottla.drivers.zookeeper.elected_node import ElectedNode
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata import features
 from ottla.network import Address
-from ottla.protocol.internal.metadata_records import FeatureLevelRecord, NoOpRecord, TopicRecord, encode_record
+from ottla.protocol.internal.metadata_records import encode_record
+from ottla.protocol.schemas.records import FeatureLevelRecord, NoOpRecord, TopicRecord
 from ottla.quorum.elected import first_snapshot
 from ottla.quorum.voters import ReplicaKey
 from ottla.storage.config import LogConfig

@@ -22,9 +22,10 @@ from ottla.config.setting import Type
 from ottla.drivers.nodes.jaas_settings import in_file, jaas_of
 from ottla.errors import OttlaError
 from ottla.logs import JsonFormatter, TextFormatter
-from ottla.protocol.internal.metadata_records import ConfigRecord, encode_record
+from ottla.protocol.internal.metadata_records import encode_record
 from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import Record
+from ottla.protocol.schemas.records import ConfigRecord
 from tests.unit.server.http.test_http import get
 from tests.unit.server.node import Client
 from tests.unit.server.security.test_audit import audited

@@ -17,7 +17,8 @@ from ottla.coordinator.group.member import CONSUMER_PROTOCOL_TYPE, Member, subsc
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis
 from ottla.protocol.internal.group_metadata import MemberRows
-from ottla.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue, GroupRecord
+from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.schemas.records import GroupMetadataKey, GroupMetadataValue
 
 
 class State(enum.Enum):

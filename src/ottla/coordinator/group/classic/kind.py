@@ -19,7 +19,7 @@ from ottla.coordinator.group.classic.rebalance import (
 from ottla.coordinator.group.kind import Kind, Undo, saved_group
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
-from ottla.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue
+from ottla.protocol.schemas.records import GroupMetadataKey, GroupMetadataValue
 
 _TIMERS: Final[dict[str, Callable[..., None]]] = {
     "session": session_expired,

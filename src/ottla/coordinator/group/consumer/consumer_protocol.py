@@ -4,45 +4,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 from uuid import UUID
 
 from ottla.coordinator.group.consumer.member import Partitions
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.codec import MalformedRecord, decode_from, encode_into, spec
+from ottla.protocol.internal.codec import MalformedRecord, decode_from, encode_into
 from ottla.protocol.layout import ELEMENTS_MAX
+from ottla.protocol.schemas.records import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicNumbers
 
 VERSION_MAX: Final = 3
 _SHORT = struct.Struct(">h")
-
-
-@dataclass(slots=True, frozen=True)
-class TopicNumbers:
-    FLEXIBLE: ClassVar[str] = "none"
-    topic: str = spec("string")
-    partitions: tuple[int, ...] = spec("[]int32")
-
-
-@dataclass(slots=True, frozen=True)
-class Subscription:
-    """`ConsumerProtocolSubscription`."""
-
-    FLEXIBLE: ClassVar[str] = "none"
-    topics: tuple[str, ...] = spec("[]string")
-    user_data: bytes | None = spec("bytes", nullable="0+", default=None)
-    owned_partitions: tuple[TopicNumbers, ...] = spec([TopicNumbers], versions="1+", ignorable=True)
-    generation_id: int = spec("int32", versions="2+", default=-1, ignorable=True)
-    rack_id: str | None = spec("string", versions="3+", nullable="3+", default=None, ignorable=True)
-
-
-@dataclass(slots=True, frozen=True)
-class Assignment:
-    """`ConsumerProtocolAssignment`."""
-
-    FLEXIBLE: ClassVar[str] = "none"
-    assigned_partitions: tuple[TopicNumbers, ...] = spec([TopicNumbers])
-    user_data: bytes | None = spec("bytes", nullable="0+", default=None)
 
 
 def version_of(metadata: bytes) -> int:
@@ -55,14 +27,14 @@ def version_of(metadata: bytes) -> int:
     return min(int(version), VERSION_MAX)
 
 
-def decode_subscription(metadata: bytes) -> Subscription:
+def decode_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
     """Raises MalformedRecord."""
-    return decode_from(Subscription, version_of(metadata), metadata, 2, ELEMENTS_MAX)[0]
+    return decode_from(ConsumerProtocolSubscription, version_of(metadata), metadata, 2, ELEMENTS_MAX)[0]
 
 
-def decode_assignment(assignment: bytes) -> Assignment:
+def decode_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
     """Raises MalformedRecord."""
-    return decode_from(Assignment, version_of(assignment), assignment, 2, ELEMENTS_MAX)[0]
+    return decode_from(ConsumerProtocolAssignment, version_of(assignment), assignment, 2, ELEMENTS_MAX)[0]
 
 
 def encode_assignment(partitions: Partitions, image: MetadataImage, version: int) -> bytes:
@@ -73,7 +45,7 @@ def encode_assignment(partitions: Partitions, image: MetadataImage, version: int
         if topic is not None:
             rows.append(TopicNumbers(topic.name, tuple(sorted(numbers))))
     out = bytearray(_SHORT.pack(version))
-    encode_into(out, Assignment(tuple(rows)), version)
+    encode_into(out, ConsumerProtocolAssignment(tuple(rows)), version)
     return bytes(out)
 
 

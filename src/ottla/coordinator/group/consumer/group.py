@@ -12,13 +12,13 @@ from ottla.coordinator.group.consumer.member import NOTHING, ConsumerMember, Epo
 from ottla.coordinator.group.kind import Undo
 from ottla.coordinator.group.modern_group import ModernGroup
 from ottla.model import Millis
-from ottla.protocol.internal.consumer_group_records import (
+from ottla.protocol.internal.group_records import CONSUMER, ModernKey
+from ottla.protocol.schemas.records import (
     ConsumerGroupMetadataValue,
     ConsumerGroupRegularExpressionValue,
     ConsumerGroupTargetAssignmentMemberValue,
     TargetPartitions,
 )
-from ottla.protocol.internal.modern_group_records import CONSUMER, ModernKey
 
 METADATA, PARTITION_METADATA, MEMBER, TARGET, MEMBER_TARGET, MEMBER_CURRENT, PATTERN = 3, 4, 5, 6, 7, 8, 16
 """Types of records."""

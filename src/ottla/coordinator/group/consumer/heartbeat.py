@@ -37,8 +37,8 @@ from ottla.coordinator.group.modern_group import NEW_EPOCH, put
 from ottla.coordinator.group.requests import ConsumerHeartbeat
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.consumer_group_records import ConsumerGroupMetadataValue
 from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.schemas.records import ConsumerGroupMetadataValue
 
 METADATA_REFRESH_INTERVAL_MS = 3_600_000
 """After which the metadata hash is computed again though no topic is known to have changed."""

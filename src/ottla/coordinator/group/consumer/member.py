@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from ottla.model import Millis
-from ottla.protocol.internal.consumer_group_records import (
+from ottla.protocol.schemas.records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,

@@ -19,11 +19,8 @@ from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.timers import cancel_all, start_rebalance, start_session
 from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState
-from ottla.protocol.internal.consumer_group_records import (
-    ConsumerGroupMetadataValue,
-    ConsumerGroupTargetAssignmentMetadataValue,
-)
 from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.schemas.records import ConsumerGroupMetadataValue, ConsumerGroupTargetAssignmentMetadataValue
 
 REASONS = {
     timers.SESSION: "the session of {} expired",

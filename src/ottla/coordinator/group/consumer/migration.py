@@ -37,13 +37,13 @@ from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.consumer_group_records import (
+from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.schemas.records import (
     ClassicMemberMetadata,
     ClassicProtocol,
     ConsumerGroupMetadataValue,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from ottla.protocol.internal.group_records import GroupRecord
 
 if TYPE_CHECKING:
     from ottla.coordinator.group.group import Group

@@ -19,12 +19,9 @@ from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
 from ottla.model import Millis
-from ottla.protocol.internal.consumer_group_records import (
-    ConsumerGroupMetadataValue,
-    ConsumerGroupRegularExpressionValue,
-)
 from ottla.protocol.internal.group_records import GroupRecord
 from ottla.protocol.regular_expression import InvalidRegularExpression, RegularExpression
+from ottla.protocol.schemas.records import ConsumerGroupMetadataValue, ConsumerGroupRegularExpressionValue
 
 REFRESH_INTERVAL_MS_MIN: Millis = 10_000
 """Between two times that a group's patterns are resolved, however many topics are made meanwhile."""

@@ -21,9 +21,8 @@ from ottla.coordinator.group.requests import PlainHeartbeat
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import NONE
 from ottla.model import Millis
-from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.internal.group_records import GroupRecord, ModernKey
 from ottla.protocol.internal.group_values import VERSION, encode_group_value
-from ottla.protocol.internal.modern_group_records import ModernKey
 
 if TYPE_CHECKING:
     from typing import TypeAlias

@@ -13,8 +13,8 @@ from ottla.coordinator.group.consumer.member import ConsumerMember, Partitions
 from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState, assignment_is_due
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.consumer_group_records import ConsumerGroupTargetAssignmentMetadataValue
 from ottla.protocol.internal.group_records import GroupRecord
+from ottla.protocol.schemas.records import ConsumerGroupTargetAssignmentMetadataValue
 
 
 class Target(NamedTuple):

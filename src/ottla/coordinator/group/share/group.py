@@ -16,10 +16,11 @@ from uuid import UUID
 
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from ottla.model import Millis
-from ottla.protocol.internal.group_records import GroupRecord
-from ottla.protocol.internal.group_values import GroupValue, decode_group_value, encode_group_value
-from ottla.protocol.internal.modern_group_records import SHARE, ModernKey
-from ottla.protocol.internal.share_group_records import (
+from ottla.protocol.internal.group_records import SHARE, GroupRecord, ModernKey
+from ottla.protocol.internal.group_values import decode_group_value, encode_group_value
+from ottla.protocol.schemas.records import (
+    Record,
+    SharedTopic,
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
     ShareGroupMetadataValue,
@@ -27,7 +28,6 @@ from ottla.protocol.internal.share_group_records import (
     ShareGroupTargetAssignmentMemberValue,
     ShareGroupTargetAssignmentMetadataValue,
     SharePartitions,
-    TopicInfo,
     TopicPartitionsInfo,
 )
 
@@ -207,7 +207,7 @@ class ShareGroup:
 
     # Records
 
-    def record(self, number: int, value: GroupValue | None, member_id: str | None = None) -> GroupRecord:
+    def record(self, number: int, value: Record | None, member_id: str | None = None) -> GroupRecord:
         encoded = None if value is None else encode_group_value(value)
         return GroupRecord(ModernKey(number, self.group_id, member_id), encoded)
 
@@ -227,7 +227,7 @@ class ShareGroup:
 
     def states_record(self, initializing: States, initialized: States, deleting: Mapping[UUID, str]) -> GroupRecord:
         value = ShareGroupStatePartitionMetadataValue(
-            _infos(initializing), _infos(initialized), tuple(TopicInfo(*each) for each in deleting.items())
+            _infos(initializing), _infos(initialized), tuple(SharedTopic(*each) for each in deleting.items())
         )
         return self.record(STATE_PARTITIONS, value)
 

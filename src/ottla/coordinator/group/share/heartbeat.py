@@ -30,9 +30,8 @@ from ottla.coordinator.group.share.group import (
 from ottla.coordinator.group.state import GroupState, assignment_is_due
 from ottla.coordinator.share.assignor import assign
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.group_records import GroupRecord
-from ottla.protocol.internal.modern_group_records import SHARE, ModernKey
-from ottla.protocol.internal.share_group_records import (
+from ottla.protocol.internal.group_records import SHARE, GroupRecord, ModernKey
+from ottla.protocol.schemas.records import (
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
     ShareGroupMetadataValue,

@@ -10,8 +10,7 @@ from ottla.coordinator.group.share.group import ShareGroup
 from ottla.coordinator.group.share.heartbeat import describe, expire, heartbeat, start_sessions
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.group_records import Value
-from ottla.protocol.internal.modern_group_records import ModernKey
+from ottla.protocol.internal.group_records import ModernKey, Value
 
 
 def _replay(state: GroupState, key: ModernKey, value: Value | None) -> None:

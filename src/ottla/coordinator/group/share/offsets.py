@@ -24,8 +24,8 @@ from ottla.coordinator.group.share.heartbeat import find, write
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
-from ottla.protocol.internal.modern_group_records import SHARE
-from ottla.protocol.internal.share_group_records import ShareGroupMetadataValue
+from ottla.protocol.internal.group_records import SHARE
+from ottla.protocol.schemas.records import ShareGroupMetadataValue
 
 
 def partitions(state: GroupState, group_id: str) -> dict[UUID, list[int]]:

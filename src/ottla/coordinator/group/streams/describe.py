@@ -12,9 +12,10 @@ from ottla.coordinator.group.streams.member import HeldTasks, StreamsMember
 from ottla.coordinator.group.streams.topology import ConfiguredTopology, InternalTopic
 from ottla.coordinator.group.streams.warmups import NOTHING_REPORTED, Offsets, Reported
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal import streams_group_records as records
 from ottla.protocol.internal.codec import MalformedRecord
-from ottla.protocol.internal.topology_descriptions import TopologyDescription, decode_description
+from ottla.protocol.internal.topology_descriptions import decode_description
+from ottla.protocol.schemas import records
+from ottla.protocol.schemas.records import TopologyDescription
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.sent import (

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
@@ -16,9 +15,8 @@ from ottla.coordinator.group.streams.member import NO_TASKS, HeldTasks, StreamsM
 from ottla.coordinator.group.streams.topology import ConfiguredTopology, required_topics
 from ottla.coordinator.group.streams.warmups import Refined, Reported
 from ottla.model import Millis
-from ottla.protocol.internal.group_records import GroupRecord
-from ottla.protocol.internal.modern_group_records import STREAMS, ModernKey
-from ottla.protocol.internal.streams_group_records import (
+from ottla.protocol.internal.group_records import STREAMS, GroupRecord, ModernKey
+from ottla.protocol.schemas.records import (
     LastAssignmentConfig,
     StreamsGroupMetadataValue,
     StreamsGroupTargetAssignmentMemberValue,
@@ -54,7 +52,7 @@ class Topology:
     __hash__ = None  # type: ignore[assignment]
 
     def with_description(self, description: bytes) -> StreamsGroupTopologyValue:
-        return replace(self.value, description=description)
+        return self.value.replaced(description=description)
 
     @cached_property
     def topics(self) -> frozenset[str]:
@@ -154,8 +152,7 @@ class StreamsGroup(ModernGroup[StreamsMember, MemberTasks]):
             self.epoch, self.metadata_hash, self.validated_topology_epoch, self.assignment_configs
         )
         assert isinstance(same.value, StreamsGroupMetadataValue)
-        value = replace(
-            same.value,
+        value = same.value.replaced(
             stored_description_topology_epoch=max(self.stored_description_epoch, stored),
             failed_description_topology_epoch=max(self.failed_description_epoch, failed),
         )

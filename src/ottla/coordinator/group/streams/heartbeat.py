@@ -31,7 +31,7 @@ from ottla.coordinator.group.streams.topology import TASKS_MAX, ConfiguredTopolo
 from ottla.coordinator.group.streams.warmups import Limits, Offsets, Refined, Reported
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import GroupRecord
-from ottla.protocol.internal.streams_group_records import StreamsGroupTopologyValue
+from ottla.protocol.schemas.records import StreamsGroupTopologyValue
 
 METADATA_REFRESH_INTERVAL_MS: Final = 3_600_000
 """After which the topics are looked at again though none is known to have changed."""

@@ -9,7 +9,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from ottla.coordinator.group.streams.assignor import MemberTasks
 from ottla.model import Millis
-from ottla.protocol.internal.streams_group_records import (
+from ottla.protocol.schemas.records import (
     CurrentTasks,
     KeyValue,
     StreamsEndpoint,

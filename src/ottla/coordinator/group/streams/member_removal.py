@@ -10,7 +10,7 @@ from ottla.coordinator.group.streams.member import MemberState, StreamsMember
 from ottla.coordinator.group.streams.target import update
 from ottla.coordinator.group.streams.timers import INITIAL, REBALANCE, SESSION, start_rebalance, start_session
 from ottla.protocol.internal.group_records import GroupRecord
-from ottla.protocol.internal.streams_group_records import StreamsGroupTargetAssignmentMetadataValue
+from ottla.protocol.schemas.records import StreamsGroupTargetAssignmentMetadataValue
 
 REASONS = {
     SESSION: "the session of {} expired",

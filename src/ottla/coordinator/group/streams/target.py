@@ -23,7 +23,7 @@ from ottla.coordinator.group.streams.warmups import NOTHING_REPORTED
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis
 from ottla.protocol.internal.group_records import GroupRecord
-from ottla.protocol.internal.streams_group_records import StreamsGroupTargetAssignmentMetadataValue
+from ottla.protocol.schemas.records import StreamsGroupTargetAssignmentMetadataValue
 
 STANDBY_REPLICAS, TAGS = "num.standby.replicas", "rack.aware.assignment.tags"
 """Names of settings in the records of a group."""

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.streams_group_records import StreamsGroupTopologyValue, Subtopology, TopicInfo
+from ottla.protocol.schemas.records import StreamsGroupTopologyValue, Subtopology, TopicInfo
 
 PartitionsOf = Callable[[str], int | None]
 """How many partitions a topic of the cluster has; None where it does not exist."""

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ottla.drivers.quorum import quorum_changes
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import ZERO_UUID
-from ottla.protocol.internal.quorum_records import VoterEndpoint
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas.records import VoterEndpoint
 from ottla.quorum.voters import ReplicaKey, voter
 from ottla.security.acls import Operation
 from ottla.server.api import RequestContext, api

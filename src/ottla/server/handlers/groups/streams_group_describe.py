@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.coordinator.group.kinds import kind_of
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.topology_descriptions import TopologyNode, nodes_of, topics_of
+from ottla.protocol.internal.topology_descriptions import nodes_of, topics_of
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas.records import TopologyNode
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import RequestContext, Response, api
 from ottla.server.connections.long_answers import RowsOf, row_by_row

@@ -15,7 +15,8 @@ from ottla.coordinator.group.streams.topology import ITEMS_MAX, TopologyStatus
 from ottla.drivers.controller.controller_channel import Requester
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import INTERNAL_TOPICS
-from ottla.protocol.internal.streams_group_records import (
+from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas.records import (
     CopartitionGroup,
     StreamsEndpoint,
     StreamsGroupTopologyValue,
@@ -23,7 +24,6 @@ from ottla.protocol.internal.streams_group_records import (
     TopicConfig,
     TopicInfo,
 )
-from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, Handling, RequestContext, api
 from ottla.server.coordinators.coordinator_replies import DeferredReply

@@ -11,18 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.coordinator.group.requests import StreamsDescription
 from ottla.errors import ErrorCode, KafkaError
-from ottla.protocol.internal.topology_descriptions import (
-    PROCESSOR,
-    SINK,
-    SOURCE,
-    DescribedSubtopology,
-    GlobalStore,
-    TopologyDescription,
-    TopologyNode,
-    encode_description,
-    nodes_of,
-)
+from ottla.protocol.internal.topology_descriptions import PROCESSOR, SINK, SOURCE, encode_description, nodes_of
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas.records import DescribedSubtopology, GlobalStore, TopologyDescription, TopologyNode
 from ottla.security.acls import Operation, ResourceType
 from ottla.server.api import Deferred, Handling, RequestContext, api
 from ottla.server.coordinators.coordinator_replies import DeferredReply

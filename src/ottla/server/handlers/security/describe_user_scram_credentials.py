@@ -18,8 +18,8 @@ from ottla.server.api import Handling, RequestContext, api
 from ottla.server.security.permissions import cluster
 
 if TYPE_CHECKING:
-    from ottla.protocol.internal.metadata_records import UserScramCredentialRecord
     from ottla.protocol.schemas.received import DescribeUserScramCredentialsRequest
+    from ottla.protocol.schemas.records import UserScramCredentialRecord
     from ottla.protocol.schemas.sent import (
         CredentialInfo,
         DescribeUserScramCredentialsResponse,

@@ -6,8 +6,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.coordinator.share.requests import WriteState
-from ottla.protocol.internal.share_records import SharePartitionKey, StateBatch
+from ottla.protocol.internal.share_records import SharePartitionKey
 from ottla.protocol.messages import ApiKey
+from ottla.protocol.schemas.records import StateBatch
 from ottla.security.acls import Operation
 from ottla.server.api import Handling, RequestContext, api
 from ottla.server.coordinators.share_state import ask_each, on_error

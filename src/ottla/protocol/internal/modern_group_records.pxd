@@ -1,1 +1,0 @@
-# C types for `modern_group_records.py`; see there.
