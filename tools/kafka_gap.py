@@ -17,6 +17,7 @@ from ottla.config.setting import Setting
 from ottla.config.tables.without_effect import why
 from ottla.errors import ErrorCode
 from ottla.metadata import features
+from ottla.protocol.schemas.records import TABLE as RECORDS
 from ottla.protocol.schemas.table import TABLE as MESSAGES
 from ottla.server.controller_handlers import CONTROLLER_TABLE
 from ottla.server.handlers import TABLE, Served
@@ -53,7 +54,7 @@ def apis(of: Release, served: Mapping[int, Served], listener: str) -> Iterator[G
 
 def messages(of: Release) -> Iterator[Gap]:
     """Definitions of messages, as lines of Ottla's table."""
-    own = {each.partition(" ")[0]: each for each in MESSAGES.splitlines() if each}
+    own = {each.partition(" ")[0]: each for each in (MESSAGES + RECORDS).splitlines() if each}
     for name, message in sorted(of.messages.items()):
         line = protocol_schemas.line(message)
         if own.get(name) != line:

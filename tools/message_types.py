@@ -103,7 +103,7 @@ def _names(of_apis: bool) -> dict[tuple[str, str], str]:
     shapes = defaultdict(set)
     for message in _messages(of_apis):
         for field in _structs(message.fields):
-            shapes[field.struct].add(_shape(field.fields))
+            shapes[field.struct].add(_shape(field.fields) if of_apis else field.fields)
     twice = {name for name, found in shapes.items() if len(found) > 1}
     if twice and not of_apis:
         raise SystemExit(f"structs of records that need names in `tools/own_records.py`: {', '.join(sorted(twice))}")

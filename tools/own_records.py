@@ -42,6 +42,8 @@ _SECRET: Final = {"secret": True}
 CHANGES: Final[Mapping[str, Mapping[str, Any]]] = {
     "KRaftVersionRecord.KRaftVersion": {"name": "KraftVersion"},
     "Voter.KRaftVersionFeature": {"name": "KraftVersionFeature"},
+    "TopicNumbers.Topic": {"versions": "0+"},  # so that it is one struct in both messages
+    "TopicNumbers.Partitions": {"versions": "0+"},
     "UserScramCredentialRecord.Salt": _SECRET,
     "UserScramCredentialRecord.StoredKey": _SECRET,
     "UserScramCredentialRecord.ServerKey": _SECRET,

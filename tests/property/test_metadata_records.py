@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 from uuid import UUID
 
@@ -15,55 +14,31 @@ from ottla.metadata.delta import MetadataDelta
 from ottla.metadata.image import EMPTY_IMAGE, MetadataImage
 from ottla.metadata.loader import MetadataLoader
 from ottla.metadata.writer import encode, image_records
+from ottla.protocol import schemas
 from ottla.protocol.internal.codec import MalformedRecord, UnsupportedVersion
-from ottla.protocol.internal.metadata_records import API_KEYS, HIGHEST_VERSIONS, decode_record, encode_record
+from ottla.protocol.internal.metadata_records import decode_record, encode_record
 from ottla.protocol.schemas import records as r
 from ottla.quorum.snapshot import SnapshotId, read_snapshot, write_snapshot
+from tests.record_values import values_of
 from tests.unit.metadata.images import apply, broker_records, feature_records, topic_records
 
-_SIZES = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+_NAMES = schemas.by_key("metadata", "(?!Remote(Log|Partition))").values()
+_ANY = st.sampled_from([schemas.message_class(name) for name in _NAMES]).flatmap(values_of)
 
 
-def _primitive(name: str) -> st.SearchStrategy[Any]:
-    if name in _SIZES:
-        return st.integers(-(1 << _SIZES[name]), (1 << _SIZES[name]) - 1)
-    return {
-        "bool": st.booleans(),
-        "uint16": st.integers(0, 65535),
-        "float64": st.floats(allow_nan=False),
-        "uuid": st.uuids(),
-        "string": st.text(max_size=20),
-        "bytes": st.binary(max_size=20),
-    }[name]
-
-
-def _field(plan: Any) -> st.SearchStrategy[Any]:
-    kind = plan.type
-    if isinstance(kind, list):
-        values: Any = st.lists(_records(kind[0]), max_size=3).map(tuple)
-    elif kind.startswith("[]"):
-        values = st.lists(_primitive(kind[2:]), max_size=3).map(tuple)
-    else:
-        values = _primitive(kind)
-    return values | st.none() if plan.nullable[1] >= 0 else values
-
-
-def _records(cls: type) -> st.SearchStrategy[Any]:
-    return st.builds(cls, **{item.name: _field(item.metadata["ottla.codec"]) for item in fields(cls)})
-
-
-_ANY = st.sampled_from(sorted(API_KEYS, key=API_KEYS.__getitem__)).flatmap(_records)
+def newest(record: Any) -> int:
+    return schemas.schema(type(record).__name__).versions[1]
 
 
 @given(_ANY)
 def test_the_newest_version_says_everything(record: Any) -> None:
-    version = HIGHEST_VERSIONS.get(type(record), 0)
+    version = newest(record)
     assert decode_record(encode_record(record, version)) == (record, version)
 
 
 @given(_ANY, st.integers(0, 4))
 def test_older_versions_say_the_same_after_a_second_round(record: Any, version: int) -> None:
-    version = min(version, HIGHEST_VERSIONS.get(type(record), 0))
+    version = min(version, newest(record))
     try:
         data = encode_record(record, version)
     except UnsupportedVersion:
@@ -74,7 +49,7 @@ def test_older_versions_say_the_same_after_a_second_round(record: Any, version: 
 
 @given(_ANY, st.data())
 def test_truncated_and_prolonged_records_are_refused(record: Any, data: st.DataObject) -> None:
-    encoded = encode_record(record, HIGHEST_VERSIONS.get(type(record), 0))
+    encoded = encode_record(record, newest(record))
     cut = data.draw(st.integers(0, len(encoded) - 1))
     with pytest.raises(MalformedRecord):
         decode_record(encoded[:cut])
@@ -108,8 +83,8 @@ def _images(draw: st.DrawFn) -> MetadataImage:
         for key, value in draw(st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2)).items():
             records.append(r.ConfigRecord(2, name, key, value))
     records.append(r.ProducerIdsRecord(1, 1, draw(st.integers(0, 10**6))))
-    records += draw(st.lists(_records(r.AccessControlEntryRecord), max_size=2))
-    records += draw(st.lists(_records(r.UserScramCredentialRecord), max_size=2))
+    records += draw(st.lists(values_of(r.AccessControlEntryRecord), max_size=2))
+    records += draw(st.lists(values_of(r.UserScramCredentialRecord), max_size=2))
     return apply(records)
 
 

@@ -12,21 +12,12 @@ import pytest
 
 from ottla.filesystem import OsFileSystem
 from ottla.storage.segments.transaction_index import AbortedTransaction, TransactionIndex
+from tests.conformance.codec.codec_subjects import NOT_SHARED
 from tests.conformance.codec.codec_walk import EXEMPT, Java, Walk, all_versions
 from tests.conformance.codec.message_definitions import definitions
 
 SEED = int(os.environ.get("OTTLA_TEST_SEED", "32"))
 NIGHTLY_ROUNDS = 30
-NOT_SHARED = {
-    "ConsumerProtocolAssignment", "ConsumerProtocolSubscription",  # clients write them; assignors read them by hand
-    "RequestHeader", "ResponseHeader",  # by hand
-    "ControlRecordTypeSchema", "EndTxnMarker", "ProducerSnapshot",  # a few numbers each, by hand
-    "AbortedTxn",  # by hand, below
-    "QuorumStateData",  # is written as JSON
-    "RemoteLogSegmentMetadataRecord", "RemoteLogSegmentMetadataSnapshotRecord",  # of tiered storage
-    "RemoteLogSegmentMetadataUpdateRecord", "RemotePartitionDeleteMetadataRecord",
-}  # fmt: skip
-"""Definitions of Kafka that Ottla's codec has not."""
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@ Java's hash maps."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,6 +10,7 @@ from uuid import UUID
 
 from ottla.coordinator.group.consumer.consumer_protocol import decode_assignment
 from ottla.protocol.internal.group_records import decode_record
+from ottla.protocol.schemas import Message
 
 Owned = Mapping[UUID, frozenset[int]]
 MADE_ID = re.compile(
@@ -101,8 +101,8 @@ def without_order(records: list[str]) -> list[str]:
 
 def plain(value: Any, named: Callable[[str], str]) -> Any:
     """With lists in order: Kafka's have that of hash maps."""
-    if dataclasses.is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name), named) for each in dataclasses.fields(value)}
+    if isinstance(value, Message):
+        return {each.name: plain(getattr(value, each.name), named) for each in value._schema}
     if isinstance(value, tuple):
         return sorted((plain(each, named) for each in value), key=str)
     return named(value) if isinstance(value, str) else value

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
+import pickle
 import subprocess
 import sys
-from dataclasses import dataclass
-from typing import Any, ClassVar
-from uuid import UUID
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,61 +18,25 @@ from kio.schema.voters_record.v0 import data as kio_voters
 from kio.serial import entity_writer
 
 from ottla.model import ZERO_UUID
-from ottla.protocol.internal.codec import MalformedRecord, UnsupportedVersion, decode, decode_from, encode, spec
+from ottla.protocol import schemas
+from ottla.protocol.internal.codec import MalformedRecord, UnsupportedVersion, decode, decode_from, encode
+from ottla.protocol.schemas.records import (
+    ConsumerProtocolSubscription,
+    KRaftVersionRange,
+    NoOpRecord,
+    TopicNumbers,
+    Voter,
+    VoterEndpoint,
+    VotersRecord,
+)
 
-
-@dataclass(slots=True)
-class Endpoint:
-    name: str = spec("string")
-    host: str = spec("string")
-    port: int = spec("uint16")
-
-
-@dataclass(slots=True)
-class VersionRange:
-    min_supported_version: int = spec("int16")
-    max_supported_version: int = spec("int16")
-
-
-@dataclass(slots=True)
-class Voter:
-    voter_id: int = spec("int32")
-    voter_directory_id: UUID = spec("uuid")
-    endpoints: tuple[Endpoint, ...] = spec([Endpoint])
-    k_raft_version_feature: VersionRange = spec(VersionRange)
-
-
-@dataclass(slots=True)
-class Voters:
-    version: int = spec("int16")
-    voters: tuple[Voter, ...] = spec([Voter])
-
-
-@dataclass(slots=True)
-class Owned:
-    topic: str = spec("string")
-    partitions: tuple[int, ...] = spec("[]int32")
-
-
-@dataclass(slots=True)
-class Subscription:
-    FLEXIBLE: ClassVar[str] = "none"
-    topics: tuple[str, ...] = spec("[]string")
-    user_data: bytes | None = spec("bytes", nullable="0+", default=None)
-    owned_partitions: tuple[Owned, ...] = spec([Owned], versions="1+", ignorable=True)
-    generation_id: int = spec("int32", versions="2+", default=-1, ignorable=True)
-    rack_id: str | None = spec("string", versions="3+", nullable="3+", default=None)
-
-
-@dataclass(slots=True)
-class Tagged:
-    id: int = spec("int64")
-    epoch: int = spec("int32", versions="1+", default=-1)
-    isr: tuple[int, ...] | None = spec("[]int32", tag=1, nullable="0+", default=None)
-    rack: str | None = spec("string", tag=0, nullable="0+", default=None)
-    range: VersionRange | None = spec(VersionRange, nullable="0+", default=None)
-    weight: float = spec("float64", versions="2+", ignorable=True)
-    ok: bool = spec("bool", tag=2, tagged="1+")
+TAGGED = (
+    "Tagged data - 0-2 0+: Id int64 0+; Epoch int32 1+ =-1; Isr []int32 0+ ?0+ #1@0+ =null; Rack string 0+ ?0+ #0@0+ "
+    "=null; Range Range 0+ ?0+ =null {Low int16 0+; High int16 0+}; Weight float64 2+ ~; Ok bool 0+ #2@1+; "
+    "Key bytes 0+ *"
+)
+Tagged: Any = schemas.class_of(schemas.parsed(TAGGED))
+Range = schemas.struct_class(Tagged, "range")
 
 
 def kio_bytes(entity: Any) -> bytes:
@@ -85,20 +49,20 @@ TEXT = st.text(max_size=200)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT16 = st.integers(-(2**15), 2**15 - 1)
 
-endpoints = st.builds(Endpoint, name=TEXT, host=TEXT, port=st.integers(0, 65535))
+endpoints = st.builds(VoterEndpoint, name=TEXT, host=TEXT, port=st.integers(0, 65535))
 voters = st.builds(
     Voter,
     voter_id=INT32,
     voter_directory_id=st.uuids(),
     endpoints=st.lists(endpoints, max_size=3).map(tuple),
-    k_raft_version_feature=st.builds(VersionRange, min_supported_version=INT16, max_supported_version=INT16),
+    kraft_version_feature=st.builds(KRaftVersionRange, min_supported_version=INT16, max_supported_version=INT16),
 )
 subscriptions = st.builds(
-    Subscription,
+    ConsumerProtocolSubscription,
     topics=st.lists(TEXT, max_size=3).map(tuple),
     user_data=st.none() | st.binary(max_size=300),
     owned_partitions=st.lists(
-        st.builds(Owned, topic=TEXT, partitions=st.lists(INT32, max_size=5).map(tuple)), max_size=3
+        st.builds(TopicNumbers, topic=TEXT, partitions=st.lists(INT32, max_size=5).map(tuple)), max_size=3
     ).map(tuple),
     generation_id=INT32,
     rack_id=st.none() | TEXT,
@@ -109,7 +73,7 @@ tagged = st.builds(
     epoch=INT32,
     isr=st.none() | st.lists(INT32, max_size=5).map(tuple),
     rack=st.none() | TEXT,
-    range=st.none() | st.builds(VersionRange, min_supported_version=INT16, max_supported_version=INT16),
+    range=st.none() | st.builds(Range, low=INT16, high=INT16),
     weight=st.floats(allow_nan=False),
     ok=st.booleans(),
 )
@@ -117,7 +81,7 @@ tagged = st.builds(
 
 @given(st.lists(voters, max_size=3), INT16)
 def test_flexible_records_are_encoded_as_kio_does(items: list[Voter], version: int) -> None:
-    ours = Voters(version, tuple(items))
+    ours = VotersRecord(version, tuple(items))
     theirs = kio_voters.VotersRecord(
         version=version,
         voters=tuple(
@@ -126,8 +90,8 @@ def test_flexible_records_are_encoded_as_kio_does(items: list[Voter], version: i
                 voter_directory_id=None if item.voter_directory_id == ZERO_UUID else item.voter_directory_id,
                 endpoints=tuple(kio_voters.Endpoint(name=e.name, host=e.host, port=e.port) for e in item.endpoints),
                 k_raft_version_feature=kio_voters.KRaftVersionFeature(
-                    min_supported_version=item.k_raft_version_feature.min_supported_version,
-                    max_supported_version=item.k_raft_version_feature.max_supported_version,
+                    min_supported_version=item.kraft_version_feature.min_supported_version,
+                    max_supported_version=item.kraft_version_feature.max_supported_version,
                 ),
             )
             for item in items
@@ -135,11 +99,11 @@ def test_flexible_records_are_encoded_as_kio_does(items: list[Voter], version: i
     )
     data = encode(ours, 0)
     assert data == kio_bytes(theirs)
-    assert decode(Voters, 0, data) == ours
+    assert decode(VotersRecord, 0, data) == ours
 
 
 @given(subscriptions)
-def test_old_style_records_are_encoded_as_kio_does(ours: Subscription) -> None:
+def test_old_style_records_are_encoded_as_kio_does(ours: ConsumerProtocolSubscription) -> None:
     theirs = kio_subscription.ConsumerProtocolSubscription(
         topics=ours.topics,
         user_data=ours.user_data,
@@ -152,40 +116,45 @@ def test_old_style_records_are_encoded_as_kio_does(ours: Subscription) -> None:
     )
     data = encode(ours, 3)
     assert data == kio_bytes(theirs)
-    assert decode(Subscription, 3, data) == ours
+    assert decode(ConsumerProtocolSubscription, 3, data) == ours
 
 
 @given(tagged)
-def test_tagged_and_nullable_fields_come_back(record: Tagged) -> None:
+def test_tagged_and_nullable_fields_come_back(record: Any) -> None:
     assert decode(Tagged, 2, encode(record, 2)) == record
 
 
 def test_tagged_fields_at_their_default_take_no_bytes() -> None:
-    assert encode(Tagged(id=1), 1) == bytes(7) + b"\x01" + b"\xff" * 4 + b"\xff" + b"\x00"
-    assert encode(Tagged(id=1, epoch=0, rack="a"), 1).endswith(b"\xff\x01\x00\x02\x02a")
+    assert encode(Tagged(id=1), 1) == bytes(7) + b"\x01" + b"\xff" * 4 + b"\xff\x01\x00"
+    assert encode(Tagged(id=1, epoch=0, rack="a"), 1).endswith(b"\xff\x01\x01\x00\x02\x02a")
 
 
 def test_fields_that_a_version_lacks_are_refused_unless_ignorable() -> None:
     with pytest.raises(UnsupportedVersion, match="epoch"):
         encode(Tagged(epoch=3), 0)
     assert decode(Tagged, 0, encode(Tagged(weight=2.0), 0)) == Tagged()
-    assert decode(Subscription, 1, encode(Subscription(("a",), generation_id=4), 1)).generation_id == -1
+    assert (
+        decode(
+            ConsumerProtocolSubscription, 1, encode(ConsumerProtocolSubscription(("a",), generation_id=4), 1)
+        ).generation_id
+        == -1
+    )
 
 
 def test_null_where_a_version_has_none_is_refused() -> None:
     with pytest.raises(UnsupportedVersion):
-        encode(Endpoint(name=None), 0)  # type: ignore[arg-type]
+        encode(VoterEndpoint(name=None), 0)  # type: ignore[arg-type]
     with pytest.raises(MalformedRecord):
-        decode(Endpoint, 0, b"\x00\x01\x00\x00\x00")
+        decode(VoterEndpoint, 0, b"\x00\x01\x00\x00\x00")
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
-    data = encode(Endpoint("n", "h", 9), 0)[:-1] + b"\x02\x05\x01x\x07\x00"
-    assert decode(Endpoint, 0, data) == Endpoint("n", "h", 9)
+    data = encode(VoterEndpoint("n", "h", 9), 0)[:-1] + b"\x02\x05\x01x\x07\x00"
+    assert decode(VoterEndpoint, 0, data) == VoterEndpoint("n", "h", 9)
 
 
 @given(tagged)
-def test_every_truncation_is_malformed(record: Tagged) -> None:
+def test_every_truncation_is_malformed(record: Any) -> None:
     data = encode(record, 2)
     for length in range(len(data)):
         with pytest.raises(MalformedRecord):
@@ -197,7 +166,7 @@ def test_every_truncation_is_malformed(record: Tagged) -> None:
 
 @given(st.binary(max_size=60))
 def test_any_bytes_decode_or_are_malformed(data: bytes) -> None:
-    for cls, version in ((Voters, 0), (Subscription, 3), (Tagged, 2)):
+    for cls, version in ((VotersRecord, 0), (ConsumerProtocolSubscription, 3), (Tagged, 2)):
         try:
             record, _ = decode_from(cls, version, data)
         except MalformedRecord:
@@ -207,21 +176,35 @@ def test_any_bytes_decode_or_are_malformed(data: bytes) -> None:
 
 def test_huge_counts_cost_nothing() -> None:
     with pytest.raises(MalformedRecord):
-        decode(Subscription, 0, b"\x7f\xff\xff\xff")
+        decode(ConsumerProtocolSubscription, 0, b"\x7f\xff\xff\xff")
     with pytest.raises(MalformedRecord):
-        decode(Voters, 0, b"\0\0\xff\xff\xff\xff\x0f")
+        decode(VotersRecord, 0, b"\0\0\xff\xff\xff\xff\x0f")
 
 
-FROZEN = """
+INTERPRETED = """
 import ottla.protocol.reader
 from ottla.protocol.internal.codec import decode, encode
-from ottla.protocol.internal.share_records import StateBatch
+from ottla.protocol.schemas.records import StateBatch
 assert ottla.protocol.reader.__file__.endswith(".py")
 batch = StateBatch(1, 2, 3, 4)
 assert decode(StateBatch, 0, encode(batch, 0)) == batch
 """
 
 
-def test_frozen_records_are_read_where_nothing_is_compiled() -> None:
+def test_records_are_read_where_nothing_is_compiled() -> None:
     environment = {**os.environ, "OTTLA_INTERPRETED": "1"}
-    subprocess.run([sys.executable, "-c", FROZEN], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", INTERPRETED], env=environment, check=True)
+
+
+def test_records_are_values() -> None:
+    """Equal and hashed by what is in them, shown without secrets, and copied with changes."""
+    record = Tagged(1, key=b"secret")
+    assert record == Tagged(id=1, key=b"secret") != Tagged(1) and hash(record) == hash(Tagged(1, key=b"secret"))
+    assert record != NoOpRecord() == NoOpRecord() and hash(NoOpRecord()) == hash(NoOpRecord())
+    assert record.replaced(ok=True, epoch=2) == Tagged(1, 2, None, None, None, 0.0, True, b"secret")
+    assert copy.deepcopy(record) == record and pickle.loads(pickle.dumps(VoterEndpoint("n"))) == VoterEndpoint("n")
+    assert "epoch=-1" in repr(record) and "secret" not in repr(record)
+    with pytest.raises(TypeError, match="epohc"):
+        record.replaced(epohc=1)
+    with pytest.raises(ImportError):
+        from ottla.protocol.schemas.records import Tagged as _  # type: ignore[attr-defined]  # noqa: F401

@@ -1,19 +1,15 @@
-"""Every message in every version: defaults, long arrays in steps, and the classes of records beside Kafka's schemas."""
+"""Every message in every version: defaults, and long arrays in steps."""
 
 from __future__ import annotations
 
 import gc
-import importlib
-import pkgutil
 import sys
-from dataclasses import fields, is_dataclass
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from ottla.protocol import internal, schemas
-from ottla.protocol.internal import codec
+from ottla.protocol import schemas
 from ottla.protocol.layout import Field, Layout, Malformed, UnsupportedVersion, of_defaults
 from ottla.protocol.reader import Reader
 from ottla.protocol.schemas import FieldSchema
@@ -103,40 +99,6 @@ def test_long_messages_are_the_same_in_steps() -> None:
     assert longest > 5
 
 
-def record_classes() -> dict[str, Any]:
-    found = {}
-    for module in pkgutil.iter_modules(internal.__path__):
-        for cls in vars(importlib.import_module(f"{internal.__name__}.{module.name}")).values():
-            if isinstance(cls, type) and is_dataclass(cls) and cls.__module__.startswith(internal.__name__):
-                found[cls.__name__] = cls
-    return found
-
-
-def test_records_are_declared_as_kafka_declares_them() -> None:
-    """The same bytes by the class's own declaration and by Kafka's schema of that name."""
-    checked = 0
-    for name, cls in record_classes().items():
-        try:
-            schema = schemas.schema(name)
-        except KeyError:
-            continue  # a struct, or a record that has another name here
-        for version in range(schema.versions[0], schema.versions[1] + 1):
-            ours, theirs = codec.layout(cls, version), schemas.layout(name, version)
-            # ours may have tagged fields of a later release, which this one skips
-            assert [each for each in shape(ours) if each in shape(theirs)] == shape(theirs), (name, version)
-            assert len(ours.fields) == len(theirs.fields)
-            checked += 1
-    assert checked > 60
-
-
-def shape(layout: Layout) -> list[Any]:
-    """What decides the bytes."""
-    return [
-        (field.kind, field.is_array, field.nullable, field.tag, field.layout and shape(field.layout))
-        for field in [*layout.fields, *layout.tagged]
-    ]
-
-
 def test_what_a_version_lacks_or_forbids_is_refused() -> None:
     layout = schemas.layout("FindCoordinatorRequest", 3)
     with pytest.raises(UnsupportedVersion, match="key is null"):
@@ -168,7 +130,6 @@ def test_schema_fields_are_named_once() -> None:
 
     for name in schemas.names():
         walk(schemas.schema(name).fields)
-    assert {field.name for field in fields(record_classes()["TopicRecord"])} == {"name", "topic_id"}
 
 
 def test_what_was_read_is_freed() -> None:

@@ -37,7 +37,7 @@ ConsumerGroupTargetAssignmentMemberValue coordinator-value 7 0 0+: TopicPartitio
 ConsumerGroupTargetAssignmentMetadataKey coordinator-key 6 0 none: GroupId string 0
 ConsumerGroupTargetAssignmentMetadataValue coordinator-value 6 0 0+: AssignmentEpoch int32 0+; AssignmentTimestamp int64 0+ #0@0+ =0 ~
 ConsumerProtocolAssignment data - 0-3 none: AssignedPartitions []TopicNumbers 0+ {Topic string 0+; Partitions []int32 0+}; UserData bytes 0+ ?0+ =null
-ConsumerProtocolSubscription data - 0-3 none: Topics []string 0+; UserData bytes 0+ ?0+ =null; OwnedPartitions []TopicNumbers 1+ ~ {Topic string 1+; Partitions []int32 1+}; GenerationId int32 2+ =-1 ~; RackId string 3+ ?3+ =null ~
+ConsumerProtocolSubscription data - 0-3 none: Topics []string 0+; UserData bytes 0+ ?0+ =null; OwnedPartitions []TopicNumbers 1+ ~ {Topic string 0+; Partitions []int32 0+}; GenerationId int32 2+ =-1 ~; RackId string 3+ ?3+ =null ~
 ControlRecordTypeSchema data - 0 none: Type int16 0+
 DefaultPrincipalData data - 0 0+: Type string 0+; Name string 0+; TokenAuthenticated bool 0+
 DelegationTokenRecord metadata 10 0 0+: Owner string 0+; Requester string 0+; Renewers []string 0+; IssueTimestamp int64 0+; MaxTimestamp int64 0+; ExpirationTimestamp int64 0+; TokenId string 0+

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 
 from ottla.protocol.internal.transaction_records import TransactionRecord, decode_record, encode_record
