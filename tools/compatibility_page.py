@@ -17,7 +17,7 @@ from ottla.config.tables.without_effect import WITHOUT_EFFECT
 from ottla.errors import ErrorCode
 from ottla.metadata import features
 from ottla.protocol.messages import ApiKey
-from ottla.protocol.schemas.table import TABLE as MESSAGES
+from ottla.protocol.schemas.records import TABLE as RECORDS
 from ottla.server.controller_handlers import CONTROLLER_TABLE
 from ottla.server.handlers import TABLE, Served
 from tools import protocol_schemas
@@ -103,7 +103,7 @@ def records() -> Iterator[str]:
         "coordinator-key": "key of a coordinator",
         "coordinator-value": "its value",
     }
-    for line in MESSAGES.splitlines():
+    for line in RECORDS.splitlines():
         name, kind, number, versions, *_ = [*line.partition(":")[0].split(), "", "", "", ""]
         if kind in kinds and "@" not in name:
             yield f"| {name} | {kinds[kind]} | {number} | {versions} |"

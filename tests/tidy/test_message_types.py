@@ -50,7 +50,7 @@ def test_the_stubs_are_what_the_tool_makes() -> None:
 
 def test_every_request_and_response_has_its_types() -> None:
     """Attributes of the classes that the reader fills, keys that the writer looks for."""
-    received, sent = map(_classes, message_types.rendered().values())
+    received, sent, _ = map(_classes, message_types.rendered().values())
     seen = 0
     for key in ApiKey:
         for layout_of in (request_layout, response_layout):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -157,7 +158,7 @@ def test_more_than_one_batch_holds_is_refused_as_a_whole(monkeypatch: pytest.Mon
     with pytest.raises(KafkaError) as raised:
         created(EMPTY_IMAGE, *map(creation, "abcd"))
     assert raised.value.code is ErrorCode.policy_violation
-    image = after(image, [r.AccessControlEntryRecord(r.UUID(int=9), 2, "d", 3, "User:alice", "*", READ, 3)])
+    image = after(image, [r.AccessControlEntryRecord(UUID(int=9), 2, "d", 3, "User:alice", "*", READ, 3)])
     decision = at_once(delete_acls(image, {"filters": [wanted(), wanted(resource_name_filter="a")]}))
     rows = decision.response["filter_results"]
     assert rows[0]["error_code"] == ErrorCode.policy_violation and rows[0]["matching_acls"] == []

@@ -11,8 +11,9 @@ from ottla.coordinator.group.admin import list_groups
 from ottla.coordinator.group.requests import DeleteGroups, JoinGroup, OffsetCommit, OffsetDelete, OffsetToCommit
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.group_records import SHARE, GroupRecord, ModernKey
-from ottla.protocol.internal.group_values import GroupValue, encode_group_value
+from ottla.protocol.internal.group_values import encode_group_value
 from ottla.protocol.schemas.records import (
+    Record,
     ShareGroupCurrentMemberAssignmentValue,
     ShareGroupMemberMetadataValue,
     ShareGroupMetadataValue,
@@ -23,7 +24,7 @@ from tests.unit.coordinator.harness import SimulatedDriver
 
 
 def group(*members: str, name: str = "g", at: int = 3) -> list[GroupRecord]:
-    values: list[tuple[int, str | None, GroupValue]] = [
+    values: list[tuple[int, str | None, Record]] = [
         (SHARE.metadata, None, ShareGroupMetadataValue(at, 0)),
         (SHARE.target, None, ShareGroupTargetAssignmentMetadataValue(at)),
     ]

@@ -93,7 +93,7 @@ def copartitioned(size: int) -> tuple[Subtopology, ...]:
 
 
 def fields_of(each: Subtopology) -> dict[str, Any]:
-    return {name: getattr(each, name) for name in each.__dataclass_fields__}
+    return {name: getattr(each, name) for name in (field.name for field in each._schema)}
 
 
 SHAPES: dict[str, Callable[[], tuple[Subtopology, ...]]] = {

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ottla.protocol.internal.codec import decode
-from ottla.protocol.internal.group_records import GROUP_METADATA_VERSION, GroupMetadataValue, MemberMetadata
+from ottla.protocol.internal.group_records import GROUP_METADATA_VERSION
+from ottla.protocol.schemas.records import GroupMetadataValue, MemberMetadata
 
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")

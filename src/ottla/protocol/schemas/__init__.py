@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.model import ZERO_UUID
 from ottla.protocol.layout import MISSING, Field, Layout, leave_to_counts
+from ottla.protocol.schemas import records
 
 VERSION_MAX: Final = 32767
 REMOVED: Final = "@3.9"
@@ -152,9 +153,7 @@ def _message_lines() -> Mapping[str, str]:
 
 @cache
 def _record_lines() -> Mapping[str, str]:
-    from ottla.protocol.schemas.records import TABLE
-
-    return _by_name(TABLE)
+    return _by_name(records.TABLE)
 
 
 @cache
@@ -290,6 +289,15 @@ def record_class(name: str) -> type[Any]:
     """The class of a record, or of a struct in records. Raises AttributeError."""
     if name.startswith("_"):
         raise AttributeError(name)  # the import of a name asks for `__path__` first
+    found = _record_class(name)
+    vars(records)[name] = found
+    return found
+
+
+vars(records).update(__getattr__=record_class, Record=Message)
+
+
+def _record_class(name: str) -> type[Any]:
     lines = _record_lines()
     if name in lines:
         return message_class(name)

@@ -1,17 +1,7 @@
-"""Records and their classes: made by `python -m tools.protocol_schemas`, never edited."""
+"""Records, a line each: made by `python -m tools.protocol_schemas`, never edited.
 
-from typing import Any
-
-from ottla.protocol.schemas import Message, record_class
-
-Record = Message
-
-
-def __getattr__(name: str) -> Any:
-    """The class of a record, or of a struct in records, made when it is first asked for. Raises AttributeError."""
-    found = globals()[name] = record_class(name)
-    return found
-
+Their classes are attributes of this module, which the package makes when they are first asked for.
+"""
 
 TABLE = """\
 AbortTransactionRecord metadata 25 0 0+: Reason string 0+ ?0+ #0@0+ =null
