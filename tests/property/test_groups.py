@@ -355,7 +355,7 @@ def check(group: ClassicGroup) -> None:
     assert group.pending_sync <= members.keys()
     assert group.awaiting_join_count == sum(m.awaiting_join is not None for m in members.values())
     support = Counter(name for member in members.values() for name in member.protocols)
-    assert +group._support == support
+    assert {name: count for name, count in group._support.items() if count} == support
     assert not members or len(members) in support.values()
     assert group.state is not State.EMPTY or not members
     if group.state is not State.COMPLETING_REBALANCE:

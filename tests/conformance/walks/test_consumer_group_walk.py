@@ -21,7 +21,7 @@ import pytest
 
 from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.group.admin import list_groups
-from ottla.coordinator.group.consumer.consumer_protocol import Assignment, Subscription, TopicNumbers, decode_assignment
+from ottla.coordinator.group.consumer.consumer_protocol import decode_assignment
 from ottla.coordinator.group.consumer.describe import describe as describe_consumer
 from ottla.coordinator.group.consumer.group import ConsumerGroup
 from ottla.coordinator.group.consumer.heartbeat import check
@@ -38,6 +38,7 @@ from ottla.coordinator.group.requests import (
 from ottla.errors import ErrorCode, KafkaError
 from ottla.protocol.internal.codec import encode_into
 from ottla.protocol.internal.group_records import encode_key, encode_value
+from ottla.protocol.schemas.records import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicNumbers
 from tests.conformance.line_program import Lines
 from tests.conformance.walks.consumer_group_texts import (
     MADE_ID,
@@ -117,7 +118,7 @@ class Classic:
 
     def metadata(self) -> bytes:
         out = bytearray(struct.pack(">h", 3))
-        encode_into(out, Subscription(self.topics, None, self.assigned, self.generation), 3)
+        encode_into(out, ConsumerProtocolSubscription(self.topics, None, self.assigned, self.generation), 3)
         return bytes(out)
 
     def answered(self, response: Mapping[str, Any]) -> str:
@@ -494,7 +495,7 @@ class Walk:
             for index, member_id in enumerate(client.members):
                 out = bytearray(struct.pack(">h", 3))
                 rows = [TopicNumbers(name, (index,)) for name, (_, count) in self.topics.items() if index < count]
-                encode_into(out, Assignment(tuple(rows)), 3)
+                encode_into(out, ConsumerProtocolAssignment(tuple(rows)), 3)
                 assignments[member_id] = bytes(out)
         request = SyncGroup(
             group_id=client.group,

@@ -66,15 +66,13 @@ TOPICS = ("t", "u", "r", "c")
 JOINED = StreamsGroupTopologyValue(
     1,
     (
-        dataclasses.replace(
-            subtopology("0", "t", "u", keeps=["c"]), copartition_groups=(CopartitionGroup((0, 1), (), ()),)
-        ),
+        subtopology("0", "t", "u", keeps=["c"]).replaced(copartition_groups=(CopartitionGroup((0, 1), (), ()),)),
         subtopology("1", "u"),
     ),
 )
 """Reads t and u together, and u once more."""
 TOPOLOGIES = (
-    COUNTING, COUNTING, JOINED, dataclasses.replace(COUNTING, epoch=1),
+    COUNTING, COUNTING, JOINED, COUNTING.replaced(epoch=1),
     StreamsGroupTopologyValue(0, (Subtopology("0", ("t",)),)),
 )  # fmt: skip
 

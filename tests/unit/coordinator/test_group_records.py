@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from uuid import UUID
 
 import pytest
@@ -168,6 +167,6 @@ def test_the_kept_members_of_a_record_are_what_the_codec_writes(protocol: str | 
             group.add(Member(f"m\u00e4-{number}", instance_id, "client", "/host", number, 2, "consumer", protocols))
     kept = group.to_record({"m\u00e4-1": b"assigned"}).value
     assert isinstance(kept, GroupMetadataValue) and len(kept.members) == len(group.members)
-    decoded = dataclasses.replace(kept, members=tuple(kept.members))
+    decoded = kept.replaced(members=tuple(kept.members))
     assert kept == decoded and repr(kept) == repr(decoded)
     assert encode_value(kept) == encode_value(decoded)
