@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.coordinator.group.classic.group import ClassicGroup
-from ottla.coordinator.group.member import Member, subscribed_topics
+from ottla.coordinator.group.classic.member import Member, subscribed_topics
 from ottla.coordinator.partitioning import partition_for
 from ottla.protocol.internal import codec
 from ottla.protocol.internal.codec import MalformedRecord

@@ -16,6 +16,11 @@ Undo = Callable[[], None]
 
 EACH_SINCE_ITS_COMMIT: Final = -1
 
+REBALANCES: Final = "rebalances"
+"""The event (`GroupState.observe`) of a consumer, share or streams group whose epoch grows."""
+ASSIGNED: Final = "assigned"
+"""The event of such a group that has a target assignment for its epoch."""
+
 
 def unused_since_commit(group: Any) -> Millis:
     """Each offset expires by itself, whatever the group does."""

@@ -1,5 +1,5 @@
 """What consumer groups (KIP-848) and streams groups (KIP-1071) have in common: members that move one by one to a target
-assignment, and how records change the group.
+assignment, and how records change the group. Share groups are not among them, as they are in Kafka's `ModernGroup`.
 
 All of a group is in the log but for what is marked as soft, and only `replay` changes it: with the records of the log
 while it is loaded, and with those of a decision as it is made (`applying.py`). Records come in any order that a
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from ottla.coordinator.group.kind import Undo, saved_group
 from ottla.errors import ErrorCode, KafkaError
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ottla.coordinator.group.state import GroupState
-
-NEW_EPOCH: Final = "rebalances"
-"""An event of a group, as `GroupState.observe` gets it: members or topics have changed."""
 
 
 class ModernMember(Protocol):

@@ -3,7 +3,7 @@ cimport cython
 
 from ottla.coordinator.effects cimport Now, Reply, Write
 from ottla.coordinator.group.classic.group cimport ClassicGroup
-from ottla.coordinator.group.member cimport Member
+from ottla.coordinator.group.classic.member cimport Member
 from ottla.coordinator.timers cimport Timers
 
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from ottla.coordinator.config import ConsumerGroupConfig, GroupConfig
 from ottla.coordinator.effects import Effect, InTransaction, Now, Reply, Reversal, Token, Write
 from ottla.coordinator.group.classic.group import ClassicGroup, State
-from ottla.coordinator.group.member import Member
+from ottla.coordinator.group.classic.member import Member
 from ottla.coordinator.group.offset_store import OffsetStore
 from ottla.coordinator.timers import Timers
 from ottla.errors import ErrorCode

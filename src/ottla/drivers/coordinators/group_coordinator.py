@@ -12,6 +12,7 @@ from ottla.coordinator.config import GroupConfig
 from ottla.coordinator.effects import WRITE_ERRORS, InitializeShares, Marker, Now, Reply, Resolve, Reversal, Write
 from ottla.coordinator.group import offsets
 from ottla.coordinator.group.classic.rebalance import REBALANCED
+from ottla.coordinator.group.kind import ASSIGNED, REBALANCES
 from ottla.coordinator.group.offset_store import Topics
 from ottla.coordinator.group.requests import (
     ConsumerHeartbeat,
@@ -54,10 +55,7 @@ T = TypeVar("T")
 W = TypeVar("W", bound="Waiter")
 P = ParamSpec("P")
 
-CONSUMERS_REBALANCE = "rebalances"
-"""The event of a consumer, share or streams group whose epoch grows (`coordinator.group.consumer`, `.share`,
-`.streams`, which are loaded when there is one)."""
-EPOCH_EVENTS: Final = (CONSUMERS_REBALANCE, "assigned")
+EPOCH_EVENTS: Final = (REBALANCES, ASSIGNED)
 """Events of groups of newer protocols, of which a group may have one with each member that joins."""
 LOG_INTERVAL_S: Final = 1.0
 LOG_TOGETHER_MAX: Final = 1_000
@@ -509,7 +507,7 @@ class GroupCoordinatorDriver:
         """Log and count what happens to a group."""
         if event == REBALANCED:
             self._node.metrics.rebalances += 1
-        elif event == CONSUMERS_REBALANCE:
+        elif event == REBALANCES:
             self._node.metrics.rebalances_of[group.group_type] += 1
         if event in EPOCH_EVENTS:
             self._epoch_log.add(event, group, reason)

@@ -90,4 +90,4 @@ cdef class Fetch:
     cpdef _finish(self, list reads)
 
     @cython.locals(session=FetchSession)
-    cpdef _look(self)
+    cpdef _choose_entries(self)

@@ -80,7 +80,12 @@ COLD_READS_MAX = 8
 
 
 class Fetch:
-    """One fetch request from its first read to its answer."""
+    """One fetch request from its first read to its answer.
+
+    `begin` makes an `_attempt`. If that has enough, `_finish` answers; else it waits (`_wait`) until something is
+    appended (`_ready`) or its time is over (`_expire`), and then `_retry` attempts again, or `_end` answers. Methods
+    `_in_steps` do the same for many partitions.
+    """
 
     __slots__ = (
         "_busy", "_cold_reads", "_context", "_deferred", "_delayed", "_entries", "_expired", "_follower", "_max_bytes",
@@ -191,7 +196,7 @@ class Fetch:
             return
         if session.generation != self._replicas.generation or self._permissions is not None:
             at_once(recheck(session, self._replicas.generation, self._permissions))
-        self._look()
+        self._choose_entries()
 
     def _resumed(self) -> FetchSession:
         """The session of the request. Raises KafkaError."""
@@ -215,7 +220,7 @@ class Fetch:
     def begin_in_steps(self) -> Handling[Any]:
         """The same for a request that `is_long`."""
         yield from self._open_session()
-        self._look()
+        self._choose_entries()
         outcome = yield from self._attempt_in_steps()
         if not isinstance(outcome, Deferred):
             yield from empty_in_steps(self._entries)
@@ -239,8 +244,8 @@ class Fetch:
         else:
             self._entries = yield from without_session(requested)
 
-    def _look(self) -> None:
-        """Look at those partitions of a session that may have something new. A follower has fetched all others from
+    def _choose_entries(self) -> None:
+        """Choose those partitions of a session that may have something new. A follower has fetched all others from
         their log end; those that it names, or that are looked at for another reason, were watched until here."""
         session = self._session
         if session is not None:
@@ -285,7 +290,7 @@ class Fetch:
             if cold is not None:
                 self._cold_reads += 1
                 yield self._node.fs.run(partial(warm_for, cold))
-                self._look()
+                self._choose_entries()
                 continue
             if self._is_enough(found):
                 return (yield from self._finish_in_steps(found.reads))
@@ -296,7 +301,7 @@ class Fetch:
             ):
                 self._wait(partitions, found.size)
                 return self._answer_later()
-            self._look()
+            self._choose_entries()
 
     def _end_of(self, partition: Partition) -> int:
         """The offset whose growth a fetch of the partition waits for."""
@@ -408,7 +413,7 @@ class Fetch:
         if deferred is None or deferred.done or deferred.cancelled or self._busy:
             return
         self._leave()
-        self._look()
+        self._choose_entries()
         if len(self._entries) > PARTITIONS_AT_ONCE:
             self._busy = True
             self._node.spawn(self._retry_in_steps(deferred))

@@ -1,7 +1,7 @@
 # C types for `group.py`; see there.
 cimport cython
 
-from ottla.coordinator.group.member cimport Member
+from ottla.coordinator.group.classic.member cimport Member
 
 
 cdef class ClassicGroup:

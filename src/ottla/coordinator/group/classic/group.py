@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 from ottla.coordinator.effects import Token
-from ottla.coordinator.group.member import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
+from ottla.coordinator.group.classic.member import CONSUMER_PROTOCOL_TYPE, Member, subscribed_topics
 from ottla.errors import ErrorCode, KafkaError
 from ottla.model import Millis
 from ottla.protocol.internal.group_metadata import MemberRows

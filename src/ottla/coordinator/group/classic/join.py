@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from ottla.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from ottla.coordinator.effects import Token
-from ottla.coordinator.group import replies
+from ottla.coordinator.group.classic import replies
 from ottla.coordinator.group.classic.group import COMPLETING, DEAD, EMPTY, PREPARING, STABLE, ClassicGroup
+from ottla.coordinator.group.classic.member import Member
 from ottla.coordinator.group.classic.rebalance import (
     complete_if_all_joined,
     prepare,
@@ -20,7 +21,6 @@ from ottla.coordinator.group.classic.rebalance import (
     refuse_waiters,
 )
 from ottla.coordinator.group.kinds import kind_of
-from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError

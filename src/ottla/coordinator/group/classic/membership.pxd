@@ -8,7 +8,7 @@ from ottla.coordinator.group.classic.rebalance cimport (
     prepare,
     reset_assignments,
 )
-from ottla.coordinator.group.member cimport Member
+from ottla.coordinator.group.classic.member cimport Member
 from ottla.coordinator.group.state cimport GroupState
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.coordinator.effects import Token
-from ottla.coordinator.group import replies
+from ottla.coordinator.group.classic import replies
 from ottla.coordinator.group.classic.group import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup
+from ottla.coordinator.group.classic.member import Member
 from ottla.coordinator.group.classic.rebalance import (
     answer_sync_group,
     complete_if_all_joined,
@@ -16,7 +17,6 @@ from ottla.coordinator.group.classic.rebalance import (
     reset_assignments,
 )
 from ottla.coordinator.group.kinds import kind_of
-from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.requests import LeaveGroup, Leaving, SyncGroup
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import NONE, ErrorCode, KafkaError

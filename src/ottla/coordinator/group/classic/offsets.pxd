@@ -2,7 +2,7 @@
 cimport cython
 
 from ottla.coordinator.group.classic.group cimport ClassicGroup
-from ottla.coordinator.group.member cimport Member
+from ottla.coordinator.group.classic.member cimport Member
 from ottla.coordinator.group.state cimport GroupState
 
 

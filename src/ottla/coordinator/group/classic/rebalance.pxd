@@ -3,8 +3,8 @@
 cimport cython
 
 from ottla.coordinator.group.classic.group cimport ClassicGroup
-from ottla.coordinator.group.member cimport Member
-from ottla.coordinator.group.replies cimport assigned, joined
+from ottla.coordinator.group.classic.member cimport Member
+from ottla.coordinator.group.classic.replies cimport assigned, joined
 from ottla.coordinator.group.state cimport GroupState
 
 

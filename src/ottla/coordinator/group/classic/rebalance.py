@@ -9,10 +9,10 @@ Empty or Stable -> PreparingRebalance: someone joined, left, changed or timed ou
 
 from __future__ import annotations
 
-from ottla.coordinator.group import replies
+from ottla.coordinator.group.classic import replies
 from ottla.coordinator.group.classic.group import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup
-from ottla.coordinator.group.member import Member
-from ottla.coordinator.group.replies import assigned, joined
+from ottla.coordinator.group.classic.member import Member
+from ottla.coordinator.group.classic.replies import assigned, joined
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode
 

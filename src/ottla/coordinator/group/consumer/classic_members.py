@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.coordinator.effects import Token
-from ottla.coordinator.group import replies
+from ottla.coordinator.group.classic import replies
 from ottla.coordinator.group.consumer import heartbeat as heartbeats
 from ottla.coordinator.group.consumer import migration, timers
 from ottla.coordinator.group.consumer.consumer_protocol import (

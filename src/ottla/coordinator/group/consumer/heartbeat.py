@@ -33,7 +33,8 @@ from ottla.coordinator.group.consumer.member_removal import fence, put_to_sleep
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.reconcile import reconciled
 from ottla.coordinator.group.consumer.timers import cancel_all, cancel_rebalance, start_rebalance, start_session
-from ottla.coordinator.group.modern_group import NEW_EPOCH, put
+from ottla.coordinator.group.kind import REBALANCES
+from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.requests import ConsumerHeartbeat
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
@@ -253,7 +254,7 @@ class Step:
             self._records.append(put(group.key(METADATA), ConsumerGroupMetadataValue(self._epoch, found)))
             self._metadata = self._epoch, found
             self._made += 1
-            state.observe(NEW_EPOCH, group, f"epoch {self._epoch}")
+            state.observe(REBALANCES, group, f"epoch {self._epoch}")
         if group.has_partition_metadata:
             self._records.append(GroupRecord(group.key(PARTITION_METADATA), None))
         self._refreshed = True

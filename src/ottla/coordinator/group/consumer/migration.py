@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ottla.coordinator.group.classic.group import ClassicGroup, State
+from ottla.coordinator.group.classic.member import Member
 from ottla.coordinator.group.classic.rebalance import prepare, refuse_waiters
 from ottla.coordinator.group.consumer import timers
 from ottla.coordinator.group.consumer.consumer_protocol import (
@@ -31,7 +32,6 @@ from ottla.coordinator.group.consumer.group import (
 )
 from ottla.coordinator.group.consumer.member import NOTHING, ConsumerMember, with_epoch
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
-from ottla.coordinator.group.member import Member
 from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError

@@ -14,7 +14,8 @@ from ottla.coordinator.effects import Resolve
 from ottla.coordinator.group.consumer.group import METADATA, PATTERN, ConsumerGroup, ResolvedPattern, Subscriptions
 from ottla.coordinator.group.consumer.member import ConsumerMember
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
-from ottla.coordinator.group.modern_group import NEW_EPOCH, put
+from ottla.coordinator.group.kind import REBALANCES
+from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import MetadataImage
@@ -142,7 +143,7 @@ def resolved(
     if bumps or metadata_hash != group.metadata_hash:
         epoch = group.epoch + 1
         records.append(put(group.key(METADATA), ConsumerGroupMetadataValue(epoch, metadata_hash)))
-        state.observe(NEW_EPOCH, group, "the topics that patterns match have changed")
+        state.observe(REBALANCES, group, "the topics that patterns match have changed")
         group.refresh_deadline_ms = state.now.wall_ms + METADATA_REFRESH_INTERVAL_MS
         group.refresh_epoch = epoch
     if records:

@@ -10,6 +10,7 @@ from uuid import UUID
 from ottla.coordinator.group.assignors import ASSIGNORS, MemberSpec
 from ottla.coordinator.group.consumer.group import MEMBER_TARGET, TARGET, ConsumerGroup, Subscriptions, target_value
 from ottla.coordinator.group.consumer.member import ConsumerMember, Partitions
+from ottla.coordinator.group.kind import ASSIGNED
 from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState, assignment_is_due
 from ottla.metadata.image import MetadataImage
@@ -59,7 +60,7 @@ def update(
             records.append(put(group.key(MEMBER_TARGET, member_id), target_value(partitions)))
     written = ConsumerGroupTargetAssignmentMetadataValue(epoch, state.now.wall_ms)
     records.append(put(group.key(TARGET), written))
-    state.observe("assigned", group, f"for epoch {epoch}")
+    state.observe(ASSIGNED, group, f"for epoch {epoch}")
     found = assigned.get(new.member_id, {})
     return Target(epoch, {topic_id: frozenset(numbers) for topic_id, numbers in found.items() if numbers})
 

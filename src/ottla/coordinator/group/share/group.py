@@ -37,9 +37,7 @@ STATE_PARTITIONS: Final = 15
 """The type of the record that says of which partitions the share coordinator keeps the state."""
 
 LEAVING: Final = -1
-REBALANCES: Final = "rebalances"
-"""The event of a group whose epoch grows."""
-NEW_EPOCH: Final = 1
+EPOCH_AT_FIRST: Final = 1
 """Epoch of a group that nobody has joined yet."""
 
 
@@ -81,7 +79,7 @@ class ShareGroup:
         self.records: dict[ModernKey, bytes] = {}
         """Everything in the log but offsets."""
         self.members: dict[str, ShareMember] = {}
-        self.epoch = NEW_EPOCH
+        self.epoch = EPOCH_AT_FIRST
         self.metadata_hash = 0
         self.target: dict[str, Assignment] = {}
         self.assignment_epoch = 0
@@ -126,7 +124,7 @@ class ShareGroup:
         )
 
     def _replay_group(self, _: str, value: ShareGroupMetadataValue | None) -> None:
-        self.epoch = NEW_EPOCH if value is None else value.epoch
+        self.epoch = EPOCH_AT_FIRST if value is None else value.epoch
         self.metadata_hash = 0 if value is None else value.metadata_hash
 
     def _replay_target_epoch(self, _: str, value: ShareGroupTargetAssignmentMetadataValue | None) -> None:

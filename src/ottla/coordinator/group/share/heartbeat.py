@@ -13,11 +13,11 @@ from uuid import UUID
 
 from ottla.coordinator.config import ShareGroupConfig
 from ottla.coordinator.effects import InitializeShares, Token
+from ottla.coordinator.group.kind import REBALANCES
 from ottla.coordinator.group.requests import ShareHeartbeat
 from ottla.coordinator.group.share.group import (
     LEAVING,
     NOTHING,
-    REBALANCES,
     Assignment,
     ShareGroup,
     ShareMember,
@@ -297,7 +297,7 @@ def expire(state: GroupState, group: ShareGroup) -> None:
     group.now_ms = state.now.wall_ms
     over = [member_id for member_id, deadline in group.deadlines.items() if deadline <= state.now.timer_ms]
     if over:
-        state.observe("emptied", group, f"{len(over)} members missed their session timeout")
+        state.observe("members removed", group, f"{len(over)} missed their session timeout")
         remove(state, group, over)
     wait_for_sessions(state, group)
 

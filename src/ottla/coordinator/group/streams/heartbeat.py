@@ -16,7 +16,8 @@ from ottla.coordinator.effects import Token
 from ottla.coordinator.group.classic.group import ClassicGroup
 from ottla.coordinator.group.consumer.metadata_hash import group_hash
 from ottla.coordinator.group.consumer.migration import resume, retire
-from ottla.coordinator.group.modern_group import NEW_EPOCH, put
+from ottla.coordinator.group.kind import REBALANCES
+from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.requests import StreamsHeartbeat, TaskOffsets
 from ottla.coordinator.group.state import GroupState
 from ottla.coordinator.group.streams import descriptions, static_members, target, timers, warmups
@@ -297,7 +298,7 @@ class _Heartbeat:
             self._records.append(group.metadata_record(self._epoch, metadata_hash, validated, configs))
             group.refresh_deadline_ms = now_ms + METADATA_REFRESH_INTERVAL_MS
             group.refresh_epoch = self._epoch
-            state.observe(NEW_EPOCH, group, f"epoch {self._epoch}")
+            state.observe(REBALANCES, group, f"epoch {self._epoch}")
         return configured
 
     def _partitions_of(self, name: str) -> int | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ottla.coordinator.group.kind import ASSIGNED
 from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState, assignment_is_due
 from ottla.coordinator.group.streams.assignor import (
@@ -79,7 +80,7 @@ def update(
         if targets.get(member_id) != tasks:
             records.append(put(group.key(MEMBER_TARGET, member_id), target_value(tasks)))
     records.append(_metadata(group, epoch, state.now.wall_ms))
-    state.observe("assigned", group, f"for epoch {epoch}")
+    state.observe(ASSIGNED, group, f"for epoch {epoch}")
     return Target(epoch, assigned)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.coordinator.group import replies
+from ottla.coordinator.group.classic import replies
 from ottla.coordinator.group.requests import JoinGroup
 from ottla.errors import KafkaError
 from ottla.protocol.group_responses import encode_join

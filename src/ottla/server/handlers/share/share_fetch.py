@@ -78,9 +78,7 @@ def handle(context: RequestContext, request: ShareFetchRequest) -> Response | Aw
     answer = _Answer(context, request, key, session)
     if session is not None and len(session) > ROWS_AT_ONCE:
         return _later(answer, fetch, acknowledging)
-    if (fetch is not None and not fetch.is_over_at_once()) or (
-        acknowledging is not None and acknowledging.is_under_way
-    ):
+    if (fetch is not None and not fetch.try_at_once()) or (acknowledging is not None and acknowledging.is_under_way):
         return _later(answer, fetch, acknowledging)
     return answer.at_once({} if fetch is None else fetch.found, {} if acknowledging is None else acknowledging.failures)
 
@@ -175,8 +173,8 @@ class _ShareFetch:
     def _has_nothing_to_do(self) -> bool:
         return not self._led or self._max_bytes <= 0 or self._request.max_records <= 0
 
-    def is_over_at_once(self) -> bool:
-        """Take what is there, if that is enough and nothing has to come from a disk first."""
+    def try_at_once(self) -> bool:
+        """Acquire what is there, if it is enough and nothing has to come from a disk first; returns whether it was."""
         if self._has_nothing_to_do:
             self._is_done = True
         else:
