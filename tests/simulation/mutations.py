@@ -59,7 +59,7 @@ MUTATIONS = (
              "                    if record.key is not None and record.key not in latest:\n"),
     Mutation("commit-answered-before-the-fsync", "power", "ottla.drivers.coordinators.coordinator_effects",
              "        shard.pending.append(pending)\n",
-             "        self._committed(shard, pending)\n        self._perform(shard, pending.rest)\n        return\n", 20),
+             "        self._committed(shard, pending)\n        self._run(shard, pending.rest)\n        return\n", 20),
     Mutation("recovery-trusts-checksums", "power", "ottla.storage.recovery.segment_recovery",
              " or compute_crc(data, position - start, size) != header.crc:", ":"),
     Mutation("recovery-cuts-the-last-batch", "kill", "ottla.storage.recovery.segment_recovery",
@@ -138,7 +138,7 @@ MUTATIONS = (
     Mutation("coordinator-answers-before-the-followers", "quorum", "ottla.drivers.coordinators.coordinator_effects",
               # 17
              "        shard.pending.append(pending)\n",
-             "        self._committed(shard, pending)\n        self._perform(shard, pending.rest)\n        return\n"),
+             "        self._committed(shard, pending)\n        self._run(shard, pending.rest)\n        return\n"),
     Mutation("followers-have-no-producers", "quorum", "ottla.storage.log.log",  # 18
              "append(buffer, size, headers, max_timestamp, now_ms)\n"
              "        return self._appended(first.base_offset, NO",
@@ -196,7 +196,7 @@ MUTATIONS = (
     Mutation("transactions-decided-before-the-followers", "transactions",
              "ottla.drivers.coordinators.coordinator_effects",  # 10, 17
              "        shard.pending.append(pending)\n",
-             "        self._committed(shard, pending)\n        self._perform(shard, pending.rest)\n        return\n", 40),
+             "        self._committed(shard, pending)\n        self._run(shard, pending.rest)\n        return\n", 40),
     Mutation("offsets-of-aborted-transactions-count", "transactions", "ottla.coordinator.group.offset_store",  # 13
              "                    if not committed:\n                        continue\n", ""),
     Mutation("markers-above-the-high-watermark-for-ever", "transactions", "ottla.storage.producers.producer_state",

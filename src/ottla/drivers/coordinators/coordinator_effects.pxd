@@ -25,7 +25,7 @@ cdef class Effects:
     cpdef Now now(self)
     cpdef work(self, Shard shard)
     @cython.locals(answered=cython.Py_ssize_t, index=cython.Py_ssize_t, write=Write)
-    cpdef _perform(self, Shard shard, effects)
+    cpdef _run(self, Shard shard, effects)
     cpdef bint _write(self, Shard shard, Write write, rest, encoded=*)
     @cython.locals(write=Write)
     cpdef _committed(self, Shard shard, Pending pending)

@@ -46,7 +46,7 @@ class CoordinatorClock:
 class Effects:
     """Kafka's `CoordinatorRuntime`, of one kind of coordinator. All methods belong to the event loop's thread.
 
-    `work` performs what a shard has decided, in order, up to the first write (`_perform`). That is appended (`_write`),
+    `work` performs what a shard has decided, in order, up to the first write (`_run`). That is appended (`_write`),
     or collected for one batch with others (`_collect`, `flush`). The effects behind it wait, in `shard.pending`, until
     it is committed (`_committed`), and are performed then, or refused if it cannot be (`_fail`).
     """
@@ -67,7 +67,7 @@ class Effects:
         """Perform the effects of the core, set the timer, then send the answers: the caller's last step."""
         try:
             while effects := shard.take():
-                self._perform(shard, effects)
+                self._run(shard, effects)
             self.arm(shard)
         except Exception:  # a bug; nobody is to wait for ever
             self.answers.send_soon()
@@ -75,7 +75,7 @@ class Effects:
         if self.answers.due:
             self.answers.send()
 
-    def _perform(self, shard: Shard, effects: Sequence[Any]) -> None:
+    def _run(self, shard: Shard, effects: Sequence[Any]) -> None:
         answered = 0
         for index, effect in enumerate(effects):
             if isinstance(effect, Reply):
@@ -144,7 +144,7 @@ class Effects:
         write = Write(records, undo=undo, reversals=[one for each in batch.writes for one in each.reversals])
         try:
             if self._write(shard, write, batch.rest, batch.encoded):
-                self._perform(shard, batch.rest)
+                self._run(shard, batch.rest)
         except Exception:  # a bug behind the append; nobody is to wait for ever
             self._logger.exception("a write failed", extra=fields(partition=shard.partition.topic_partition))
             self._fail(batch.rest, ErrorCode.unknown_server_error)
@@ -284,7 +284,7 @@ class Effects:
                     if error:  # committed, but on fewer replicas than asked
                         self._answer_late(pending)
                     self._committed(shard, pending)
-                    self._perform(shard, pending.rest)
+                    self._run(shard, pending.rest)
                 self.work(shard)
             except Exception:  # a bug; those behind it are not to wait for ever
                 self._logger.exception("a write failed", extra=fields(partition=shard.partition.topic_partition))
@@ -300,7 +300,7 @@ class Effects:
             shard.core.replay_transaction_end(write.marker.producer_id, write.marker.committed)
         if pending.write.committed is not None:
             pending.write.committed()
-            self._perform(shard, shard.take())
+            self._run(shard, shard.take())
 
     def _fail(self, effects: Sequence[Any], error: ErrorCode) -> None:
         error = WRITE_ERRORS.get(error, error)

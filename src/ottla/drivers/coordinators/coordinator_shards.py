@@ -1,4 +1,5 @@
-"""The shards of a coordinator (Kafka's `CoordinatorRuntime` has them): one for every partition of its topic that this node leads (`coordinator_shard.py`).
+"""The shards of a coordinator, which Kafka's `CoordinatorRuntime` has: one for every partition of its topic that this
+node leads (`coordinator_shard.py`).
 
 A shard is loaded from its log when the node becomes leader and given up when it stops being it. What it decides is
 carried out by `coordinator_effects.py`.
