@@ -89,11 +89,7 @@ def copartitioned(size: int) -> tuple[Subtopology, ...]:
     names = [f"r{number}" for number in range(size)]
     reader = subtopology("1", reads=names, read_partitions=3)
     groups = tuple(CopartitionGroup((), (), (place,)) for place in range(size))
-    return subtopology("0", "t", writes=names), Subtopology(**{**fields_of(reader), "copartition_groups": groups})
-
-
-def fields_of(each: Subtopology) -> dict[str, Any]:
-    return {name: getattr(each, name) for name in (field.name for field in each._schema)}
+    return subtopology("0", "t", writes=names), reader.replaced(copartition_groups=groups)
 
 
 SHAPES: dict[str, Callable[[], tuple[Subtopology, ...]]] = {
