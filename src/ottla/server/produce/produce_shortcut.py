@@ -21,13 +21,13 @@ from ottla.protocol.records.record_batch import HEADER_SIZE, LongWork
 from ottla.protocol.varint import uvarint_size
 from ottla.replication.partition import ACKS_NONE, Partition
 from ottla.replication.replica_log import Appended
-from ottla.server.api import Call, Deferred, RequestContext, Response, load
+from ottla.server.api import Call, Deferred, EncodedResponse, RequestContext, Response, load
 from ottla.server.produce.produce_answers import answer_of, check_topic, failure_of, find_partition
 from ottla.server.produce.waiting_appends import WaitingAppends, must_wait
 
 if TYPE_CHECKING:
     from ottla.protocol.schemas.received import ProduceRequest
-    from ottla.protocol.schemas.sent import ProduceResponse
+    from ottla.protocol.schemas.sent import TopicProduceResponse
 
 ENVELOPES_MAX = 1000
 """Partitions of one producer connection that are remembered; above, all are dropped and learned again."""
@@ -168,7 +168,8 @@ class ProduceShortcut:
         if self._waiting is None:
             self._waiting = WaitingAppends(Call(load(ApiKey.PRODUCE), model, None))
 
-        def fail(error: ErrorCode) -> ProduceResponse:
+        def fail(error: ErrorCode) -> Response:
+            """Encoded here: the call that all appends share has the correlation id of another request."""
             context = RequestContext(
                 model.node,
                 model.api_key,
@@ -181,11 +182,16 @@ class ProduceShortcut:
                 model.session,
             )
             envelope.partition.traffic.failed_produces += 1
+            context.count_error(error)
             failed = failure_of(envelope.partition.topic_partition.partition, KafkaError(error))
-            return answer_of(
-                context,
-                [{"name": envelope.topic, "topic_id": envelope.topic_id, "partition_responses": [failed]}],
-            )
+            topic: TopicProduceResponse = {
+                "name": envelope.topic,
+                "topic_id": envelope.topic_id,
+                "partition_responses": [failed],
+            }
+            answer = answer_of(context, [topic])
+            body = encode_response(ApiKey.PRODUCE, model.api_version, correlation_id, answer)
+            return EncodedResponse([body], len(body))
 
         return self._waiting.add(envelope.partition, info, envelope.acks, envelope.timeout_ms, answer, fail)
 
