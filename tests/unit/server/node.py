@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import struct
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -42,22 +44,32 @@ async def running(
 
 
 class Client:
-    """Sends plain values and reads plain values, one connection."""
+    """Sends plain values and reads plain values, one connection, each request with a correlation id of its own."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
+        self.sent: deque[int] = deque()
+        """Correlation ids of what is to be answered, oldest first."""
+        self._ids = itertools.count(1)
 
     @classmethod
     async def connect(cls, node: Node) -> Client:
         return cls(*await asyncio.open_connection("127.0.0.1", node.ports["PLAINTEXT"], limit=1 << 24))
 
-    def send(self, key: ApiKey, version: int, values: Mapping[str, Any], correlation_id: int = 1) -> None:
+    def send(self, key: ApiKey, version: int, values: Mapping[str, Any], correlation_id: int | None = None) -> None:
+        if correlation_id is None:
+            correlation_id = next(self._ids)
+        if key is not ApiKey.PRODUCE or values["acks"] != 0:
+            self.sent.append(correlation_id)
         frame = messages.encode_request(key, version, correlation_id, "test", values)
         self.writer.write(struct.pack(">i", len(frame)) + frame)
 
     async def receive(self, key: ApiKey, version: int) -> Any:
         (size,) = struct.unpack(">i", await self.reader.readexactly(4))
-        return messages.plain(messages.decode_response(key, version, await self.reader.readexactly(size))[1])
+        number, answer = messages.decode_response(key, version, await self.reader.readexactly(size))
+        if self.sent:  # not what a test has written by itself
+            assert number == self.sent.popleft(), "answers are in the order of requests"
+        return messages.plain(answer)
 
     async def ask(self, key: ApiKey, version: int, values: Mapping[str, Any]) -> Any:
         self.send(key, version, values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.model import OFFSETS_TOPIC, TRANSACTION_TOPIC
-from ottla.protocol import messages
 from ottla.protocol.messages import ApiKey
 from ottla.server.node import Node
 from tests.unit.server.node import Client, running
@@ -87,11 +85,8 @@ class Session:
         )
 
     async def describe(self, *transactional_ids: str) -> list[Any]:
-        self.client.send(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": transactional_ids})
-        (size,) = struct.unpack(">i", await self.client.reader.readexactly(4))
-        frame = await self.client.reader.readexactly(size)
-        answer = messages.decode_response(ApiKey.DESCRIBE_TRANSACTIONS, 0, frame)[1]
-        return list(messages.plain(answer)["transaction_states"])
+        answer = await self.client.ask(ApiKey.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": transactional_ids})
+        return list(answer["transaction_states"])
 
     async def list(self, version: int = 2, **filters: Any) -> dict[str, str]:
         values = {"state_filters": (), "producer_id_filters": (), "duration_filter": -1, **filters}
