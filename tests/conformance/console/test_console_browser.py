@@ -475,7 +475,7 @@ def test_a_user_creates_configures_writes_and_deletes_by_name(
     page.context.close()
     keys = [ApiKey.CREATE_TOPICS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.PRODUCE, ApiKey.DELETE_TOPICS]
     assert [key for key, _ in brokers.changes] == keys
-    data = memoryview(brokers.changes[2][1]["request"].topics[0].partitions[0].records)
+    data = memoryview(brokers.changes[2][1]["topic_data"][0]["partition_data"][0]["records"])
     assert [each.value for each in iterate_records(data)] == [b"one\ntwo"]
 
 
