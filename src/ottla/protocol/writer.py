@@ -96,11 +96,12 @@ class Writer:
 
     def done(self) -> bytes:
         """What was written; the writer has nothing after that."""
-        if not cython.compiled:
-            return bytes(self._data)
         size = self._size
         data = self._data
         self._size = 0
+        if not cython.compiled:
+            self._data = bytearray()
+            return bytes(data)
         self._data = self._short_data
         self._capacity = _BUFFER_BYTES
         if self._long == cython.NULL:
