@@ -36,7 +36,7 @@ WRITE_ERRORS = {
 
 
 class Now:
-    """One instant on two clocks. It does not change; each decision has one, so that it is compiled and no tuple."""
+    """One instant on two clocks, never changed. Compiled, since every decision makes one."""
 
     __slots__ = ("timer_ms", "wall_ms")
 

@@ -403,7 +403,7 @@ class Reader:
         return start
 
     def _lacks(self, length):
-        """Apart from `_take`, which the C compiler puts where it is called."""
+        """Separate, so that the C compiler can inline `_take`."""
         raise Malformed(f"{length} bytes where {self._end - self.position} are left")
 
     def _bytes(self, start, length):

@@ -62,7 +62,7 @@ LOG_TOGETHER_MAX: Final = 1_000
 """Groups whose lines wait for others; more than that log each."""
 NUMBERS_MAX: Final = 4_096
 NAME_KEPT_MAX: Final = 256
-"""Longer ids are nobody's, and 4,096 of them would fill the memory."""
+"""Longer ids are rare, and 4,096 of them would take too much memory."""
 CODECS = range(5)
 """none, gzip, snappy, lz4, zstd"""
 
@@ -442,8 +442,8 @@ class GroupCoordinatorDriver:
         self, group_id: str, starts_waiting: bool = False, reads_offsets: bool = True, flushes: bool = True
     ) -> GroupLed:
         """The shard of a group, for a request that may have to wait for others, which a node that stops does not take;
-        that sees what is committed; whose records follow those that are collected. In this order: compiled, a call with
-        names is one of Python's."""
+        that sees what is committed; whose records follow those that are collected. Call it without keywords: with
+        them, a compiled call goes through Python."""
         number = self.partition_of(group_id)
         shard = self._by_number.get(number)
         if shard is None or shard.error is not None:

@@ -62,7 +62,7 @@ class EncodedReply(Deferred):
     __slots__ = ("_context", "_encode")
 
     def __init__(self, context: RequestContext, encode: Encode) -> None:
-        # Written out: compiled, the base's is a call of Python's.
+        # Written out: a call of the base's would go through Python.
         self.done = self.cancelled = False
         self.result = self.on_complete = self.on_cancel = None
         self._context = context

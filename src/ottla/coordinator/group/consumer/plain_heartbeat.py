@@ -78,7 +78,7 @@ def plain_heartbeat(
         "assignment": assigned,
     }
     reversals = ((heard.group_id, (group,), undo),) if records else ()
-    # In this order: compiled, a call with names is one of Python's.
+    # Without keywords: with them, a compiled call goes through Python.
     state.effects.append(Write(records, None, None, None, None, undo, reversals))
     state.effects.append(Reply(token, answer))
     return token
