@@ -34,6 +34,9 @@ PORT = 9092
 CONTROL_PORT = 9093
 DIRECTORY = "/data"
 
+LOG_PARTITIONS = 2
+"""Partitions of the topic of each kind of coordinator."""
+
 SECOND_DIRECTORY = "/disk2"
 """The second log directory, in runs that have two."""
 
@@ -125,7 +128,7 @@ class Machine:
             "listeners": f"PLAINTEXT://{name}:{PORT}",
             "ottla.log.slow.request.ms": "-1",
             "auto.create.topics.enable": "false",
-            "offsets.topic.num.partitions": "2",
+            "offsets.topic.num.partitions": str(LOG_PARTITIONS),
             "num.partitions": "1",
             **settings,
         }

@@ -15,7 +15,7 @@ from ottla.simulation.checks import tasks
 from ottla.simulation.checks.history import History, Mark
 from ottla.simulation.clients.clients import Client
 from ottla.simulation.clients.consumer_members import LEAVING, SESSION_MS, SURE_S, ConsumerGroup, Hold, Process
-from ottla.simulation.clients.groups import OFFSETS
+from ottla.simulation.clients.groups import log_of
 from ottla.simulation.clients.streams_members import END, StreamsMember, topology
 from ottla.simulation.clients.wire import Disconnected, Wire, coordinator_of
 from ottla.simulation.world import World
@@ -204,7 +204,7 @@ class ApplicationMember(StreamsMember):
         world.counts["tags missed"] += MISSING_CLIENT_TAGS in statuses
         hold = Hold(self.name, process, sent_s)
         if answer["member_epoch"] > self.group.highest[0]:
-            self.group.highest = answer["member_epoch"], self.history.mark(OFFSETS)
+            self.group.highest = answer["member_epoch"], self.history.mark(log_of(self.group.name))
         if self.instance_id is not None:
             self._own_instance(asked, hold)
         for number in {*self.copies[0], *self.copies[1]}:
@@ -275,7 +275,7 @@ class Watcher(Client):
 
     async def session(self, wire: Wire) -> None:
         while not self.finished():
-            mark = self.history.mark(OFFSETS)
+            mark = self.history.mark(log_of(self.group.name))
             highest, process = self.group.highest, (wire.host, self.world.machines[wire.host].starts)
             asked_s = self.world.time.now_s
             asked = {"group_ids": [self.group.name], "include_authorized_operations": False}
@@ -293,7 +293,7 @@ class Watcher(Client):
     def _compare(self, found: tuple[int, int, Mark]) -> None:
         """A description shows what is committed: the next one, of whichever coordinator, has no lower epoch."""
         *epochs, mark = self.group.described
-        if (found[0] < epochs[0] or found[1] < epochs[1]) and self.history.holds(OFFSETS, mark):
+        if (found[0] < epochs[0] or found[1] < epochs[1]) and self.history.holds(log_of(self.group.name), mark):
             self.world.violated(f"epochs are monotonic: described with {found[:2]}, after {epochs}")
         self.group.described = found
 
@@ -303,7 +303,7 @@ class Watcher(Client):
             world.violated(problem)
         epoch, target_epoch = found["group_epoch"], found["assignment_epoch"]
         last, mark = highest
-        if min(epoch, target_epoch) < last and self.history.holds(OFFSETS, mark):
+        if min(epoch, target_epoch) < last and self.history.holds(log_of(self.group.name), mark):
             world.violated(f"epochs are monotonic: {epoch}, and {target_epoch} of the target, after {last}")
         for row in found["members"]:
             member = group.members.get(row["member_id"])

@@ -11,7 +11,7 @@ from ottla.errors import ErrorCode
 from ottla.protocol.messages import ApiKey
 from ottla.simulation.checks.history import History
 from ottla.simulation.clients.clients import Client
-from ottla.simulation.clients.groups import OFFSETS, CommittedOffsets
+from ottla.simulation.clients.groups import CommittedOffsets, log_of
 from ottla.simulation.clients.wire import Wire, coordinator_of
 from ottla.simulation.world import World
 
@@ -230,7 +230,7 @@ class ConsumerMember(Client):
         number = self.random.choice(sorted(self.positions))
         offset = self.positions[number] + self.random.randint(1, 3)
         group.begin(number, offset)
-        before, mark = group.committed.get(number), self.history.mark(OFFSETS)
+        before, mark = group.committed.get(number), self.history.mark(log_of(group.name))
         row = {"partition_index": number, "committed_offset": offset, "committed_metadata": None}
         values = {
             "group_id": group.name,
@@ -243,7 +243,7 @@ class ConsumerMember(Client):
         group.open.discard((number, offset))
         if self._refused(answer["topics"][0]["partitions"][0]["error_code"], "commit"):
             return self.epoch > 0  # a newer epoch comes with the next heartbeat
-        if before is not None and offset <= before[0] and self.history.holds(OFFSETS, before[1]):
+        if before is not None and offset <= before[0] and self.history.holds(log_of(group.name), before[1]):
             text = f"{self.name} committed {offset} of {number}, after {before[0]}"
             self.world.violated(f"members of before are fenced: {text}")
         self.positions[number] = offset

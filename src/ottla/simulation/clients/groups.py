@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ottla.coordinator.partitioning import partition_for
 from ottla.errors import ErrorCode
+from ottla.model import OFFSETS_TOPIC
 from ottla.protocol.messages import ApiKey
-from ottla.simulation.checks.history import History, Mark
+from ottla.simulation.checks.history import History, Key, Mark
 from ottla.simulation.clients.clients import Client
 from ottla.simulation.clients.wire import Disconnected, Wire, coordinator_of
-from ottla.simulation.world import World
+from ottla.simulation.world import LOG_PARTITIONS, World
 
 SESSION_MS = 3000
 REBALANCE_MS = 2000
@@ -23,8 +25,10 @@ TOPIC = "fast"
 COMMITTER = "group"
 """The group of the client that only commits, and its name."""
 
-OFFSETS = ("__consumer_offsets", 0)
-"""Stands for the partition of whatever group."""
+
+def log_of(group: str) -> Key:
+    """The partition that keeps what a group's coordinator acknowledges."""
+    return OFFSETS_TOPIC, partition_for(group, LOG_PARTITIONS)
 
 
 async def find_coordinator(wire: Wire, group: str) -> None:
@@ -64,7 +68,7 @@ class Committer(Client):
 
     async def _commit(self, wire: Wire) -> None:
         self.tried += 1
-        offset, mark = self.tried, self.history.mark(OFFSETS)
+        offset, mark = self.tried, self.history.mark(log_of(self.name))
         self.open[offset] = None
         partition = {"partition_index": 0, "committed_offset": offset, "committed_metadata": str(offset)}
         values = {
@@ -98,7 +102,7 @@ class Committer(Client):
         found = group["topics"][0]["partitions"][0]["committed_offset"]
         committed, mark = self.committed
         self.note(f"found {found}")
-        must = self.history.holds(OFFSETS, mark)
+        must = self.history.holds(log_of(self.name), mark)
         if must and found < committed and self._is_cut_off(wire, found):
             self.world.counts["stale coordinator"] += 1
             return False
@@ -114,7 +118,7 @@ class Committer(Client):
         """Whether a coordinator answers as Kafka's does until it hears that another one has the group: with what it
         knew. It forgets nothing that it said itself; and in the end, with all nodes up to date, nobody may."""
         said, mark = self.said.get(self._process(wire), (-1, Mark()))
-        forgets = found < said and self.history.holds(OFFSETS, mark)
+        forgets = found < said and self.history.holds(log_of(self.name), mark)
         return not (self.done or forgets or self.world.may_coordinate(wire.host, self.name))
 
 
@@ -137,7 +141,7 @@ class CommittedOffsets:
         """What is wrong with an offset that was found, where `known` was committed when it was asked for."""
         if found > self.tried.get(number, -1):
             return f"phantom offset: {self.name} {number}: found {found}, which nobody committed"
-        if known is None or found >= known[0] or not history.holds(OFFSETS, known[1]):
+        if known is None or found >= known[0] or not history.holds(log_of(self.name), known[1]):
             return None
         if (number, found) not in self.open:
             return f"backward offset: {self.name} {number}: committed {known[0]}, found {found}"
@@ -236,7 +240,8 @@ class Member(Client):
         assignments = [
             {"member_id": member, "assignment": json.dumps(parts).encode()} for member, parts in given.items()
         ]
-        mark = self.history.mark(OFFSETS)
+        log = log_of(group.name)
+        mark = self.history.mark(log)
         values = {"group_id": group.name, "generation_id": generation, **self._me, "assignments": assignments}
         answer = await wire.ask(ApiKey.SYNC_GROUP, 3, values)
         if self._refused(answer["error_code"], "sync"):
@@ -246,7 +251,7 @@ class Member(Client):
         if mine != by_leader.get(self.member_id):
             text = f"{mine} in generation {generation}, its leader gave {by_leader}"
             self.world.violated(f"assignment: {self.name} got {text}")
-        newest = max((each for each, at in group.settled.items() if self.history.holds(OFFSETS, at)), default=-1)
+        newest = max((each for each, at in group.settled.items() if self.history.holds(log, at)), default=-1)
         if generation < newest and generation not in group.settled:
             self.world.violated(f"generation: {self.name} is in {generation} of {group.name}, which had {newest}")
         group.settled.setdefault(generation, mark)
@@ -283,7 +288,7 @@ class Member(Client):
             number = self.random.choice(list(self.positions))
             offset = self.positions[number] + self.random.randint(1, 3)
             group.begin(number, offset)
-            mark = self.history.mark(OFFSETS)
+            mark = self.history.mark(log_of(self.group.name))
             row = {"partition_index": number, "committed_offset": offset, "committed_metadata": None}
             values = {
                 "group_id": group.name,

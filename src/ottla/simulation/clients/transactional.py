@@ -22,7 +22,7 @@ from ottla.simulation.checks.history import History, Key
 from ottla.simulation.checks.transaction_history import TransactionHistory
 from ottla.simulation.clients.clients import RECONNECT_S, Client
 from ottla.simulation.clients.wire import RETRIABLE, Disconnected, Wire, coordinator_of, leader_of
-from ottla.simulation.world import EPOCH_MS, World
+from ottla.simulation.world import EPOCH_MS, LOG_PARTITIONS, World
 
 TIMEOUT_MS = 3000
 """Timeout of transactions."""
@@ -46,9 +46,6 @@ _ABORTABLE = frozenset({ErrorCode.invalid_txn_state, ErrorCode.transaction_abort
 
 STEADY_S = 10.0
 """So long after a change every node knows who coordinates: partitions and pauses are shorter."""
-
-LOG_PARTITIONS = 2
-"""Partitions of `__transaction_state` and `__consumer_offsets`."""
 
 
 class Refused(Exception):

@@ -14,19 +14,20 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ottla.coordinator.partitioning import partition_for
 from ottla.errors import ErrorCode
-from ottla.model import OFFSETS_TOPIC, SHARE_STATE_TOPIC
+from ottla.model import SHARE_STATE_TOPIC
 from ottla.protocol.messages import ApiKey
 from ottla.simulation.checks.history import Key
 from ottla.simulation.clients import consumer_members, share_members
 from ottla.simulation.clients.clients import Client, Consumer, Producer
 from ottla.simulation.clients.consumer_members import SESSION_MS, WORK, ConsumerGroup, ConsumerMember
 from ottla.simulation.clients.dead_letters import DeadReader
+from ottla.simulation.clients.groups import log_of
 from ottla.simulation.clients.share_members import DEAD, JOBS, Jobs, ShareMember
 from ottla.simulation.clients.wire import Disconnected, Wire
 from ottla.simulation.faults.aimed_faults import AimedNemesis
 from ottla.simulation.runs.quorum import AimedRun, Plan
+from ottla.simulation.world import LOG_PARTITIONS
 
 GROUPS = "groups"
 
@@ -36,7 +37,6 @@ WORKERS, SHARERS = "workers", "sharers"
 PARTITIONS = consumer_members.PARTITIONS
 """Partitions of both topics."""
 
-LOG_PARTITIONS = 2
 """Partitions of the coordinators' topics."""
 
 BALANCED_SECONDS_MAX = 20.0
@@ -62,8 +62,8 @@ class GroupNemesis(AimedNemesis):
     def aim(self) -> Key:
         number = self.random.randrange(LOG_PARTITIONS)
         keys = [
-            (OFFSETS_TOPIC, partition_for(WORKERS, LOG_PARTITIONS)),
-            (OFFSETS_TOPIC, partition_for(SHARERS, LOG_PARTITIONS)),
+            log_of(WORKERS),
+            log_of(SHARERS),
             (SHARE_STATE_TOPIC, number),
             (SHARE_STATE_TOPIC, number),
             (JOBS, self.random.randrange(PARTITIONS)),

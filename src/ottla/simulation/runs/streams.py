@@ -14,18 +14,16 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from ottla.coordinator.partitioning import partition_for
 from ottla.errors import ErrorCode
-from ottla.model import OFFSETS_TOPIC
 from ottla.protocol.messages import ApiKey
 from ottla.simulation.checks.history import Key
 from ottla.simulation.clients.clients import Client
 from ottla.simulation.clients.consumer_members import HEARTBEAT_MS, PARTITIONS, SESSION_MS, WORK
+from ottla.simulation.clients.groups import log_of
 from ottla.simulation.clients.streams_members import StreamsMember, topology
 from ottla.simulation.clients.wire import Disconnected, Wire
 from ottla.simulation.runs.group_protocols import (
     BALANCED_SECONDS_MAX,
-    LOG_PARTITIONS,
     WORKERS,
     GroupNemesis,
     GroupRun,
@@ -47,7 +45,7 @@ class StreamsNemesis(GroupNemesis):
     """Aims at the coordinator."""
 
     def aim(self) -> Key:
-        return OFFSETS_TOPIC, partition_for(WORKERS, LOG_PARTITIONS)
+        return log_of(WORKERS)
 
 
 class StreamsRun(GroupRun):

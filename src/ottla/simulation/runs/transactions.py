@@ -19,9 +19,11 @@ from ottla.simulation.checks.history import Key
 from ottla.simulation.checks.transaction_history import TransactionHistory
 from ottla.simulation.clients.clients import Client
 from ottla.simulation.clients.copiers import COPIERS, COPIES, LISTS, PARTITIONS, CommittedReader, Copier, Writer
-from ottla.simulation.clients.transactional import LOG_PARTITIONS, TIMEOUT_MS, Transactional
+from ottla.simulation.clients.groups import log_of
+from ottla.simulation.clients.transactional import TIMEOUT_MS, Transactional
 from ottla.simulation.faults.aimed_faults import AimedNemesis
 from ottla.simulation.runs.quorum import AimedRun, Plan
+from ottla.simulation.world import LOG_PARTITIONS
 
 TRANSACTIONS = "transactions"
 
@@ -50,7 +52,7 @@ class TransactionNemesis(AimedNemesis):
         keys = [
             (TRANSACTION_TOPIC, partition_for(owner, LOG_PARTITIONS)),
             (TRANSACTION_TOPIC, partition_for(owner, LOG_PARTITIONS)),
-            (OFFSETS_TOPIC, partition_for(COPIERS, LOG_PARTITIONS)),
+            log_of(COPIERS),
             (LISTS, self.random.randrange(PARTITIONS)),
         ]
         return self.random.choice(keys)
