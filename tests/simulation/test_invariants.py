@@ -9,11 +9,12 @@ from uuid import UUID
 import pytest
 
 from ottla.metadata.image import DIRECTORY_UNASSIGNED, PartitionRegistration
-from ottla.model import TopicPartition
+from ottla.model import OFFSETS_TOPIC, TopicPartition
 from ottla.quorum.voters import ReplicaKey, VoterSet
 from ottla.simulation.checks.history import ACKS_ALL, History
 from ottla.simulation.checks.invariants import Invariants
-from ottla.simulation.world import Violation, World
+from ottla.simulation.clients.groups import CommittedOffsets, log_of
+from ottla.simulation.world import LOG_PARTITIONS, Violation, World
 
 
 def test_a_disk_that_is_replaced_counted_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,4 +107,18 @@ def test_only_who_was_released_without_the_leaders_knowledge_need_not_have_what_
             invariants._in_sync_have(("t", 0), led, 10)
     assert leader.node is None
     monkeypatch.undo()
+    world.close()
+
+
+def test_what_a_group_committed_is_held_to_its_own_partition() -> None:
+    """Seed 17104 in ZooKeeper: it was held to partition 0, whichever partition of the offsets topic has the group."""
+    world = World(1)
+    history, group = History(world, fsynced=True), CommittedOffsets("members")
+    group.tried[1] = 54
+    known = (54, history.mark(log_of("members")))
+    (other,) = {(OFFSETS_TOPIC, number) for number in range(LOG_PARTITIONS)} - {log_of("members")}
+    world.unclean[other] += 1
+    assert "committed 54, found 51" in (group.error_of(1, 51, known, history) or "")
+    world.unclean[log_of("members")] += 1
+    assert group.error_of(1, 51, known, history) is None
     world.close()
