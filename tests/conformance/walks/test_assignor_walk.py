@@ -53,10 +53,10 @@ class Group:
             case "subscribe" if self.specs:
                 if self.is_mixed:
                     name = self.random.choice([*self.specs])
-                    self.specs[name] = self.specs[name]._replace(topics=self.subscription())
+                    self.specs[name] = reading(self.specs[name], self.subscription())
                 else:
                     self.mine = self.subscription()
-                    self.specs = {name: spec._replace(topics=self.mine) for name, spec in self.specs.items()}
+                    self.specs = {name: reading(spec, self.mine) for name, spec in self.specs.items()}
             case _:
                 self.counts[self.random.choice([*self.counts])] += self.random.randint(1, 5)
 
@@ -89,6 +89,10 @@ def read(answer: str) -> Assignment:
 
 def sizes(assignment: Assignment) -> list[int]:
     return sorted(sum(map(len, mine.values())) for mine in assignment.values())
+
+
+def reading(spec: MemberSpec, topics: frozenset[UUID]) -> MemberSpec:
+    return MemberSpec(spec.instance_id, spec.rack_id, topics, spec.assigned)
 
 
 def kept(specs: Mapping[str, MemberSpec], assignment: Assignment) -> int:
@@ -133,9 +137,7 @@ def test_assignors_give_what_kafkas_give(kafka: Lines) -> None:
                 done["identical"] += ours == theirs
             done["mixed" if group.is_mixed else "same"] += 1
             done["static"] += any(spec.instance_id for spec in group.specs.values())
-            group.specs = {
-                name: spec._replace(assigned={topic: frozenset(numbers) for topic, numbers in ours[name].items()})
-                for name, spec in group.specs.items()
-            }
+            for name, spec in group.specs.items():
+                spec.assigned = {topic: frozenset(numbers) for topic, numbers in ours[name].items()}
     assert all(done[what] >= least for what, least in LEAST.items()), done
     assert done["kept"] >= done["kept by Kafka's"]

@@ -63,11 +63,12 @@ def test_nobody_and_nothing() -> None:
             assert assign({}, {A: 3}, is_homogeneous) == {}
             assert assign({"x": spec()}, {}, is_homogeneous) == {"x": {}}
             assert assign({"x": spec(A, a={0})}, {A: 1}, is_homogeneous) == {"x": {A: {0}}}
+            assert assign({"x": spec(a={0})}, {}, is_homogeneous) == {"x": {}}
 
 
 def test_a_member_is_the_same_whoever_else_is_there() -> None:
     """The order of a frozenset of ids does not matter."""
     members = {f"m{number}": spec(A, B) for number in range(7)}
-    turned = {name: each._replace(topics=frozenset((B, A))) for name, each in members.items()}
+    turned = {name: spec(B, A) for name in members}
     for assign in ASSIGNORS.values():
         assert assign(members, {A: 9, B: 4}, True) == assign(turned, {A: 9, B: 4}, True)

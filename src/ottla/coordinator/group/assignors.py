@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Set
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 MemberId: TypeAlias = str
@@ -18,15 +18,24 @@ Assignment: TypeAlias = Mapping[MemberId, Mapping[UUID, Set[int]]]
 same as before may have the same object as in its `MemberSpec`."""
 
 
-class MemberSpec(NamedTuple):
+class MemberSpec:
     """A member, as an assignor sees it."""
 
-    instance_id: str | None
-    rack_id: str | None
-    topics: frozenset[UUID]
-    """Existing topics to which it subscribes."""
-    assigned: Mapping[UUID, frozenset[int]]
-    """Its part of the previous target assignment. No partition has two members."""
+    __slots__ = ("assigned", "instance_id", "rack_id", "topics")
+
+    def __init__(
+        self,
+        instance_id: str | None,
+        rack_id: str | None,
+        topics: frozenset[UUID],
+        assigned: Mapping[UUID, frozenset[int]],
+    ) -> None:
+        self.instance_id = instance_id
+        self.rack_id = rack_id
+        self.topics = topics
+        """Existing topics to which it subscribes."""
+        self.assigned = assigned
+        """Its part of the previous target assignment. No partition has two members."""
 
 
 Members: TypeAlias = Mapping[MemberId, MemberSpec]
@@ -78,15 +87,16 @@ def _assign_equally(members: Members, counts: Counts) -> Assignment:
     if not members:
         return {}
     topics = sorted(next(iter(members.values())).topics)
-    quota, extras = divmod(sum(counts[topic] for topic in topics), len(members))
+    quota, extras = divmod(sum(map(counts.__getitem__, topics)), len(members))
     owned = {topic: bytearray(counts[topic]) for topic in topics}
     """For each topic, which partitions a member keeps."""
+    first = owned[topics[0]] if topics else None
     assignment: dict[MemberId, Mapping[UUID, Set[int]]] = {}
     room: list[tuple[MemberId, int]] = []
     for index, (member_id, spec) in enumerate(members.items()):
         # The first members with one more than their quota keep it; the last ones have to take what is left.
         limit = quota + (extras > 0)
-        kept, left = _keep(spec, topics, limit, owned)
+        kept, left = _keep(spec, topics, limit, owned, first)
         if left and extras and len(members) - index > extras:
             left -= 1
         elif extras:
@@ -94,7 +104,7 @@ def _assign_equally(members: Members, counts: Counts) -> Assignment:
         assignment[member_id] = kept
         if left:
             room.append((member_id, left))
-    free = ((topic, number) for topic in topics for number, is_owned in enumerate(owned[topic]) if not is_owned)
+    free = _free(topics, owned)
     for member_id, left in room:
         mine = {topic: {*numbers} for topic, numbers in assignment[member_id].items()}
         _take(mine, free, left)
@@ -103,16 +113,16 @@ def _assign_equally(members: Members, counts: Counts) -> Assignment:
 
 
 def _keep(
-    spec: MemberSpec, topics: list[UUID], limit: int, owned: Mapping[UUID, bytearray]
+    spec: MemberSpec, topics: list[UUID], limit: int, owned: Mapping[UUID, bytearray], first: bytearray | None
 ) -> tuple[Mapping[UUID, Set[int]], int]:
-    """The partitions that a member keeps, and how many more it may get."""
-    if len(spec.assigned) == 1:  # most keep all that they have, of one topic: as little as possible for each of them
-        [(topic, numbers)] = spec.assigned.items()
-        flags = owned.get(topic)
-        if flags is not None and len(numbers) <= limit:
-            for number in numbers:
-                flags[number] = True
-            return spec.assigned, limit - len(numbers)
+    """The partitions that a member keeps, and how many more it may get. `first` is of the first of `topics`."""
+    if topics and len(spec.assigned) == 1:  # most keep all that they have, of one topic: as little as possible for each
+        for topic, numbers in spec.assigned.items():
+            flags = first if topic is topics[0] else owned.get(topic)  # the hash of a UUID is a function of Python's
+            if flags is not None and len(numbers) <= limit:
+                for number in numbers:
+                    flags[number] = True
+                return spec.assigned, limit - len(numbers)
     kept: dict[UUID, set[int]] = {}
     for topic in topics if len(spec.assigned) > len(topics) else sorted(spec.assigned):
         if limit and topic in owned and (had := spec.assigned.get(topic)):
@@ -122,6 +132,10 @@ def _keep(
             kept[topic] = mine
             limit -= len(mine)
     return kept, limit
+
+
+def _free(topics: list[UUID], owned: Mapping[UUID, bytearray]) -> Iterator[tuple[UUID, int]]:
+    return ((topic, number) for topic in topics for number, is_owned in enumerate(owned[topic]) if not is_owned)
 
 
 def _take(mine: dict[UUID, set[int]], free: Iterator[tuple[UUID, int]], count: int) -> None:

@@ -7,9 +7,9 @@ from collections import Counter
 from typing import NamedTuple
 from uuid import UUID
 
-from ottla.coordinator.group.assignors import ASSIGNORS, MemberSpec
+from ottla.coordinator.group.assignors import ASSIGNORS, Assignment, MemberSpec
 from ottla.coordinator.group.consumer.group import MEMBER_TARGET, TARGET, ConsumerGroup, Subscriptions, target_value
-from ottla.coordinator.group.consumer.member import ConsumerMember, Partitions
+from ottla.coordinator.group.consumer.member import NOTHING, ConsumerMember, Partitions
 from ottla.coordinator.group.kind import ASSIGNED
 from ottla.coordinator.group.modern_group import put
 from ottla.coordinator.group.state import GroupState, assignment_is_due
@@ -39,11 +39,7 @@ def update(
         return Target(group.assignment_epoch, _last(group, new))
     before = group.static_members.get(new.instance_id or "", new.member_id)
     reads = _Subscribed(state.image, group)
-    specs = {
-        member_id: MemberSpec(member.instance_id, member.rack_id, reads.of(member), group.target(member_id))
-        for member_id, member in group.members.items()
-        if member_id != before
-    }
+    specs = _specs(group, reads, before)
     specs[new.member_id] = MemberSpec(new.instance_id, new.rack_id, reads.of(new), group.target(before))
     subscriptions = group.subscriptions_after(old, new)
     is_homogeneous = _is_homogeneous(group.patterns_after(old, new), subscriptions, len(specs))
@@ -51,18 +47,35 @@ def update(
     assigned = ASSIGNORS[name if name in ASSIGNORS else state.config.consumer_assignors[0]](
         specs, reads.counts, is_homogeneous
     )
-    for member_id, mine in assigned.items():
-        last = group.targets.get(member_id)
-        if last is mine:
-            continue
-        partitions = {topic_id: frozenset(found) for topic_id, found in mine.items() if found}
-        if last != partitions:
+    for member_id in _changed(assigned, group.targets):
+        partitions = {topic_id: frozenset(found) for topic_id, found in assigned[member_id].items() if found}
+        if group.targets.get(member_id) != partitions:
             records.append(put(group.key(MEMBER_TARGET, member_id), target_value(partitions)))
     written = ConsumerGroupTargetAssignmentMetadataValue(epoch, state.now.wall_ms)
     records.append(put(group.key(TARGET), written))
     state.observe(ASSIGNED, group, f"for epoch {epoch}")
     found = assigned.get(new.member_id, {})
     return Target(epoch, {topic_id: frozenset(numbers) for topic_id, numbers in found.items() if numbers})
+
+
+def _specs(group: ConsumerGroup, reads: _Subscribed, before: str) -> dict[str, MemberSpec]:
+    """What the assignor sees of all members but `before`. As a rule all read the same topics by name."""
+    specs: dict[str, MemberSpec] = {}
+    targets = group.targets
+    names: frozenset[str] | None = None
+    topics: frozenset[UUID] = frozenset()
+    for member_id, member in group.members.items():
+        if member_id != before:
+            if member.pattern or member.topics != names:
+                topics = reads.of(member)
+                names = None if member.pattern else member.topics
+            specs[member_id] = MemberSpec(member.instance_id, member.rack_id, topics, targets.get(member_id, NOTHING))
+    return specs
+
+
+def _changed(assigned: Assignment, targets: dict[str, Partitions]) -> list[str]:
+    """Members whose target is not the same object as before."""
+    return [member_id for member_id, mine in assigned.items() if targets.get(member_id) is not mine]
 
 
 def may_compute(state: GroupState, group: ConsumerGroup) -> bool:
