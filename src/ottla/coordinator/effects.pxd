@@ -8,6 +8,7 @@ cdef class Now:
 
 cdef class Write:
     cdef public object committed
+    cdef public list encoded
     cdef public object failed
     cdef public object marker
     cdef public object records

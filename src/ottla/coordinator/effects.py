@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.errors import ErrorCode
@@ -78,11 +78,15 @@ function that undoes what a new coordinator would not know (`group/committed.py`
 the decision, once those after it are undone, and changes neither timers nor classic groups."""
 
 
+Encoded: TypeAlias = list[tuple[bytes, bytes | None]]
+"""Keys and values of records."""
+
+
 class Write:
     """Append `records` as one batch; none at all: wait for what was appended before. At most one of `committed` and
     `failed` is called, once."""
 
-    __slots__ = ("committed", "failed", "marker", "records", "reversals", "transaction", "undo")
+    __slots__ = ("committed", "encoded", "failed", "marker", "records", "reversals", "transaction", "undo")
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class Write:
         marker: Marker | None = None,
         undo: Callable[[], None] | None = None,
         reversals: Sequence[Reversal] = (),
+        encoded: Encoded | None = None,
     ) -> None:
         self.records = records
         """Records of the coordinator's kind."""
@@ -106,6 +111,8 @@ class Write:
         see them; a list of effects has one of these at most, and nothing before it."""
         self.reversals = reversals
         """For readers of the state as it is committed, which the records are not while they count already."""
+        self.encoded = encoded
+        """Keys and values of the records, where they are known."""
 
 
 class Reply:

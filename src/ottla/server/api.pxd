@@ -1,4 +1,16 @@
 # C types for `api.py`; see there.
+cimport cython
+
+
+cdef class Slot:
+    cdef public double began_s
+    cdef public object call
+    cdef public object deferred
+    cdef public bint ready
+    cdef public object response
+    cdef public object task
+
+    cpdef complete(self, result)
 
 
 cdef class Deferred:
@@ -7,7 +19,9 @@ cdef class Deferred:
     cdef public object on_cancel
     cdef public object on_complete
     cdef public object result
+    cdef public Slot slot
 
+    @cython.locals(slot=Slot)
     cpdef complete(self, result)
 
 
@@ -24,6 +38,7 @@ cdef class RequestContext:
     cdef public object principal
     cdef public object session
 
+    @cython.locals(other=RequestContext)
     cpdef RequestContext of_another(self, correlation_id)
     cpdef count_error(self, error, times=*)
 
@@ -57,12 +72,3 @@ cdef class Call:
     cdef public Api api
     cdef public object context
     cdef public object request
-
-
-cdef class Slot:
-    cdef public double began_s
-    cdef public object call
-    cdef public object deferred
-    cdef public bint ready
-    cdef public object response
-    cdef public object task

@@ -71,16 +71,19 @@ Response: TypeAlias = Mapping[str, Any] | EncodedResponse | bytes | None
 class Deferred:
     """A response that comes later, without a task: `complete` may be called once, from the event loop.
 
-    The connection sets `on_complete`, and calls `cancel` when it is lost before the response came.
+    The connection sets `slot`, and calls `cancel` when it is lost before the response came.
     """
 
-    __slots__ = ("cancelled", "done", "on_cancel", "on_complete", "result")
+    __slots__ = ("cancelled", "done", "on_cancel", "on_complete", "result", "slot")
 
     def __init__(self, on_cancel: Callable[[], None] | None = None) -> None:
         self.done = False
         self.cancelled = False
         self.result: Response | BaseException = None
+        self.slot: Slot | None = None
+        """What gets the response: a function for each request, `on_complete`, would take longer."""
         self.on_complete: Callable[[Response | BaseException], None] | None = None
+        """Gets it where there is no slot."""
         self.on_cancel = on_cancel
 
     def complete(self, result: Response | BaseException) -> None:
@@ -88,16 +91,19 @@ class Deferred:
             return
         self.done = True
         self.result = result
-        on_complete = self.on_complete
-        self.on_complete = self.on_cancel = None  # they refer to who refers to this: a cycle, with the answer in it
-        if on_complete is not None:
+        slot, on_complete = self.slot, self.on_complete
+        # They refer to who refers to this: a cycle, with the answer in it.
+        self.slot = self.on_complete = self.on_cancel = None
+        if slot is not None:
+            slot.complete(result)
+        elif on_complete is not None:
             on_complete(result)
 
     def cancel(self) -> None:
         if not self.done and not self.cancelled:
             self.cancelled = True
             on_cancel = self.on_cancel
-            self.on_complete = self.on_cancel = None
+            self.slot = self.on_complete = self.on_cancel = None
             if on_cancel is not None:
                 on_cancel()
 
@@ -238,17 +244,19 @@ class RequestContext:
 
     def of_another(self, correlation_id: int) -> RequestContext:
         """The context of another request like this one on the same connection."""
-        return RequestContext(
-            self.node,
-            self.api_key,
-            self.api_version,
-            correlation_id,
-            self.client_id,
-            self.client_host,
-            self.listener_name,
-            self.principal,
-            self.session,
-        )
+        other = RequestContext.__new__(RequestContext)  # a call of `__init__` would go through Python
+        other.node = self.node
+        other.api_key = self.api_key
+        other.api_version = self.api_version
+        other.correlation_id = correlation_id
+        other.client_id = self.client_id
+        other.client_host = self.client_host
+        other.listener_name = self.listener_name
+        other.principal = self.principal
+        other.session = self.session
+        other.body_offset = 0
+        other.in_steps = False
+        return other
 
     def count_error(self, error: int, times: int = 1) -> None:
         """Count errors of an answer that is encoded already; those in others are found when they are encoded."""
@@ -325,6 +333,10 @@ class Slot:
         self.response: Response = None
         self.deferred: Deferred | None = None
         self.task: asyncio.Task[None] | None = None
+
+    def complete(self, result: Response | BaseException) -> None:
+        """Its `deferred` has the response."""
+        raise NotImplementedError
 
 
 class Shortcut(Protocol):

@@ -4,7 +4,7 @@ cimport cython
 from ottla.clock cimport wall_ms
 from ottla.coordinator.effects cimport Now, Reply, Write
 from ottla.drivers.coordinators.coordinator_answers cimport Answers
-from ottla.drivers.coordinators.coordinator_shard cimport Pending, Shard
+from ottla.drivers.coordinators.coordinator_shard cimport Batch, Pending, Shard, bytes_of
 
 
 cdef class CoordinatorClock:
@@ -26,6 +26,8 @@ cdef class Effects:
     cpdef work(self, Shard shard)
     @cython.locals(answered=cython.Py_ssize_t, index=cython.Py_ssize_t, write=Write)
     cpdef _run(self, Shard shard, effects)
+    @cython.locals(encoded=list, size=cython.Py_ssize_t, batch=Batch)
+    cpdef _collect(self, Shard shard, Write write, rest)
     cpdef bint _write(self, Shard shard, Write write, rest, encoded=*)
     @cython.locals(write=Write)
     cpdef _committed(self, Shard shard, Pending pending)

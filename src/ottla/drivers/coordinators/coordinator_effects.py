@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ottla.clock import Clock, SystemClock, wall_ms
-from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Now, Reply, Write
+from ottla.coordinator.effects import OUTSIDE, WRITE_ERRORS, Encoded, Now, Reply, Write
 from ottla.drivers.coordinators.coordinator_answers import ANSWERS_PER_TURN, Answers, Failure
-from ottla.drivers.coordinators.coordinator_shard import RECORD_BYTES, Batch, Encoded, Pending, Shard, ShardKind
+from ottla.drivers.coordinators.coordinator_shard import Batch, Pending, Shard, ShardKind, bytes_of
 from ottla.errors import ErrorCode, KafkaError
 from ottla.logs import fields
 from ottla.model import NO_PRODUCER_ID, LeaderEpoch, Offset
@@ -100,12 +100,11 @@ class Effects:
     def _collect(self, shard: Shard, write: Write, rest: Sequence[Any]) -> None:
         """Put off a write whose records count already: those of one turn of the loop become one batch."""
         assert self._kind.collect is not None
-        encode, encoded, size = self._kind.encode, [], 0
         try:
-            for record in write.records:
-                key, value = pair = encode(record)
-                encoded.append(pair)
-                size += len(key) + len(value or b"") + RECORD_BYTES
+            encoded = write.encoded
+            if encoded is None:
+                encoded = [*map(self._kind.encode, write.records)]
+            size = bytes_of(encoded)
         except Exception as error:
             self._refuse(shard, write, rest, error)
             return

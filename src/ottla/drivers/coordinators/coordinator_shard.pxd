@@ -1,4 +1,19 @@
 # C types for `coordinator_shard.py`; see there.
+cimport cython
+
+
+cdef class Batch:
+    cdef public list encoded
+    cdef public list rest
+    cdef public Py_ssize_t size
+    cdef public list writes
+
+    cpdef bint has_room(self, list encoded, Py_ssize_t size, Py_ssize_t bytes_max)
+    cpdef add(self, write, list encoded, Py_ssize_t size, rest)
+
+
+@cython.locals(size=cython.Py_ssize_t, pair=tuple, key=bytes, value=bytes)
+cpdef Py_ssize_t bytes_of(list encoded) except -1
 
 
 cdef class Pending:
@@ -10,7 +25,7 @@ cdef class Pending:
 
 
 cdef class Shard:
-    cdef public object collected
+    cdef public Batch collected
     cdef public object core
     cdef public object damage
     cdef public object error

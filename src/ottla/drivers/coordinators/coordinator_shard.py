@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from ottla.coordinator.effects import Write
+from ottla.coordinator.effects import Encoded, Write
 from ottla.drivers.coordinators.coordinator_load import Decode
 from ottla.errors import ErrorCode
 from ottla.model import Millis, Offset
@@ -38,10 +38,6 @@ class Pending:
         self.timer: asyncio.Handle | None = None
 
 
-Encoded = list[tuple[bytes, bytes | None]]
-"""Keys and values of records."""
-
-
 class Batch:
     """Writes whose records count already and are not in the log yet (Kafka's coordinator lingers, too)."""
 
@@ -65,6 +61,16 @@ class Batch:
         self.encoded += encoded
         self.size += size
         self.rest += rest
+
+
+def bytes_of(encoded: Encoded) -> int:
+    """Bytes of records at most."""
+    size = 0
+    for key, value in encoded:
+        size += len(key) + RECORD_BYTES
+        if value is not None:
+            size += len(value)
+    return size
 
 
 class Shard:

@@ -25,6 +25,15 @@ cdef long long TURN_BYTES_MAX
 cdef long long _int32(bytearray data, Py_ssize_t at) except? -1
 
 
+cdef class CompiledConnection
+
+
+cdef class _Suspended(Slot):
+    cdef public CompiledConnection _connection
+
+    cpdef complete(self, result)
+
+
 cdef class CompiledConnection:
     cdef public Py_ssize_t _end
     cdef public bint _ended

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ottla.clock import elapsed_s
@@ -49,6 +48,23 @@ if TYPE_CHECKING:
 def _int32(data: bytearray, at: int) -> int:
     value = data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
     return value if value < 1 << 31 else value - (1 << 32)
+
+
+class _Suspended(Slot):
+    """The place of a response that comes later."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, call: Call, began_s: float, connection: CompiledConnection) -> None:
+        # Written out: a call of the base's would go through Python.
+        self.call = call
+        self.began_s = began_s
+        self.ready = False
+        self.response = self.deferred = self.task = None
+        self._connection = connection
+
+    def complete(self, result: Response | BaseException) -> None:
+        self._connection._completed(self, result)
 
 
 class CompiledConnection:
@@ -322,7 +338,7 @@ class CompiledConnection:
             else:
                 slot = self._suspend(call)
                 slot.deferred = deferred
-                deferred.on_complete = partial(self._completed, slot)
+                deferred.slot = slot
                 return
         elif isinstance(outcome, InOrder | Awaitable):
             slot = self._suspend(call)
@@ -341,7 +357,7 @@ class CompiledConnection:
         self._pending.append(slot)
 
     def _suspend(self, call: Call) -> Slot:
-        slot = Slot(call, self._listener.began_s)
+        slot = _Suspended(call, self._listener.began_s, self)
         self._pending.append(slot)
         if not call.api.pipelined:
             self._waiting = slot
@@ -366,7 +382,7 @@ class CompiledConnection:
             if self.closed:
                 result.cancel()
             slot.deferred = result
-            result.on_complete = partial(self._completed, slot)
+            result.slot = slot
             return
         self._completed(slot, result.result if isinstance(result, Deferred) else result)
 

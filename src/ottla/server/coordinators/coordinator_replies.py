@@ -64,7 +64,7 @@ class EncodedReply(Deferred):
     def __init__(self, context: RequestContext, encode: Encode) -> None:
         # Written out: a call of the base's would go through Python.
         self.done = self.cancelled = False
-        self.result = self.on_complete = self.on_cancel = None
+        self.result = self.slot = self.on_complete = self.on_cancel = None
         self._context = context
         self._encode = encode
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ottla.errors import ErrorCode
+from ottla.metadata.features import GROUP_VERSION
 from ottla.protocol.messages import ApiKey
 from ottla.server.coordinators.known_requests import KNOWN_MAX
 from ottla.server.handlers.groups import consumer_group_heartbeat
@@ -89,6 +90,23 @@ def test_errors_are_the_handlers(tmp_path: Path, taken: list[bool]) -> None:
         for shard in shards.values():
             shard.error = None
         assert await ask(client, values) == good[0] == good[1]
+        assert taken == [True, True, False, True]
+
+    play(tmp_path, scene)
+
+
+def test_groups_that_are_switched_off_are_refused(tmp_path: Path, taken: list[bool]) -> None:
+    """A connection that has sent heartbeats before notices, too."""
+
+    async def scene(node: Node, client: Client) -> None:
+        values = {**NOTHING_NEW, "member_epoch": (await ask(client, JOINS))["member_epoch"]}
+        assert [(await ask(client, values))["error_code"] for _ in range(2)] == [0, 0]
+        publisher = node.metadata.publisher
+        before = publisher.image
+        publisher.image = replace(before, features={**before.features, GROUP_VERSION: 0})
+        assert (await ask(client, values))["error_code"] == ErrorCode.unsupported_version
+        publisher.image = before
+        assert (await ask(client, values))["error_code"] == 0
         assert taken == [True, True, False, True]
 
     play(tmp_path, scene)

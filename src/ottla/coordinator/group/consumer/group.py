@@ -54,8 +54,11 @@ class Kept(NamedTuple):
     topics: frozenset[str]
     images: int
     """Number of the image that the topics were looked up in."""
+    key: ModernKey
+    """Key of the record of its current assignment."""
+    encoded_key: bytes
     record_end: bytes
-    """What follows the state in the record of its current assignment."""
+    """What follows the state in that record."""
 
 
 class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
@@ -235,13 +238,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
         """`set_member` where `new` differs from `old` in its epochs only."""
         self.members[new.member_id] = new
         self._state = None
-        before, epoch = old.epoch, new.epoch
-        for topic_id, partitions in new.assigned.items():
-            owned = self.partition_epochs.setdefault(topic_id, {})
-            for partition in partitions:
-                since = owned.get(partition)
-                if since is None or since < epoch or since == before:
-                    owned[partition] = epoch
+        _renew(self.partition_epochs, new.assigned, old.epoch, new.epoch)
 
     def set_resolved(self, pattern: str, resolved: ResolvedPattern | None) -> None:
         old = self.resolved.pop(pattern, None)
@@ -276,6 +273,25 @@ class ConsumerGroup(ModernGroup[ConsumerMember, Partitions]):
                         del owned[partition]
                 if not owned:
                     del self.partition_epochs[topic_id]
+
+
+def _of_topic(owned: dict[UUID, dict[int, int]], topic_id: UUID) -> dict[int, int]:
+    """The epochs of the partitions of a topic, mostly the only one. (The hash of a UUID is a function of Python's.)"""
+    if len(owned) == 1:
+        for only, of_topic in owned.items():
+            if only is topic_id:
+                return of_topic
+    return owned.setdefault(topic_id, {})
+
+
+def _renew(owned: dict[UUID, dict[int, int]], assigned: Epochs, before: int, epoch: int) -> None:
+    """The partitions of a member are those of its new epoch now, but what another has taken since `before`."""
+    for topic_id, partitions in assigned.items():
+        of_topic = _of_topic(owned, topic_id)
+        for partition in partitions:
+            since = of_topic.get(partition)
+            if since is None or since < epoch or since == before:
+                of_topic[partition] = epoch
 
 
 def target_value(partitions: Partitions) -> ConsumerGroupTargetAssignmentMemberValue:

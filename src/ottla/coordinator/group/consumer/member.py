@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from ottla.model import Millis
@@ -86,7 +86,7 @@ class ConsumerMember(NamedTuple):
     def in_epoch(self, epoch: int) -> ConsumerMember:
         """The member with the next epoch and nothing else. A rebalance makes one for each: `ConsumerMember()` is a
         function of Python's, and `_replace` takes longer still."""
-        return tuple.__new__(ConsumerMember, (self.member_id, epoch, self.epoch, *self[3:]))
+        return _in_epoch(self[:], epoch)
 
     def moved(self, state: MemberState, epoch: int, assigned: Epochs, revoking: Epochs) -> ConsumerMember:
         """The member after a step towards its target. As fast as `in_epoch`."""
@@ -137,6 +137,11 @@ class ConsumerMember(NamedTuple):
             assigned=_from_record(value.assigned_partitions, value.member_epoch),
             revoking=_from_record(value.partitions_pending_revocation, value.member_epoch),
         )
+
+
+def _in_epoch(row: tuple[Any, ...], epoch: int) -> ConsumerMember:
+    head = row[0], epoch, row[1]
+    return tuple.__new__(ConsumerMember, head + row[3:])
 
 
 def with_epoch(partitions: Partitions, epoch: int) -> Epochs:

@@ -6,8 +6,10 @@ from ottla.coordinator.group.consumer.timers cimport cancel_rebalance, start_reb
 from ottla.coordinator.group.state cimport GroupState
 
 
-@cython.locals(records=list, answer=dict)
+@cython.locals(records=list, answer=dict, encoded=list)
 cpdef plain_heartbeat(GroupState state, heard, bint is_settled, waiter)
-cpdef _heard(GroupState state, heard)
-cpdef _kept(GroupState state, group, member)
-cpdef _written(GroupState state, group, old, member, value)
+@cython.locals(members=dict)
+cdef tuple _heard(GroupState state, heard)
+@cython.locals(all_kept=dict, targets=dict)
+cdef _kept(GroupState state, group, member)
+cdef tuple _written(GroupState state, group, old, member, key, value)

@@ -1,6 +1,8 @@
 # C types for `consumer_group_heartbeat.py`; see there.
 
-from ottla.server.api cimport Api, Deferred, RequestContext
+cimport cython
+
+from ottla.server.api cimport Api, Call, Deferred, RequestContext
 from ottla.server.coordinators.known_requests cimport Known, KnownRequests
 
 
@@ -9,6 +11,7 @@ cdef class _Beat(Known):
     cdef public object correlation_id
     cdef public object heard
 
+    @cython.locals(head=bytes, start=bytes, end=bytes)
     cpdef bytes frame(self, correlation_id, epoch, interval_ms)
 
 
@@ -22,4 +25,8 @@ cdef class _BeatReply(Deferred):
 cdef class _Beats:
     cdef public Api _api
     cdef public RequestContext _context
+    cdef public object _enabled_by
     cdef public KnownRequests known
+
+    @cython.locals(beat=_Beat)
+    cdef _answer(self, frame, correlation_id)

@@ -50,10 +50,12 @@ _EPOCH_BYTES: Final = 4
 _NOTHING_NEW: Final = (b"\0\xff\xff\xff\xff\0\0\0\0", b"\0\xff\xff\xff\xff\0\0\0\0\0")
 """How a heartbeat ends that says no more than who sends it, by version: rack, rebalance timeout, topics, pattern (from
 version 1 on), assignor and partitions, which are all left out; no tagged fields."""
-_START = struct.Struct(">ii")
-"""Length and correlation id of an answer."""
-_EPOCH_AND_REST = struct.Struct(">iibB")
-"""How an answer without an assignment ends: epoch, interval, null, no tagged fields."""
+_pack_start = struct.Struct(">ii").pack
+"""Encodes length and correlation id of an answer."""
+_END = struct.Struct(">iibB")
+_END_BYTES: Final = _END.size
+_pack_end = _END.pack
+"""Encodes how an answer without an assignment ends: epoch, interval, null, no tagged fields."""
 
 
 def on_error(
@@ -89,8 +91,9 @@ class _Beat(Known):
 
     def frame(self, correlation_id: int, epoch: int, interval_ms: Millis) -> bytes:
         head = self.answer
-        start = _START.pack(len(head) + _EPOCH_AND_REST.size + 4, correlation_id)
-        return b"".join((start, head, _EPOCH_AND_REST.pack(epoch, interval_ms, -1, 0)))
+        start: bytes = _pack_start(len(head) + _END_BYTES + 4, correlation_id)
+        end: bytes = _pack_end(epoch, interval_ms, -1, 0)
+        return start + head + end
 
 
 class _BeatReply(Deferred):
@@ -99,7 +102,9 @@ class _BeatReply(Deferred):
     __slots__ = ("_beat", "_correlation_id")
 
     def __init__(self, beat: _Beat) -> None:
-        Deferred.__init__(self)
+        # Written out: a call of the base's would go through Python.
+        self.done = self.cancelled = False
+        self.result = self.slot = self.on_complete = self.on_cancel = None
         self._beat = beat
         self._correlation_id = beat.correlation_id
 
@@ -120,26 +125,34 @@ class _BeatReply(Deferred):
 class _Beats:
     """The shortcut of one connection and version."""
 
-    __slots__ = ("_api", "_context", "known")
+    __slots__ = ("_api", "_context", "_enabled_by", "known")
 
     def __init__(self, context: RequestContext, api: Api) -> None:
         self._context = context
         self._api = api
+        self._enabled_by: Mapping[str, int] | None = None
+        """The cluster's features with which such groups were found to be enabled; the node's setting cannot change."""
         self.known = KnownRequests()
 
     def __call__(self, frame: memoryview, correlation_id: int) -> bytes | tuple[Call, Deferred] | None:
+        return self._answer(frame, correlation_id)
+
+    def _answer(self, frame: memoryview, correlation_id: int) -> bytes | tuple[Call, Deferred] | None:
         beat: _Beat | None = self.known.find(frame)
         if beat is None:
             return None
-        heard, epoch = beat.heard, beat.number
+        heard, epoch, node = beat.heard, beat.number, self._context.node
         if epoch <= 0:
             return None
         if epoch != heard.member_epoch:
             heard = beat.heard = tuple.__new__(PlainHeartbeat, (*heard[:3], epoch, *heard[4:]))  # as `_replace`, faster
         try:
-            check_enabled(self._context, "consumer")
+            features = node.image.features
+            if features is not self._enabled_by:
+                check_enabled(self._context, "consumer")
+                self._enabled_by = features
             beat.correlation_id = correlation_id
-            found = self._context.node.groups.plain_heartbeat(heard, beat.waiter)
+            found = node.groups.plain_heartbeat(heard, beat.waiter)
         except KafkaError:
             return None  # said by the handler, which asks again
         if found is None:
@@ -161,7 +174,7 @@ class _Beats:
         }
         header = response_header(ApiKey.CONSUMER_GROUP_HEARTBEAT, version, 0)
         answer = encode_consumer_heartbeat(version, response, header[4:])
-        self.known.learn(frame, _Beat(place, context, heard, answer[: -_EPOCH_AND_REST.size]))
+        self.known.learn(frame, _Beat(place, context, heard, answer[:-_END_BYTES]))
 
 
 def learn(context: RequestContext, request: ConsumerGroupHeartbeatRequest, frame: memoryview) -> None:
