@@ -11,7 +11,7 @@ cdef class CoordinatorClock:
     cdef public object _clock
     cdef public object _loop_s
 
-    @cython.locals(seconds=cython.double, timer_ms=cython.longlong)
+    @cython.locals(seconds=cython.double, now=Now)
     cpdef Now now(self)
 
 

@@ -39,8 +39,10 @@ class CoordinatorClock:
         if self._loop_s is None:
             self._loop_s = asyncio.get_running_loop().time
         seconds = self._loop_s()
-        timer_ms = int(seconds * 1000)
-        return Now(timer_ms, wall_ms() if self._clock is None else self._clock.now_ms())
+        now = Now.__new__(Now)  # a call of `__init__` would go through Python
+        now.timer_ms = int(seconds * 1000)
+        now.wall_ms = wall_ms() if self._clock is None else self._clock.now_ms()
+        return now
 
 
 class Effects:
