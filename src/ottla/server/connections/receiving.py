@@ -48,14 +48,15 @@ TURN_BYTES_MAX = 262_144
 """Bytes received from one connection without a look at the others: a fraction of a millisecond of work."""
 
 TURN_COST_MAX = 64
-"""What is answered to one connection before the others have their turn, of one that sent several requests: 64 KB of
+"""What is answered to one connection before the others have their turn, of one that sent several requests: 16 KB of
 records. Small answers cost less than a turn. Kafka's network threads take one request of each connection in turn."""
 
 REQUEST_COST = 16
 """A small request with its answer, in the units of `drivers/cooperative.py`."""
 
-BYTES_COST_SHIFT = 10
-"""A kilobyte that is received or checked costs one unit."""
+BYTES_COST_SHIFT = 8
+"""A kilobyte that is received, checked and written into the page cache costs four units, a quarter of a small request:
+so few large batches are one slice, and who asks for little beside them waits for few."""
 
 PENDING_MAX = 100
 """Requests of one connection begun and not answered."""
