@@ -11,7 +11,7 @@ import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ottla import logs, memory
 from ottla.clock import SystemClock
@@ -19,6 +19,8 @@ from ottla.errors import ErrorCode, KafkaError, OttlaError
 from ottla.filesystem import OsFileSystem
 from ottla.metadata import features
 from ottla.network import SystemNetwork
+from ottla.protocol.messages import ApiKey
+from ottla.server.api import OF_BROKERS, ApiSet
 from ottla.server.node import Node
 
 if TYPE_CHECKING:
@@ -37,6 +39,20 @@ YOUNG_COLLECTIONS_MAX = 1
 """No client is served while the collector examines young objects: at most three times YOUNG_OBJECTS_MAX, some 10 ms."""
 MIDDLE_COLLECTIONS_MAX = 200
 """All objects are looked at after 8 million new ones that stay, if they are then a quarter more than before."""
+
+ASKED_FIRST: Final = (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS)
+"""APIs that clients of every kind ask for. Nobody is served while a handler is imported, for some of them 10 ms."""
+LOAD_AFTER_S: Final = 0.2
+"""How long after a start they are imported: the first request of a client that awaited it is answered by then."""
+
+
+async def load_handlers(apis: ApiSet) -> None:
+    """Import the handlers that will be needed, one in a turn of the loop, so that the first client of an API does not
+    keep all others waiting."""
+    await asyncio.sleep(LOAD_AFTER_S)
+    for key in ASKED_FIRST:
+        apis.load(key)
+        await asyncio.sleep(0)
 
 
 async def announce(node: Node, _: asyncio.Event) -> None:
@@ -111,7 +127,10 @@ async def _serve(config: ServerConfig, attend: Attend, network: SystemNetwork | 
         gc.set_threshold(YOUNG_OBJECTS_MAX, YOUNG_COLLECTIONS_MAX, MIDDLE_COLLECTIONS_MAX)
         await attend(node, stop)
         tell("serving", node)
+        loading = loop.create_task(load_handlers(OF_BROKERS)) if config.is_broker else None
         await stop.wait()
+        if loading is not None:
+            loading.cancel()
     finally:
         tell("stopping", node)
         try:

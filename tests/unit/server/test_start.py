@@ -184,6 +184,35 @@ def test_a_stop_loads_nothing(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "later:", done.stderr
 
 
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_node_that_serves_loads_what_clients_ask_first(tmp_path: Path, loop: str) -> None:
+    """Before they ask: nobody is served while a handler is imported."""
+    code = """if True:
+        import asyncio, sys
+        from ottla.config.server import ServerConfig
+        from ottla.server import main
+        from ottla.server.handlers import TABLE
+
+        names = ["ottla.server.handlers." + TABLE[key].module for key in main.ASKED_FIRST]
+
+        async def attend(node, stop):
+            async def watch():
+                turns = [0]
+                while turns[-1] < len(names):
+                    await asyncio.sleep(0)
+                    turns.append(len(sys.modules.keys() & set(names)))
+                print("at once:", max(after - before for before, after in zip(turns, turns[1:])))
+                stop.set()
+
+            attend.watching = asyncio.ensure_future(watch())
+
+        settings = {"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0", "ottla.event.loop": sys.argv[2]}
+        main.run(ServerConfig.load(None, settings, {}), attend)
+    """
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path), loop], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1:] == ["at once: 1"], done.stderr
+
+
 def test_each_module_that_is_not_loaded_exists() -> None:
     """A renamed one would be loaded unseen."""
     assert not [name for name in NOT_AT_A_START if find_spec(name) is None]

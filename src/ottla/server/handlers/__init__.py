@@ -1,7 +1,8 @@
 """One file per API; its head says versions, behaviour and KIPs. This table is what ApiVersions advertises.
 
 A handler may import all layers below `server`, and `ottla.server.api`. Modules load on the first request for their API,
-so that start-up pays for none of them; `api.load` checks a module's decorator against its row here.
+so that start-up pays for none of them, or soon after it (`main.ASKED_FIRST`); `api.load` checks a module's decorator
+against its row here.
 Start at `records/list_offsets.py` for an ordinary handler, at `records/produce.py` for the hot path.
 """
 
