@@ -59,8 +59,7 @@ class ShareMetrics:
         self._acquire_seconds.pop(group_id, None)
         self.letters.pop(group_id, None)
 
-    @staticmethod
-    def _of(of: dict[str, Histogram], group_id: str, bounds: tuple[float, ...]) -> Histogram:
+    def _of(self, of: dict[str, Histogram], group_id: str, bounds: tuple[float, ...]) -> Histogram:
         found = of.get(group_id)
         if found is None:
             found = of[group_id] = Histogram(bounds)

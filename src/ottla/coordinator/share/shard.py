@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from ottla.coordinator.effects import Effect, Now, Reply, Token, Write
@@ -22,7 +21,6 @@ from ottla.coordinator.partitioning import partition_for
 from ottla.coordinator.share.combining import UNCHANGED, combine, combine_into
 from ottla.coordinator.share.config import ShareCoordinatorConfig
 from ottla.coordinator.share.requests import (
-    DeleteState,
     InitializeState,
     Prune,
     ReadState,
@@ -68,17 +66,19 @@ def _partition_of(key: SharePartitionKey, partition_count: int) -> int:
 _cached_partition_of = lru_cache(KEYS_CACHED)(_partition_of)
 
 
-@dataclass(slots=True)
 class _Entry:
-    value: ShareSnapshotValue
-    """All that is known, as a snapshot would have it, but for its batches once there was an update."""
-    leader_epoch_max: int
-    state_epoch_max: int
-    """The newest that were seen, with which older ones are fenced."""
-    updates: int = 0
-    """Since the last snapshot that there was because of their number (not of an initialization, say), as in Kafka."""
-    combined: list[StateBatch] | None = None
-    """The batches of the snapshot and of the updates since; None where there was none."""
+    __slots__ = ("combined", "leader_epoch_max", "state_epoch_max", "updates", "value")
+
+    def __init__(self, value: ShareSnapshotValue, leader_epoch: int, state_epoch: int) -> None:
+        self.value = value
+        """All that is known, as a snapshot would have it, but for its batches once there was an update."""
+        self.leader_epoch_max, self.state_epoch_max = leader_epoch, state_epoch
+        """The newest that were seen, with which older ones are fenced."""
+        self.updates = 0
+        """Since the last snapshot that there was because of their number (not of an initialization, say), as in
+        Kafka."""
+        self.combined: list[StateBatch] | None = None
+        """The batches of the snapshot and of the updates since; None where there was none."""
 
     @property
     def state_batches(self) -> Sequence[StateBatch]:
@@ -89,16 +89,30 @@ class _Entry:
         return self.value.replaced(state_batches=tuple(self.state_batches))
 
 
+class _ForgetState(NamedTuple):
+    """The topic of a share-partition was deleted."""
+
+    key: SharePartitionKey
+
+
+_Request: TypeAlias = StateRequest | _ForgetState
+
+
 class _Waiter(NamedTuple):
     """A request that nothing was decided on yet."""
 
     token: Token
-    decide: Callable[[], None]
+    request: _Request
     until_ms: Millis
     """When it has waited for long enough, on the timer clock."""
 
 
 class ShareShard:
+    __slots__ = (
+        "_effects", "_entries", "_last_deletion", "_now", "_partition_count", "_pruned", "_snapshots", "_timers",
+        "_waiting", "config",
+    )  # fmt: skip
+
     def __init__(self, config: ShareCoordinatorConfig, partition_count: Callable[[UUID], int]) -> None:
         """`partition_count` says how many partitions a topic has now; 0 for one that there is not."""
         self.config = config
@@ -218,19 +232,20 @@ class ShareShard:
 
     # Requests. A reply has the fields of the API's PartitionResult.
 
-    def ask(self, token: Token, request: StateRequest, now: Now) -> None:
+    def ask(self, token: Token, request: _Request, now: Now) -> None:
         """Decide on a request; `token` gets the reply, with the error in it."""
-        match request:
-            case InitializeState():
-                self._begin(token, request.key, now, lambda: self._initialize(token, request))
-            case ReadState():
-                self._begin(token, request.key, now, lambda: self._read(token, request))
-            case WriteState():
-                self._begin(token, request.key, now, lambda: self._change(token, request))
-            case DeleteState(key):
-                self._begin(token, key, now, lambda: self._delete(token, key))
-            case SummarizeState(key):
-                self._reply(token, self.summary(key))
+        self._now = now
+        if isinstance(request, SummarizeState):
+            self._reply(token, self.summary(request.key))
+            return
+        waiting = self._waiting.get(request.key)
+        if waiting is None:
+            self._decide(token, request)
+            return
+        until_ms = now.timer_ms + self.config.write_timeout_ms
+        if not waiting:
+            self._timers.schedule(request.key, until_ms)
+        waiting.append(_Waiter(token, request, until_ms))
 
     def summary(self, key: SharePartitionKey) -> dict[str, Any]:
         """The committed summary (ReadShareGroupStateSummary)."""
@@ -249,12 +264,22 @@ class ShareShard:
 
     def delete_topics(self, topic_ids: Collection[UUID], now: Now) -> None:
         """Topics were deleted: nobody will ask for them again."""
-        self._now = now
-        keys = [key for key in self._entries if key.topic_id in topic_ids]
-        for key in keys:
-            self._begin(None, key, now, lambda key=key: self._remove(key))  # type: ignore[misc]
+        for key in [key for key in self._entries if key.topic_id in topic_ids]:
+            self.ask(None, _ForgetState(key), now)
 
     # Decisions
+
+    def _decide(self, token: Token, request: _Request) -> None:
+        if isinstance(request, WriteState):
+            self._change(token, request)
+        elif isinstance(request, ReadState):
+            self._read(token, request)
+        elif isinstance(request, InitializeState):
+            self._initialize(token, request)
+        elif isinstance(request, _ForgetState):
+            self._remove(request.key)
+        else:
+            self._delete(token, request.key)
 
     def _initialize(self, token: Token, request: InitializeState) -> None:
         key, entry = request.key, self._entries.get(request.key)
@@ -388,17 +413,6 @@ class ShareShard:
 
     # One record at a time
 
-    def _begin(self, token: Token, key: SharePartitionKey, now: Now, decide: Callable[[], None]) -> None:
-        self._now = now
-        waiting = self._waiting.get(key)
-        if waiting is None:
-            decide()
-        else:
-            until_ms = now.timer_ms + self.config.write_timeout_ms
-            if not waiting:
-                self._timers.schedule(key, until_ms)
-            waiting.append(_Waiter(token, decide, until_ms))
-
     def _log(self, records: list[ShareRecord]) -> None:
         keys = [record.key for record in records]
         for key in keys:
@@ -418,7 +432,8 @@ class ShareShard:
     def _go_on(self, key: SharePartitionKey) -> None:
         waiting = self._waiting.pop(key)
         while waiting and key not in self._waiting:
-            waiting.popleft().decide()
+            waiter = waiting.popleft()
+            self._decide(waiter.token, waiter.request)
         if waiting:
             self._waiting[key] = waiting
         else:

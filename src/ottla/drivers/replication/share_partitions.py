@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -162,6 +162,11 @@ class LeftBackoffs:
 class SharePartitions:
     """All methods belong to the event loop's thread."""
 
+    __slots__ = (
+        "_backoffs", "_configs", "_dead_letters", "_find_offset", "_led", "_make_dead_letters", "_node", "_stopped",
+        "lost_letters", "metrics", "persister", "sessions",
+    )  # fmt: skip
+
     def __init__(
         self,
         node: ShareHost,
@@ -179,6 +184,7 @@ class SharePartitions:
         self.sessions = ShareSessions(node.config.group_share_max_share_sessions, self._session_ended)
         self._stopped = False
         self._make_dead_letters = dead_letters
+        self._dead_letters: DeadLetterWriter | None = None
         self._backoffs = LeftBackoffs()
         self.lost_letters: dict[str, LostLetters] = {}
         """Groups whose last letters this node could not write."""
@@ -193,7 +199,7 @@ class SharePartitions:
         self._stopped = True
         for led in [*self]:
             self.drop(led, ErrorCode.not_leader_or_follower)
-        if "_dead_letters" in self.__dict__:
+        if self._dead_letters is not None:
             await self._dead_letters.stop()
         await self.persister.stop()
 
@@ -457,9 +463,11 @@ class SharePartitions:
 
     # Dead letters (KIP-1191)
 
-    @cached_property
-    def _dead_letters(self) -> DeadLetterWriter:
-        return self._make_dead_letters(self.metrics, self.lost_letters)
+    def dead_letters(self) -> DeadLetterWriter:
+        """Made at the first letter: few groups have any."""
+        if self._dead_letters is None:
+            self._dead_letters = self._make_dead_letters(self.metrics, self.lost_letters)
+        return self._dead_letters
 
     def _bury(self, led: LedSharePartition) -> None:
         """Have the letters of records written that have died."""
@@ -470,7 +478,7 @@ class SharePartitions:
         for each in dead:
             led.unwritten += 1
             done = partial(self._buried, led, each)
-            self._dead_letters.write(Letters(led.key.group_id, led.partition, each, done))
+            self.dead_letters().write(Letters(led.key.group_id, led.partition, each, done))
 
     def _buried(self, led: LedSharePartition, dead: DeadRecords) -> None:
         """The letters are written, or cannot be: the records are archived."""

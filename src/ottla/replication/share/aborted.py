@@ -10,17 +10,31 @@ from typing import NamedTuple
 from ottla.model import NO_PRODUCER_ID, Offset, ProducerId
 
 
-class ReadBatch(NamedTuple):
+class ReadBatch:
     """The header of a batch that was read from the log."""
 
-    base_offset: Offset
-    last_offset: Offset
-    producer_id: ProducerId = NO_PRODUCER_ID
-    is_transactional: bool = False
-    is_abort_marker: bool = False
-    position: int = 0
-    """Where it lies in what was read."""
-    size: int = 0
+    __slots__ = (
+        "base_offset", "is_abort_marker", "is_transactional", "last_offset", "position", "producer_id", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        base_offset: Offset,
+        last_offset: Offset,
+        producer_id: ProducerId = NO_PRODUCER_ID,
+        is_transactional: bool = False,
+        is_abort_marker: bool = False,
+        position: int = 0,
+        size: int = 0,
+    ) -> None:
+        self.base_offset = base_offset
+        self.last_offset = last_offset
+        self.producer_id = producer_id
+        self.is_transactional = is_transactional
+        self.is_abort_marker = is_abort_marker
+        self.position = position
+        """Where it lies in what was read."""
+        self.size = size
 
 
 class OffsetRange(NamedTuple):

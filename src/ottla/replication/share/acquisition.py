@@ -7,7 +7,6 @@ number of records that it wants (`records_max`), which whole batches of the log 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from ottla.model import Millis, Offset
 from ottla.protocol.internal.share_records import DeliveryState
@@ -22,19 +21,24 @@ Offsets without a record among them are gaps that it acknowledges as such. A pla
 a named one by a call of a slot in Python, at a hundred times the cost."""
 
 
-class Wanted(NamedTuple):
+class Wanted:
     """The fetching member, and how much it wants."""
 
-    member: str
-    records_max: int
-    batch_size: int
-    """About how many records a batch should have that is acknowledged as one (ShareFetch's BatchSize)."""
-    strict: bool = False
-    """Whether `records_max` is a limit (ShareAcquireMode record_limit, KIP-1206), not a size to be about."""
+    __slots__ = ("batch_size", "member", "records_max", "strict")
+
+    def __init__(self, member: str, records_max: int, batch_size: int, strict: bool = False) -> None:
+        self.member = member
+        self.records_max = records_max
+        self.batch_size = batch_size
+        """About how many records a batch should have that is acknowledged as one (ShareFetch's BatchSize)."""
+        self.strict = strict
+        """Whether `records_max` is a limit (ShareAcquireMode record_limit, KIP-1206), not a size to be about."""
 
 
 class Acquisition:
     """One fetch from one share-partition."""
+
+    __slots__ = ("_batches", "_config", "_deadline_ms", "_left", "_until", "_wanted", "_window", "acquired")
 
     def __init__(
         self, window: Window, config: ShareConfig, wanted: Wanted, batches: Sequence[ReadBatch], deadline_ms: Millis
@@ -53,7 +57,9 @@ class Acquisition:
 
     def run(self, fetch_offset: Offset) -> None:
         """Acquire what may be of the batches, which were read from `fetch_offset` on."""
-        window, first, last = self._window, self._batches[0].base_offset, self._batches[-1].last_offset
+        window = self._window
+        first_batch, last_batch = self._batches[0], self._batches[-1]
+        first, last = first_batch.base_offset, last_batch.last_offset
         if last < window.start_offset or not self._measure(fetch_offset, last):
             return
         self._archive_compacted(fetch_offset, first)
@@ -167,7 +173,10 @@ class Acquisition:
             until = self._end_of_batch(first + left - 1)
             if window.gap_is_open and until > last:
                 until = last
-        whole = window.batches[0].first if window.batches else first
+        whole = first
+        if window.batches:
+            head = window.batches[0]
+            whole = head.first
         made = self._split(first, until)
         for start, end, _ in made:
             window.add(self._in_flight(start, end))

@@ -2,13 +2,14 @@
 cimport cython
 
 from ottla.metrics.instruments cimport Histogram
+from ottla.replication.share.aborted cimport ReadBatch
 
 
 @cython.locals(found=cython.longlong, first=cython.longlong, last=cython.longlong, row=tuple)
 cpdef long long count_records(ranges) except -1
 
 
-@cython.locals(base_offset=cython.longlong, last_offset=cython.longlong)
+@cython.locals(batch=ReadBatch)
 cpdef bint has_shorter(batches, long long records) except -1
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from ottla.metrics.instruments import Histogram
 from ottla.model import Offset
+from ottla.replication.share.aborted import ReadBatch
 
 if TYPE_CHECKING:
-    from ottla.replication.share.aborted import OffsetRange, ReadBatch
+    from ottla.replication.share.aborted import OffsetRange
     from ottla.replication.share.config import Mark
 
 Range = tuple[Offset, Offset, object]
@@ -30,8 +31,8 @@ def count_records(ranges: Sequence[Range]) -> int:
 def has_shorter(batches: Sequence[ReadBatch], records: int) -> bool:
     """Whether a batch has at most so many records."""
     for batch in batches:
-        base_offset, last_offset = batch.base_offset, batch.last_offset
-        if last_offset - base_offset < records:
+        last_offset = batch.last_offset
+        if last_offset - batch.base_offset < records:
             return True
     return False
 

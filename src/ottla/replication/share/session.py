@@ -34,6 +34,8 @@ class SharedPartition(NamedTuple):
 
 
 class ShareSession:
+    __slots__ = ("_partitions", "connection", "epoch", "found", "found_in", "key")
+
     def __init__(self, key: SessionKey, connection: Hashable, partitions: Iterable[SharedPartition]) -> None:
         self.key = key
         self.connection = connection
@@ -74,6 +76,8 @@ class ShareSession:
 
 class ShareSessions:
     """The share sessions of a broker."""
+
+    __slots__ = ("_count_max", "_of_connections", "_on_end", "_sessions")
 
     def __init__(self, count_max: int, on_end: Callable[[SessionKey, ShareSession], None]) -> None:
         """`count_max` is `group.share.max.share.sessions`. `on_end` hears of sessions whose connection has closed: who

@@ -55,6 +55,8 @@ class LoadedState:
 
 
 class SharePartition:
+    __slots__ = ("_dead", "_deadlines", "ahead_ms", "config", "leader_epoch", "selection", "state_epoch", "window")
+
     def __init__(self, loaded: LoadedState, leader_epoch: LeaderEpoch, config: ShareConfig) -> None:
         """Raises ValueError for state that no leader writes."""
         self.config = config

@@ -111,6 +111,8 @@ def check_request(context: RequestContext, request: ShareFetchRequest | ShareAck
 class Acknowledging:
     """The acknowledgements of one request, from their check to what became of them."""
 
+    __slots__ = ("_context", "_ended", "_unknown", "failures")
+
     def __init__(
         self, context: RequestContext, request: ShareFetchRequest | ShareAcknowledgeRequest, key: SessionKey
     ) -> None:

@@ -77,7 +77,8 @@ class Reading:
         self._part = part
         if not part.batches:
             return
-        last = part.batches[-1].last_offset
+        batch = part.batches[-1]
+        last = batch.last_offset
         if self.read and self.read[-1].last_offset + 1 == part.offset:
             self.read[-1] = OffsetRange(self.read[-1].first_offset, last)
         else:
@@ -87,7 +88,9 @@ class Reading:
             return
         at = len(self.data)
         self.data = memoryview(b"".join((self.data, part.data)))
-        self.batches += [each._replace(position=at + each.position) for each in part.batches]
+        for batch in part.batches:
+            batch.position += at
+        self.batches += part.batches
 
     def leave_out(self, aborted: Sequence[AbortedTransaction]) -> None:
         """Leave out transactions that were aborted of the part that was read last. Each part is looked at by itself: in
@@ -107,14 +110,16 @@ class PartRead:
         self.data = memoryview(b"")
         self.batches: list[ReadBatch] = []
 
-    @property
-    def size(self) -> int:
+    def end(self) -> int:
         """Bytes of the whole batches that were read."""
-        return self.batches[-1].position + self.batches[-1].size if self.batches else 0
+        if not self.batches:
+            return 0
+        last = self.batches[-1]
+        return last.position + last.size
 
     def take(self, data: bytes, until: Offset) -> None:
         """Find the batches in `data`, up to the one that has the offset `until`, behind those that are known."""
-        position, end = self.size, len(data)
+        position, end = self.end(), len(data)
         while end - position >= HEADER_SIZE:
             base_offset, length, magic, attributes, delta, producer_id = _BATCH.unpack_from(data, position)
             size = length + LOG_OVERHEAD
@@ -122,9 +127,7 @@ class PartRead:
                 read_batch_header(data, position)  # says why
             if position + size > end:
                 return
-            aborts = False
-            if attributes & CONTROL:
-                aborts = any(record.key == ABORT_KEY for record in iterate_records(data, position))
+            aborts = attributes & CONTROL != 0 and _has_abort_marker(data, position)
             last_offset = base_offset + delta
             self.batches.append(
                 ReadBatch(
@@ -134,6 +137,10 @@ class PartRead:
             if last_offset >= until:
                 return
             position += size
+
+
+def _has_abort_marker(data: bytes, position: int) -> bool:
+    return any(record.key == ABORT_KEY for record in iterate_records(data, position))
 
 
 def next_size(batches: list[ReadBatch], size: int, until: Offset) -> int:
@@ -163,11 +170,12 @@ def sliced(reading: Reading, acquired: list[Acquired]) -> memoryview:
     left = last - first + 1 - count_records(acquired) if len(inside) > 2 else 0
     if left and has_shorter(inside, left):
         inside = _with_some_of(inside, acquired)
-        size = sum(each.size for each in inside)
+        size = sum([each.size for each in inside])
         if size < inside[-1].position + inside[-1].size - inside[0].position:
-            parts = (reading.data[each.position : each.position + each.size] for each in inside)
+            parts = [reading.data[each.position : each.position + each.size] for each in inside]
             return memoryview(b"".join(parts))
-    return reading.data[inside[0].position : inside[-1].position + inside[-1].size]
+    first_inside, last_inside = inside[0], inside[-1]
+    return reading.data[first_inside.position : last_inside.position + last_inside.size]
 
 
 def _with_some_of(batches: list[ReadBatch], acquired: list[Acquired]) -> list[ReadBatch]:
@@ -214,6 +222,7 @@ def _read_part(
     """Read one place of the log, as far as an offset is in it and there is room. Returns the slice of the log, None
     if there is none."""
     led, found, size = reading.led, PartRead(offset), 0
+    part, warm = None, None
     while max_bytes > 0:
         try:
             part = led.partition.log.read(
@@ -225,9 +234,8 @@ def _read_part(
             )
             break
         except ColdRead as cold:
-            yield cold.warm
-    else:
-        return None
+            warm = cold.warm
+        yield warm
     if part is None or led.core is None:
         return None
     batches, data = found.batches, b""
@@ -235,14 +243,13 @@ def _read_part(
         size = min(part.length, next_size(batches, size, until) or led.likely_bytes)
         read = part.file.pread_nowait(size, part.position)
         if read is None:
-            warm = yield partial(part.file.pread, size, part.position)
-            assert isinstance(warm, bytes)
-            read = warm
+            read = yield partial(part.file.pread, size, part.position)
+            assert isinstance(read, bytes)
         data = read
         found.take(data, until)
     if batches:
-        led.likely_bytes = max(READ_BYTES, min(found.size + batches[-1].size, LIKELY_BYTES_MAX))
-        found.data = memoryview(data)[: found.size]
+        led.likely_bytes = max(READ_BYTES, min(found.end() + batches[-1].size, LIKELY_BYTES_MAX))
+        found.data = memoryview(data)[: found.end()]
         reading.take(found)
     return part
 
@@ -255,11 +262,15 @@ def _read_marks(reading: Reading, selection: Selection) -> Generator[Work, objec
     from ottla.replication.share.marks import Marks, read_marks
 
     ahead = [*selection.ahead]
+    marks, work = None, None
     try:
         marks = read_marks(reading.data, reading.batches, max(scan_from, selection.marked_until + 1), settings)
     except LongWork as long:
-        read = yield long.do
+        work = long.do
+    if work is not None:
+        read = yield work
         assert isinstance(read, Marks)
         marks = read
+    assert marks is not None
     reading.marks = ahead + marks.records
     reading.led.metrics.bad_delivery_times += marks.bad_times

@@ -46,7 +46,7 @@ async def buried(node: Node, member: Member, **log: Any) -> tuple[list[bytes | N
     }
     where = SimpleNamespace(topic_partition=partition.topic_partition, log=SimpleNamespace(**seen))
     done: list[None] = []
-    writer = node.share.partitions._dead_letters
+    writer = node.share.partitions.dead_letters()
     writer.write(Letters("g", cast(Partition, where), DEAD, lambda: done.append(None)))
     await writer._tasks["g"]
     (written,) = [each for each in node.replicas if each.topic_partition.topic == LETTERS]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -18,7 +17,7 @@ from ottla.protocol.messages import ApiKey
 from ottla.protocol.records.record_batch import iterate_batches
 from ottla.replication.share.aborted import ReadBatch
 from ottla.security.acls import ResourceType
-from ottla.server.fetch.share_reading import in_order, sliced
+from ottla.server.fetch.share_reading import Reading, in_order, sliced
 from ottla.server.node import Node
 from tests.unit.server.node import Client, batch, running
 from tests.unit.server.permits import everything, rule
@@ -389,7 +388,8 @@ def test_a_record_that_a_further_look_acquires_from_before_is_sent() -> None:
     """Its back-off ended after the first look, which acquired records behind it. Clients take an acquired record
     without its bytes for a gap, and acknowledge it."""
     batches = [ReadBatch(base, base + 1, -1, False, False, base * 10, 20) for base in range(0, 10, 2)]
-    reading = cast(Any, SimpleNamespace(batches=batches, data=memoryview(bytes(range(100)))))
+    reading = Reading(cast(Any, None), [])
+    reading.batches, reading.data = batches, memoryview(bytes(range(100)))
     found = in_order([], [(0, 0, 1), (8, 8, 1)])
     found = in_order(found, [(4, 5, 2)])
     assert found == [(0, 0, 1), (4, 5, 2), (8, 8, 1)]

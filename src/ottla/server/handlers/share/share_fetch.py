@@ -135,6 +135,12 @@ class Found:
 class _ShareFetch:
     """One fetch from its first look to what it found."""
 
+    __slots__ = (
+        "_committed_only", "_count", "_ends", "_is_done", "_is_first", "_is_over", "_key", "_led", "_looks_again",
+        "_manager", "_max_bytes", "_may_suspend", "_min_bytes", "_node", "_readable", "_request", "_session",
+        "_threads", "_woken", "found",
+    )  # fmt: skip
+
     def __init__(
         self, context: RequestContext, request: ShareFetchRequest, key: SessionKey, session: ShareSession
     ) -> None:
@@ -374,7 +380,7 @@ class _ShareFetch:
         core, wanted = reading.led.core, self._request.max_records
         if core is None or not reading.batches or len(reading.data) < self._min_bytes or self._committed_only:
             return False
-        window, found = core.window, sum(last - first + 1 for first, last in reading.read)
+        window, found = core.window, sum([last - first + 1 for first, last in reading.read])
         if core.selection is not None:
             return found >= wanted
         is_new = reading.offset > window.end_offset or not window.batches
