@@ -20,6 +20,8 @@ ProducerEpoch: TypeAlias = int
 Sequence: TypeAlias = int
 TopicId: TypeAlias = UUID
 Buffer: TypeAlias = bytes | bytearray | memoryview
+TimestampAndOffset: TypeAlias = tuple[Millis, Offset, LeaderEpoch]
+"""A record that a look-up by timestamp has found."""
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1

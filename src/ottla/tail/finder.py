@@ -29,7 +29,7 @@ FileId = tuple[int, int]
 """Device and inode."""
 
 
-class Found(NamedTuple):
+class FileStat(NamedTuple):
     path: str
     at: FileId
     size: int
@@ -78,7 +78,7 @@ class Finder:
         self.unreadable.discard(path)
         return descriptor
 
-    def open_listed(self, found: Found, originals: Iterable[str]) -> tuple[str, int | None]:
+    def open_listed(self, found: FileStat, originals: Iterable[str]) -> tuple[str, int | None]:
         """Path and descriptor of a file that may have been renamed since it was listed."""
         path = found.path
         for _ in range(LISTINGS_MAX):
@@ -92,7 +92,7 @@ class Finder:
         return path, None
 
 
-def look(path: str) -> Found | None:
+def look(path: str) -> FileStat | None:
     """The regular file that has this path, or a link with this path leads to."""
     try:
         found = os.stat(path)
@@ -100,7 +100,7 @@ def look(path: str) -> Found | None:
         return None
     if not stat.S_ISREG(found.st_mode):
         return None
-    return Found(path, (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns)
+    return FileStat(path, (found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns)
 
 
 def file_id(path: str) -> FileId | None:
@@ -167,14 +167,14 @@ class Originals(Generic[T]):
         return None
 
 
-def siblings(originals: Iterable[str]) -> list[Found]:
+def siblings(originals: Iterable[str]) -> list[FileStat]:
     """Files beside each of these places with a name that rotation gives; each once.
 
     Listed until nothing was renamed meanwhile: a file that gets another name is seen under one of both.
     """
     before: list[tuple[str, FileId]] = []
     for _ in range(LISTINGS_MAX):
-        found: dict[FileId, Found] = {}
+        found: dict[FileId, FileStat] = {}
         for place in dict.fromkeys(originals):
             directory, base = os.path.split(place)
             stem = os.path.splitext(base)[0]

@@ -19,8 +19,8 @@ from ottla.tail.files import LogFile, Position, ends_with_line, now_ms, position
 from ottla.tail.finder import (
     LISTINGS_MAX,
     FileId,
+    FileStat,
     Finder,
-    Found,
     Originals,
     file_id,
     look,
@@ -394,12 +394,12 @@ class Follower:
 
     # Rotated.
 
-    def _open_generations(self, found: Iterable[Found], name: str, truncated: LogFile | None = None) -> bool:
+    def _open_generations(self, found: Iterable[FileStat], name: str, truncated: LogFile | None = None) -> bool:
         """Whether all were still where they were found."""
         missed = [each for each in found if not self._open_generation(each, name, truncated)]
         return not missed
 
-    def _open_generation(self, found: Found, name: str, truncated: LogFile | None = None) -> bool:
+    def _open_generation(self, found: FileStat, name: str, truncated: LogFile | None = None) -> bool:
         """A rotated file that nobody has read, unless it is known or a copy. `name` is what it was called.
 
         `truncated`: its original, if that was truncated just now. False if another file has this path by now, or none.

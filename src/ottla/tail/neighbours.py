@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ottla.tail.finder import FileId, Found, siblings
+from ottla.tail.finder import FileId, FileStat, siblings
 from ottla.tail.relations import changed
 
 TICK_MS = 100
@@ -21,10 +21,10 @@ class Neighbours:
         """Look at a place, unless that was done before."""
         self._beside.setdefault(place, {each.at for each in siblings([place])})
 
-    def remember(self, beside: Mapping[str, Iterable[Found]]) -> None:
+    def remember(self, beside: Mapping[str, Iterable[FileStat]]) -> None:
         self._beside.update((place, {each.at for each in files}) for place, files in beside.items())
 
-    def unseen(self, beside: Mapping[str, Iterable[Found]], since_ms: int) -> list[Found]:
+    def unseen(self, beside: Mapping[str, Iterable[FileStat]], since_ms: int) -> list[FileStat]:
         """The files that were not there at the last look, or were changed since a time, oldest first: an inode may be
         used again, and a file may be written over."""
         found = {}
@@ -36,10 +36,10 @@ class Neighbours:
         return sorted(found.values(), key=changed)
 
 
-def newer(found: Iterable[Found], since_ms: int) -> list[Found]:
+def newer(found: Iterable[FileStat], since_ms: int) -> list[FileStat]:
     """The files that were changed since a time, oldest first."""
     return sorted((each for each in found if _is_newer(each, since_ms)), key=changed)
 
 
-def _is_newer(found: Found, since_ms: int) -> bool:
+def _is_newer(found: FileStat, since_ms: int) -> bool:
     return found.changed_ns >= (since_ms - TICK_MS) * 1_000_000

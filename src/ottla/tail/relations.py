@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ottla.tail.files import HEAD_BYTES, LogFile, Position
-from ottla.tail.finder import FileId, Finder, Found, Originals, is_rotated_name, look, places, siblings
+from ottla.tail.finder import FileId, FileStat, Finder, Originals, is_rotated_name, look, places, siblings
 
 
 @dataclass
@@ -121,7 +121,7 @@ class Relations:
         )
 
 
-def changed(found: Found) -> int:
+def changed(found: FileStat) -> int:
     return found.changed_ns
 
 

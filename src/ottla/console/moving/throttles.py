@@ -33,7 +33,7 @@ Moving = Mapping[tuple[str, int], tuple[Sequence[int], Sequence[int]]]
 """By topic and partition: brokers that have a copy, and brokers that get one."""
 
 
-class Found(NamedTuple):
+class Throttles(NamedTuple):
     """What brokers say of their rates."""
 
     by_source: dict[int, dict[tuple[int, str], int]]
@@ -46,14 +46,14 @@ class Found(NamedTuple):
         return {node: min(each.values()) for node, each in self.by_source.items()}
 
 
-def look(brokers: Brokers, cluster: Cluster) -> Found:
+def look(brokers: Brokers, cluster: Cluster) -> Throttles:
     """One request to each broker. Raises KafkaError, OSError where none answers."""
 
     def asked(node: int) -> Callable[[], list[tuple[str, int, str]]]:
         wanted = asked_settings(BROKER, [str(node)], RATES)
         return lambda: _entries(brokers.ask(node, ApiKey.DESCRIBE_CONFIGS, wanted)["results"][0], RATES)
 
-    found = Found({}, {})
+    found = Throttles({}, {})
     nodes = list(cluster.nodes)
     for node, answer in zip(nodes, brokers.gather([asked(node) for node in nodes]), strict=True):
         if isinstance(answer, KafkaError | OSError):
@@ -74,7 +74,7 @@ def read_rates(brokers: Brokers, cluster: Cluster) -> tuple[Rates, list[int]]:
     return found.rates, sorted(found.failures.keys() | holding - cluster.nodes.keys())
 
 
-def _ensured(found: Found) -> Found:
+def _ensured(found: Throttles) -> Throttles:
     """Raises KafkaError where a broker refuses: an act does all or nothing."""
     for error in found.failures.values():
         if isinstance(error, KafkaError):

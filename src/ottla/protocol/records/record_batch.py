@@ -23,9 +23,9 @@ from ottla.model import (
     NO_SEQUENCE,
     NO_TIMESTAMP,
     Buffer,
-    LeaderEpoch,
     Millis,
     Offset,
+    TimestampAndOffset,
 )
 from ottla.protocol.crc32c import crc32c
 from ottla.protocol.records import _records
@@ -72,8 +72,6 @@ some two milliseconds at most."""
 
 RECORD_BYTES_MAX: Final = (1 << 31) - 9
 """Kafka's default of `max.decompressed.message.bytes`: more than a whole batch may have here."""
-
-Found = tuple[Millis, Offset, LeaderEpoch]
 
 
 class CorruptBatch(KafkaError):
@@ -314,7 +312,7 @@ def first_record(
     *,
     in_thread: bool = False,
     record_bytes_max: int = RECORD_BYTES_MAX,
-) -> Found | None:
+) -> TimestampAndOffset | None:
     """The first record of a batch with at least this timestamp and offset. Raises CorruptBatch, RecordTooLarge, and
     LongWork, which finds the same in a thread, unless called from that thread.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 from ottla.drivers.cooperative import Cost
 from ottla.errors import ErrorCode, KafkaError
-from ottla.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET, LeaderEpoch, Millis, Offset
+from ottla.model import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET, Millis, Offset, TimestampAndOffset
 from ottla.protocol.records.record_batch import LongWork
 from ottla.replication.partition import Partition
 from ottla.server.api import RequestContext
@@ -23,13 +23,12 @@ OFFSET_NOT_AVAILABLE_SINCE = 5
 LOOK_UP_COST = 200
 """Cost of a look-up by timestamp: it reads an index, some headers and a batch."""
 
-Found = tuple[Millis, Offset, LeaderEpoch]
-NOTHING: Found = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
+NOTHING: TimestampAndOffset = (NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
 
 
 def find_offset(
     context: RequestContext, partition: Partition, timestamp: Millis, isolation: int
-) -> Generator[Cost, Any, Found]:
+) -> Generator[Cost, Any, TimestampAndOffset]:
     """(timestamp, offset, epoch) of what is asked for, NOTHING if there is no such record. Raises KafkaError."""
     log = partition.log
     if timestamp == LATEST:
@@ -42,7 +41,7 @@ def find_offset(
         return NO_TIMESTAMP, start, epoch
     if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return NOTHING
-    found: Found | None = None
+    found: TimestampAndOffset | None = None
     start = 0
     while found is None:
         try:

@@ -47,7 +47,7 @@ READ_BYTES: Final = 1 << 20
 _PARTITION = struct.Struct(">ihqi")
 
 
-class Found:
+class PartitionData:
     """What an answer says of a partition."""
 
     __slots__ = ("data", "error", "high_watermark", "key", "next_offset", "partition")
@@ -186,15 +186,15 @@ class _LegacyFetch:
         found: list[tuple[CachedPartition, Read | None]] = outcome
         return found
 
-    def _row(self, cached: CachedPartition, read: Read | None) -> Found:
+    def _row(self, cached: CachedPartition, read: Read | None) -> PartitionData:
         assert read is not None  # there is no session
         key: Any = cached.key
         partition = None if read.error else cached.found
-        row = Found(key, partition, cached.request.fetch_offset, read.error)
+        row = PartitionData(key, partition, cached.request.fetch_offset, read.error)
         row.high_watermark = read.high_watermark
         return row
 
-    async def _fill(self, row: Found, partition: Partition, max_bytes: int, *, is_first: bool) -> None:
+    async def _fill(self, row: PartitionData, partition: Partition, max_bytes: int, *, is_first: bool) -> None:
         """Read from where the client is until there is something for it. Errors are in `row`."""
         if max_bytes <= 0 and not is_first:
             return
@@ -244,7 +244,7 @@ class _LegacyFetch:
         except OSError as error:
             raise KafkaError(ErrorCode.kafka_storage_error, str(error)) from error
 
-    def _encode(self, rows: list[Found]) -> EncodedResponse:
+    def _encode(self, rows: list[PartitionData]) -> EncodedResponse:
         session = self._context.session
         throttle_ms = 0
         if self._node.quotas is not None and session is not None and session.quotas is not None:
@@ -254,14 +254,14 @@ class _LegacyFetch:
         return EncodedResponse(list(encoded(self._version, self._context.correlation_id, throttle_ms, rows)))
 
 
-def _rotated(rows: list[Found], by: int) -> list[Found]:
+def _rotated(rows: list[PartitionData], by: int) -> list[PartitionData]:
     start = by % len(rows) if rows else 0
     return rows[start:] + rows[:start]
 
 
-def encoded(version: int, correlation_id: int, throttle_ms: int, rows: list[Found]) -> Iterator[Buffer]:
+def encoded(version: int, correlation_id: int, throttle_ms: int, rows: list[PartitionData]) -> Iterator[Buffer]:
     """The parts of a response, without its length prefix."""
-    topics: dict[str, list[Found]] = {}
+    topics: dict[str, list[PartitionData]] = {}
     for row in rows:
         topics.setdefault(row.key[0], []).append(row)
     out = bytearray(response_header(ApiKey.FETCH, version, correlation_id))
@@ -287,7 +287,7 @@ def encoded(version: int, correlation_id: int, throttle_ms: int, rows: list[Foun
 def on_error(context: RequestContext, request: FetchRequest, error: KafkaError) -> EncodedResponse:
     """The same error for every partition: these versions have no other place for it."""
     rows = [
-        Found((topic.name or "", each.partition), None, each.fetch_offset, error.code)
+        PartitionData((topic.name or "", each.partition), None, each.fetch_offset, error.code)
         for topic in request.topics
         for each in topic.partitions
     ]

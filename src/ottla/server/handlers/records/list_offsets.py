@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode, KafkaError
+from ottla.model import TimestampAndOffset
 from ottla.protocol.messages import ApiKey
 from ottla.security.acls import Operation
 from ottla.server.api import ROW_COST, Handling, RequestContext, api
@@ -24,7 +25,6 @@ from ottla.server.fetch.offset_lookup import (
     LOG_END,
     MAX_TIMESTAMP,
     NOTHING,
-    Found,
     find_offset,
 )
 from ottla.server.security.authorization import allowed
@@ -90,7 +90,9 @@ def _denied(asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
     }
 
 
-def _look_up(context: RequestContext, topic: str, asked: ListOffsetsPartition, isolation: int) -> Handling[Found]:
+def _look_up(
+    context: RequestContext, topic: str, asked: ListOffsetsPartition, isolation: int
+) -> Handling[TimestampAndOffset]:
     timestamp = asked.timestamp
     if timestamp < 0 and context.api_version < SPECIAL_SINCE.get(timestamp, context.api_version + 1):
         raise KafkaError(ErrorCode.unsupported_version)

@@ -34,7 +34,7 @@ PARTITIONS_AT_ONCE = 32
 APPEND_COST = 30
 """Cost of appending a marker."""
 
-Found = list[tuple[int, Errors]]
+MarkerErrors = list[tuple[int, Errors]]
 """Results of markers, by producer."""
 
 
@@ -106,10 +106,10 @@ class _Answer:
     __slots__ = ("_complete", "found", "left")
 
     def __init__(self) -> None:
-        self.found: Found = []
+        self.found: MarkerErrors = []
         self.left = 1
         """Number of unfinished appends, plus one while they are begun."""
-        self._complete: Callable[[Found], None] | None = None
+        self._complete: Callable[[MarkerErrors], None] | None = None
 
     def expect(self, producer_id: int) -> Callable[[Errors], None]:
         """A callback for the errors of an append that begins now."""
@@ -121,7 +121,7 @@ class _Answer:
 
         return done
 
-    def seal(self, complete: Callable[[Found], None]) -> None:
+    def seal(self, complete: Callable[[MarkerErrors], None]) -> None:
         """All is begun: have it called with what became of everything."""
         self._complete = complete
         self._settle()
@@ -132,7 +132,7 @@ class _Answer:
             self._complete(self.found)
 
 
-def _answering(found: Found) -> Generator[int, None, WriteTxnMarkersResponse]:
+def _answering(found: MarkerErrors) -> Generator[int, None, WriteTxnMarkersResponse]:
     """A producer id has one row, as Kafka's answer is a map: of two markers for a partition the later counts."""
     by_producer: dict[int, dict[str, dict[int, ErrorCode]]] = {}
     for producer_id, errors in found:
