@@ -29,6 +29,8 @@ NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 NO_TIMESTAMP = -1
 UNKNOWN_OFFSET = -1
+UNKNOWN_SOFTWARE = "unknown"
+"""Name and version of a client that does not say what it is (KIP-511)."""
 
 NO_GUARD = 0
 """In place of the guard of a verification (`storage/producers/producer_entry.py`): nobody was asked, for the

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
 
 SERVER = "ottla.server"
-INTERWOVEN = {"clients", "connections", "listeners", "metadata", "security"}
+INTERWOVEN = {"listeners", "security"}
 """Folders of the server that still import each other in a circle. None may join them."""
 
 

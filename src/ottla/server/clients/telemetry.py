@@ -15,10 +15,9 @@ from uuid import UUID
 from ottla.drivers.cooperative import run_yielding
 from ottla.errors import ErrorCode, KafkaError
 from ottla.metadata.image import ConfigResourceType
-from ottla.model import Buffer, random_uuid, uuid_to_base64
+from ottla.model import UNKNOWN_SOFTWARE, Buffer, random_uuid, uuid_to_base64
 from ottla.protocol.records.compression import Codec, DecompressionFailed, TooLong, decompress
 from ottla.server.connections.client_facts import facts_of, peer_port_of
-from ottla.server.listeners.listener import UNKNOWN
 from ottla.telemetry.clients import RESERVED, Clients, Instance
 from ottla.telemetry.otlp import MalformedMetrics, read
 
@@ -126,8 +125,8 @@ def _attributes(context: RequestContext, instance_id: UUID) -> dict[str, str | N
     return {
         "client_instance_id": uuid_to_base64(instance_id),
         "client_id": context.client_id,
-        "client_software_name": UNKNOWN if facts is None else facts.software_name,
-        "client_software_version": UNKNOWN if facts is None else facts.software_version,
+        "client_software_name": UNKNOWN_SOFTWARE if facts is None else facts.software_name,
+        "client_software_version": UNKNOWN_SOFTWARE if facts is None else facts.software_version,
         "client_source_address": context.client_host,
         "client_source_port": None if facts is None else str(peer_port_of(context.session)),
     }

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from ottla.drivers.cooperative import Scheduler
 from ottla.metrics.instruments import NodeMetrics
 from ottla.network import Network
+from ottla.security.principal_mapping import PrincipalMapper
 from ottla.server.api import ApiSet, ConnectionQuotas, RequestContext
 from ottla.server.connections.receiving import ReceiveBuffers
 from ottla.server.ports import NodePorts
@@ -65,3 +66,10 @@ class ConnectionListener(Protocol[C]):
     def answer_together(self, answer: Callable[[], None], /) -> None: ...
     def let_finish(self, task: asyncio.Task[None], /) -> None: ...
     def log_refused(self, event: str, client_host: str, error: str, level: int = ..., /) -> None: ...
+
+
+class TlsListener(ConnectionListener[C], Protocol[C]):
+    """A listener of the protocol SSL, as its connections see it: `listener.Listener`."""
+
+    @property
+    def principal_mapper(self) -> PrincipalMapper | None: ...

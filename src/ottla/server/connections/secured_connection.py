@@ -9,7 +9,7 @@ from ottla.security.principal_mapping import NoMatchingRule
 from ottla.server.connections.connection import Connection
 
 if TYPE_CHECKING:
-    from ottla.server.listeners.listener import Listener
+    from ottla.server.connections.connection_ports import TlsListener
 
 SUBJECT_CHARS_MAX: Final = 1024
 """A user's name goes into requests between nodes, logs and metrics. And the time that rules such as
@@ -27,7 +27,7 @@ class SecuredConnection(Connection):
         A client without a certificate is User:ANONYMOUS, one for whose name there is no rule is refused (KIP-371)."""
         if peer is None:
             return
-        listener: Listener = cast("Listener", self._listener)
+        listener = cast("TlsListener[Connection]", self._listener)
         mapper = listener.principal_mapper
         try:
             if len(peer) > SUBJECT_CHARS_MAX:

@@ -17,7 +17,7 @@ from ottla.drivers.cooperative import scheduler_of
 from ottla.errors import OttlaError
 from ottla.logs import fields
 from ottla.metrics.instruments import NodeMetrics
-from ottla.model import NO_PRODUCER_ID, ProducerId
+from ottla.model import NO_PRODUCER_ID, UNKNOWN_SOFTWARE, ProducerId
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import OF_BROKERS, ApiSet
 from ottla.server.connections.connection import CompiledConnection, Connection
@@ -56,9 +56,6 @@ SWEEPS_PER_IDLE_TIME = 8
 RATE = "max.connection.creation.rate"
 RATE_UNLIMITED = (1 << 31) - 1
 
-UNKNOWN = "unknown"
-"""Software of a client that does not say what it is, as Kafka calls it."""
-
 
 class ClientFacts:
     """What a node knows of a connection beside its requests: since when it is there, and what its client is."""
@@ -70,7 +67,7 @@ class ClientFacts:
     def __init__(self) -> None:
         self.connected_s = elapsed_s()
         self.client_id: str | None = None
-        self.software_name = self.software_version = UNKNOWN
+        self.software_name = self.software_version = UNKNOWN_SOFTWARE
         """As ApiVersions names it, from version 3 on."""
         self.instance_id: UUID | None = None
         """The client that asks for its telemetry subscription (KIP-714)."""

@@ -123,9 +123,10 @@ async def guard(node: GuardedNode, closers: list[Callable[[], Coroutine[Any, Any
     """Begin the audit log and the authorizer of a node whose metadata is open, where its settings ask for them; returns
     the listeners that serve before the ACLs are loaded. Raises OttlaError."""
     if node.config.ottla_audit_directory:
+        from ottla.server.metadata.topic_creation import create_own
         from ottla.server.security.audit import begin_audit  # most nodes do without
 
-        node.audit = await begin_audit(node, closers)
+        node.audit = await begin_audit(node, closers, lambda: create_own(node, [node.config.ottla_audit_topic]))
     if not node.config.authorizer_class_name:
         return node.listeners
     from ottla.server.security.acls import authorize, early_listeners

@@ -65,16 +65,16 @@ class Audit:
         self.topic: AuditTopic | None = None
         """Where the lines are shipped to; None with `ottla.audit.topic` empty."""
 
-    async def start(self) -> None:
-        """Raises OttlaError where nothing can be written."""
+    async def start(self, make_topic: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """`make_topic` creates the topic to which the lines are shipped, if there is to be one. Raises OttlaError where
+        nothing can be written."""
         await self.log.start()
         self._put("Started", version=VERSION, events=sorted(self.classes))
         name = self._node.config.ottla_audit_topic
         if name:
             from ottla.drivers.audit.audit_topic import AuditTopic
-            from ottla.server.metadata.topic_creation import create_own
 
-            self.topic = AuditTopic(self._node, self.log.directory, name, lambda: create_own(self._node, [name]))
+            self.topic = AuditTopic(self._node, self.log.directory, name, make_topic)
             self.log.on_lines = self.topic.written
             self.topic.start()
 
@@ -247,8 +247,13 @@ class Audit:
             page.add("ottla_audit_topic_lag_events", max(0, self.log.written - self.topic.shipped))
 
 
-async def begin_audit(node: AuditedNode, closers: list[Callable[[], Coroutine[Any, Any, None]]]) -> Audit:
-    """Hear what is to be heard from now on, until the last of `closers`. Raises OttlaError."""
+async def begin_audit(
+    node: AuditedNode,
+    closers: list[Callable[[], Coroutine[Any, Any, None]]],
+    make_topic: Callable[[], Coroutine[Any, Any, None]],
+) -> Audit:
+    """Hear what is to be heard from now on, until the last of `closers`; `make_topic` as in `Audit.start`. Raises
+    OttlaError."""
     config = node.config
     settings = AuditSettings(
         config.ottla_audit_directory,
@@ -259,7 +264,7 @@ async def begin_audit(node: AuditedNode, closers: list[Callable[[], Coroutine[An
     )
     audit = Audit(node, AuditLog(node.fs, node.clock, settings), config.ottla_audit_events)
     closers.append(audit.stop)
-    await audit.start()
+    await audit.start(make_topic)
     if isinstance(node.channel, LocalControllerChannel):
         node.channel.watch = audit.watch
     if node.tls is not None and "authentication" in audit.classes:

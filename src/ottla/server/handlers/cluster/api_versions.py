@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from ottla.errors import ErrorCode
 from ottla.metadata.features import SUPPORTED
+from ottla.model import UNKNOWN_SOFTWARE
 from ottla.protocol.messages import ApiKey
 from ottla.server.api import OF_BROKERS, RequestContext, api
 from ottla.server.connections.client_facts import introduced
 from ottla.server.handlers import FORWARDABLE, TABLE
-from ottla.server.listeners.listener import UNKNOWN
 from ottla.server.security.permissions import Open
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def handle(context: RequestContext, request: ApiVersionsRequest) -> ApiVersionsR
             return {"error_code": ErrorCode.invalid_request}
         introduced(context, name, software_version)
     else:
-        introduced(context, UNKNOWN, UNKNOWN)
+        introduced(context, UNKNOWN_SOFTWARE, UNKNOWN_SOFTWARE)
     if version >= 5 and request.cluster_id is not None and _is_other(context.node, request):
         return {"error_code": ErrorCode.rebootstrap_required}
     image = context.node.image
