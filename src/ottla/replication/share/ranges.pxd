@@ -9,7 +9,7 @@ from ottla.replication.share.aborted cimport ReadBatch
 cpdef long long count_records(ranges) except -1
 
 
-@cython.locals(batch=ReadBatch)
+@cython.locals(batch=ReadBatch, last_offset=cython.longlong)
 cpdef bint has_shorter(batches, long long records) except -1
 
 

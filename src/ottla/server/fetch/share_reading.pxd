@@ -40,5 +40,14 @@ cpdef Py_ssize_t next_size(list batches, Py_ssize_t size, until) except -1
 cpdef list in_order(list found, list more)
 
 
-@cython.locals(first=cython.longlong, last=cython.longlong, each=ReadBatch, inside=list, first_inside=ReadBatch, last_inside=ReadBatch)
+@cython.locals(
+    first=cython.longlong, last=cython.longlong, each=ReadBatch, inside=list, first_inside=ReadBatch,
+    last_inside=ReadBatch, size=cython.Py_ssize_t, start=cython.Py_ssize_t, end=cython.Py_ssize_t, left=cython.longlong,
+)
 cpdef sliced(Reading reading, list acquired)
+
+
+@cython.locals(
+    found=list, index=cython.Py_ssize_t, batch=ReadBatch, row=tuple, first=cython.longlong, last=cython.longlong,
+)
+cdef list _with_some_of(list batches, list acquired)

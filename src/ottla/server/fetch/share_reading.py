@@ -170,20 +170,28 @@ def sliced(reading: Reading, acquired: list[Acquired]) -> memoryview:
     left = last - first + 1 - count_records(acquired) if len(inside) > 2 else 0
     if left and has_shorter(inside, left):
         inside = _with_some_of(inside, acquired)
-        size = sum([each.size for each in inside])
-        if size < inside[-1].position + inside[-1].size - inside[0].position:
+    first_inside, last_inside = inside[0], inside[-1]
+    start, end = first_inside.position, last_inside.position + last_inside.size
+    if left:
+        size = 0
+        for each in inside:
+            size += each.size
+        if size < end - start:
             parts = [reading.data[each.position : each.position + each.size] for each in inside]
             return memoryview(b"".join(parts))
-    first_inside, last_inside = inside[0], inside[-1]
-    return reading.data[first_inside.position : last_inside.position + last_inside.size]
+    return reading.data[start:end]
 
 
 def _with_some_of(batches: list[ReadBatch], acquired: list[Acquired]) -> list[ReadBatch]:
     found, index = [], 0
+    row = acquired[0]
+    first, last = row[0], row[1]
     for batch in batches:
-        while acquired[index][1] < batch.base_offset:
+        while last < batch.base_offset:
             index += 1
-        if acquired[index][0] <= batch.last_offset:
+            row = acquired[index]
+            first, last = row[0], row[1]
+        if first <= batch.last_offset:
             found.append(batch)
     return found
 
