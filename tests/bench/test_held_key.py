@@ -18,8 +18,8 @@ from bench.workloads.group_requests import SETTINGS
 from ottla.protocol.records import _records
 
 MORE_MAX = 118_000
-"""User instructions a fetch. It is 112,000 by Debian's Python 3.11.2: 5.1 percent of the others. It was 113,000 when that
-was 4.7 percent."""
+"""User instructions a fetch. It is 112,000 by Debian's Python 3.11.2: 5.1 percent of the others. It was 113,000 when
+that was 4.7 percent."""
 WARM, COUNTED = 20, 8
 
 
