@@ -19,6 +19,7 @@ from pathlib import Path
 from ottla.simulation import scenario
 
 HEAD = "| kind | nodes | events a second | simulated s / CPU s | node s / CPU s |\n|---|---|---|---|---|\n"
+DAY_S = 24 * 3600
 TABLE = re.compile(r"(<!-- simulation speed -->\n).*?\n?(<!-- end -->)", re.DOTALL)
 
 
@@ -32,18 +33,34 @@ def row(kind: str, outcomes: Sequence[scenario.Outcome]) -> str:
     return f"| {kind} | {many} | {events:,.0f} | {simulated_s / cpu_s:.1f} | {node_s / cpu_s:.1f} |\n"
 
 
+def a_day(outcomes: Iterable[Sequence[scenario.Outcome]]) -> str:
+    """What 24 hours on two cores play, if each kind gets as much processor time as any other."""
+    node_s, events = [], []
+    for of_kind in outcomes:
+        cpu_s = sum(each.cpu_s for each in of_kind)
+        node_s.append(sum(each.nodes * each.simulated_s for each in of_kind) / cpu_s)
+        events.append(sum(each.steps for each in of_kind) / cpu_s)
+    mean_s, mean_events = sum(node_s) / len(node_s), sum(events) / len(events)
+    return (
+        f"With as much processor time for each kind, it is {mean_s:.0f} s of a node in a second of one core, "
+        f"and {mean_events:,.0f} events. Then 24 hours on two cores play {2 * mean_s:,.0f} days of a node: "
+        f"{2 * DAY_S * mean_events / 1e9:.1f} billion events."
+    )
+
+
 def measure(kinds: Iterable[str], seeds: Sequence[int]) -> str:
     """The table. Raises RuntimeError for a run that failed: what ended early is no measure."""
     scenario.run(0, "calm")  # imports
-    rows = []
+    rows, all_outcomes = [], []
     for kind in kinds:
         outcomes = [scenario.run(seed, kind) for seed in seeds]
         if failed := [each.seed for each in outcomes if each.failures]:
             raise RuntimeError(f"{kind}: seeds {failed} failed")
         rows.append(row(kind, outcomes))
+        all_outcomes.append(outcomes)
         print(rows[-1], end="", flush=True)
     day = datetime.datetime.now(tz=datetime.UTC).date()
-    return f"{HEAD}{''.join(rows)}\nSeeds {seeds[0]} to {seeds[-1]} of each kind, {day}."
+    return f"{HEAD}{''.join(rows)}\nSeeds {seeds[0]} to {seeds[-1]} of each kind, {day}. {a_day(all_outcomes)}"
 
 
 def main() -> int:
